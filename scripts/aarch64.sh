@@ -38,8 +38,8 @@ done
 skips() {
     case $1 in
     host) sed 's/ *#.*//; /^$/d' <<'LIST' ;;
-memory::tests::memory_is_taken_when_it_is_populated  # MADV_POPULATE_WRITE is ignored
-memory::tests::what_is_discarded_is_zero_again       # MADV_DONTNEED and MADV_REMOVE may be, so nothing is given back
+memory::tests::memory_is_resident_after_population  # MADV_POPULATE_WRITE is ignored
+memory::tests::discarded_memory_is_zero       # MADV_DONTNEED and MADV_REMOVE may be, so nothing is given back
 LIST
     esac
 }

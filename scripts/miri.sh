@@ -26,11 +26,11 @@ step() { printf '\n== miri: %s\n' "$*"; }
 run() { MIRIFLAGS="$flags $more" cargo +nightly miri test --target-dir "$target" "$@"; }
 more=
 # Unit tests that need no file, fork or wait of the system's.
-units=(magazine:: fresh:: lock:: wake_flag:: callback:: shrink:: relocate:: limits::)
+units=(magazine:: known_zero:: lock:: wake_flag:: callback:: shrink:: relocate:: limits::)
 
 if [ "$seeds" = short ]; then
     step "the host: protocols, and a yard with threads"
-    run -p pageyard-host --lib -- magazine:: fresh::
+    run -p pageyard-host --lib -- magazine:: known_zero::
     run -p pageyard-host --test all -- small::threads_with
     step "maps in one region"
     run -p pageyard-carve --test carve

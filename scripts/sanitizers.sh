@@ -30,7 +30,7 @@ nightly() {
 # `hostile` limits the address space, of which sanitizers reserve more, and `guest_memory` runs an example that cargo
 # may build without them.
 tests=(--lib --test all --test fork -- --skip hostile:: --skip guest_memory:: --skip flags:: --skip small::
-    --skip of_private_memory --skip of_shared_memory --skip a_child_that_waits_or_meddles)
+    --skip forked_children_of_private_memory --skip forked_children_of_shared_memory --skip a_child_that_waits_or_meddles)
 
 # found WORDS COMMAND...: a mistake that is made on purpose, and must be seen.
 found() {

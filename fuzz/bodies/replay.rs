@@ -12,9 +12,9 @@ impl Random {
 }
 
 /// Says which input it was, if somebody panics.
-struct Tell<'i>(&'i [u8]);
+struct Progress<'i>(&'i [u8]);
 
-impl Drop for Tell<'_> {
+impl Drop for Progress<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the input: {:?}", self.0.escape_ascii().to_string());
@@ -40,7 +40,7 @@ pub(crate) fn replay(corpus: &[u8], changed: usize, run: impl Fn(&[u8])) {
     const SEED: u64 = 1;
     let all = inputs(corpus);
     for input in &all {
-        let _tell = Tell(input);
+        let _tell = Progress(input);
         run(input);
     }
     let asked = std::env::var("PAGEYARD_CASES").ok().and_then(|n| n.parse().ok());
@@ -50,7 +50,7 @@ pub(crate) fn replay(corpus: &[u8], changed: usize, run: impl Fn(&[u8])) {
         for _ in 0..1 + random.below(4) {
             change(&mut input, &all, &mut random);
         }
-        let _tell = Tell(&input);
+        let _tell = Progress(&input);
         run(&input);
     }
 }

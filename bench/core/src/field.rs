@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_does_every_pattern() {
+    fn every_contestant_runs_every_pattern() {
         each(&mut Check);
         Check.visit::<PageyardOpaque>();
         crate::safety::each(&mut Check);

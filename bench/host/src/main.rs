@@ -65,7 +65,7 @@ impl Visitor for Run<'_> {
 fn one(args: &Args, name: &str) -> Result<(), Box<dyn Error>> {
     let mut found = Found::new();
     let known = contestants::with(name, Run(args, name, &mut found));
-    known.ok_or_else(|| format!("--contestant {name}: there are {}", NAMES.join(", ")))?;
+    known.ok_or_else(|| format!("--contestant {name}: expected one of {}", NAMES.join(", ")))?;
     println!("{}", serde_json::to_string(&found)?);
     Ok(())
 }
@@ -85,7 +85,7 @@ fn child(args: &Args, name: &str) -> Result<Found, Box<dyn Error>> {
 
 fn all(args: &Args) -> Result<(), Box<dyn Error>> {
     if let Some(other) = args.peers.iter().find(|p| !NAMES.contains(&p.as_str())) {
-        return Err(format!("--peers {other}: there are {}", NAMES.join(", ")).into());
+        return Err(format!("--peers {other}: expected one of {}", NAMES.join(", ")).into());
     }
     let chosen =
         |n: &&str| *n == NAMES[0] || args.peers.is_empty() || args.peers.iter().any(|p| p == n);
@@ -109,7 +109,7 @@ fn all(args: &Args) -> Result<(), Box<dyn Error>> {
         // Whole or not at all.
         let part = file.with_extension("part");
         fs::write(&part, text).and_then(|()| fs::rename(&part, file)).map_err(|e| {
-            format!("--json {}: {e}; name a file in a folder that can be written", file.display())
+            format!("--json {}: {e}; name a file in a writable folder", file.display())
         })?;
     }
     Ok(())

@@ -111,7 +111,7 @@ unsafe impl RawMutex for CLock {
     #[inline]
     fn lock(&self) {
         // SAFETY: null, or what `decide` made from a function of this type
-        // (`hooks_and_registered_functions_use_the_library` counts what is held by its own).
+        // (`hooks_and_callbacks_may_call_the_library` counts what is held by its own).
         let lock = unsafe { transmute::<*mut (), Option<Lock>>(LOCK.load(Ordering::Relaxed)) };
         match lock {
             // SAFETY: the caller's function, on a live lock.

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_status_has_a_sentence_of_its_own() {
+    fn every_status_has_its_own_message() {
         let unknown = message(-1000);
         let known: std::vec::Vec<_> =
             (-100..=0).map(message).filter(|&text| text != unknown).collect();

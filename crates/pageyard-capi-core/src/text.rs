@@ -49,7 +49,7 @@ impl Buffer {
     /// Terminates the text. Returns whether all of it fitted.
     fn end(self) -> bool {
         if let Some(last) = self.size.checked_sub(1) {
-            // SAFETY: below the size passed to `new` (`a_text_is_cut_but_ends`).
+            // SAFETY: below the size passed to `new` (`a_truncated_text_is_terminated`).
             unsafe { self.to.add(self.length.min(last)).write(0) };
         }
         self.length < self.size
@@ -62,7 +62,7 @@ impl Write for Buffer {
         let room = self.size.saturating_sub(1).saturating_sub(self.length).min(text.len());
         if room > 0 {
             // SAFETY: `length + room` is below the size passed to `new`. The library's text does
-            // not overlap the caller's buffer (`a_text_is_cut_but_ends`, and each size in
+            // not overlap the caller's buffer (`a_truncated_text_is_terminated`, and each size in
             // `invalid_and_extreme_numbers_are_errors_or_served`).
             unsafe { self.to.cast::<u8>().add(self.length).copy_from(text.as_ptr(), room) };
         }
@@ -136,7 +136,7 @@ pub unsafe fn string<'s>(from: *const c_char) -> Result<&'s str, pageyard_status
     let mut length = 0;
     // SAFETY: guaranteed by the caller up to the terminating zero. The read is volatile so that the
     // compiler does not turn the loop into a call of strlen, which does not exist without a libc
-    // (`the_core_needs_nothing_but_four_functions`).
+    // (`the_core_imports_only_four_functions`).
     while unsafe { from.add(length).read_volatile() } != 0 {
         length += 1;
     }
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_but_ends() {
+    fn a_truncated_text_is_terminated() {
         let mut bytes = [b'x' as c_char; 8];
         let mut needed = 0;
         for (size, status, kept) in

@@ -116,7 +116,7 @@ impl Drop for Yard {
 }
 
 #[test]
-fn every_function_keeps_to_its_memory() {
+fn functions_stay_within_their_memory() {
     let yard = Yard::new();
     let y = yard.handle;
     let one = yard.alloc(0, PAGEYARD_KERNEL);
@@ -180,7 +180,7 @@ fn every_function_keeps_to_its_memory() {
 }
 
 #[test]
-fn threads_own_what_they_got() {
+fn threads_own_their_blocks() {
     let yard = Yard::new();
     let owners: Vec<_> = (0..PAGES).map(|_| std::sync::atomic::AtomicU32::new(0)).collect();
     let rounds = if cfg!(miri) { 4 } else { 2000 };

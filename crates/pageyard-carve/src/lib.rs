@@ -86,7 +86,7 @@ pub unsafe fn carve_initialized<'a, R: RawMutex>(
     divide(layout, region, |carver, needs| {
         // SAFETY: the caller guarantees that the bytes are initialized. Both types are atomic
         // integers and padding (their documentation guarantees that zero bytes are valid), so any
-        // bytes are a valid value (`maps_of_any_bytes_are_as_good_as_new_ones` fails under Miri if
+        // bytes are a valid value (`maps_work_on_uninitialised_memory` fails under Miri if
         // the region was not written).
         unsafe {
             let frames = carver.take::<Frame>(needs.frames)?;
@@ -165,11 +165,11 @@ impl<'a> Carver<'a> {
         let own = self.take::<T>(n)?;
         for (i, slot) in own.iter_mut().enumerate() {
             // Written in place: an iterator of values would put each on the stack first, and a zone
-            // takes several KiB (`no_function_of_the_core_level_takes_more_stack_than_documented`).
+            // takes several KiB (`core_functions_stay_within_the_documented_stack`).
             slot.write(new(i));
         }
-        // SAFETY: the loop wrote each of the `n` slots (`garbage_and_padding_do_not_matter` reads
-        // them under Miri).
+        // SAFETY: the loop wrote each of the `n` slots
+        // (`carving_ignores_previous_contents_and_padding` reads them under Miri).
         Some(unsafe { initialized(own) })
     }
 
@@ -195,7 +195,7 @@ impl<'a> Carver<'a> {
         let own = self.split(skip.checked_add(bytes)?)?.get_mut(skip..)?;
         // SAFETY: `own` is borrowed exclusively for `'a` and has the bytes of `n` values. `skip`
         // makes its start a multiple of their alignment, and a `MaybeUninit` may hold any bytes
-        // (`values_are_aligned_wherever_the_region_begins` and `slices_do_not_overlap` detect a
+        // (`values_are_aligned_for_every_region_start` and `slices_do_not_overlap` detect a
         // wrong alignment or length, at the latest under Miri).
         Some(unsafe { slice::from_raw_parts_mut(own.as_mut_ptr().cast(), n) })
     }
@@ -211,7 +211,7 @@ impl fmt::Debug for Carver<'_> {
 /// All entries must be initialized.
 unsafe fn initialized<T>(entries: &mut [MaybeUninit<T>]) -> &mut [T] {
     // SAFETY: the caller guarantees initialized entries, and both slices have the same
-    // representation (`garbage_and_padding_do_not_matter`,
-    // `maps_of_any_bytes_are_as_good_as_new_ones`).
+    // representation (`carving_ignores_previous_contents_and_padding`,
+    // `maps_work_on_uninitialised_memory`).
     unsafe { &mut *(ptr::from_mut(entries) as *mut [T]) }
 }

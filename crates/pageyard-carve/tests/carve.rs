@@ -80,7 +80,7 @@ fn use_up(y: &Y<'_>) {
 }
 
 #[test]
-fn garbage_and_padding_do_not_matter() {
+fn carving_ignores_previous_contents_and_padding() {
     with_layout(|layout| {
         for with in [None, Some(0xff)] {
             let (mut bytes, aligned, size) = region(layout, with);
@@ -93,7 +93,7 @@ fn garbage_and_padding_do_not_matter() {
 }
 
 #[test]
-fn maps_of_any_bytes_are_as_good_as_new_ones() {
+fn maps_work_on_uninitialised_memory() {
     with_layout(|layout| {
         for with in [0, 0x5a] {
             let (mut bytes, aligned, _) = region(layout, Some(with));
@@ -111,7 +111,7 @@ fn maps_of_any_bytes_are_as_good_as_new_ones() {
 }
 
 #[test]
-fn a_region_one_byte_short_is_refused_wherever_it_begins() {
+fn a_region_one_byte_short_is_rejected_at_every_alignment() {
     with_layout(|layout| {
         let (mut bytes, aligned, size) = region(layout, None);
         for offset in [0, 1, 2, 63, 64, 127] {
@@ -137,7 +137,7 @@ fn a_region_one_byte_short_is_refused_wherever_it_begins() {
 
 /// The size that the core computes equals the size that carving uses, to the byte.
 #[test]
-fn metadata_is_what_carving_takes() {
+fn metadata_is_the_size_that_carving_uses() {
     with_layout(|layout| {
         let (mut bytes, aligned, size) = region(layout, None);
         let start = bytes[aligned..].as_ptr() as usize;
@@ -153,7 +153,7 @@ fn metadata_is_what_carving_takes() {
 }
 
 #[test]
-fn values_are_aligned_wherever_the_region_begins() {
+fn values_are_aligned_for_every_region_start() {
     #[repr(align(32))]
     struct Wide(u8);
     let mut bytes = [MaybeUninit::<u8>::uninit(); 256];

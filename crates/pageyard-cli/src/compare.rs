@@ -108,7 +108,7 @@ fn aggregate() -> impl TypedValueParser<Value = Aggregate> {
 fn band(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent),
-        _ => Err("give a number of percent from 0 to below 100".into()),
+        _ => Err("expected a percentage of at least 0 and below 100".into()),
     }
 }
 

@@ -62,11 +62,8 @@ fn end(size: usize) -> ! {
         let room = text.len();
         let mut rest = &mut text[..];
         // A command that is too long is truncated.
-        let _ = write!(rest, "pageyard: no memory for {size} bytes more ");
-        let _ = write!(
-            rest,
-            "(to fix: raise the limit on memory (ulimit -v), or give less input): {command}"
-        );
+        let _ = write!(rest, "pageyard: out of memory: cannot allocate {size} bytes; ");
+        let _ = write!(rest, "raise the memory limit (ulimit -v) or reduce the input: {command}");
         let used = room - rest.len();
         let _ = std::io::stderr().write_all(&text[..used.min(room - 1)]);
         let _ = std::io::stderr().write_all(b"\n");

@@ -134,7 +134,7 @@ impl<W> Named<W> {
         self.bytes
     }
 
-    fn tell(&self, e: &io::Error) -> io::Error {
+    fn record_failure(&self, e: &io::Error) -> io::Error {
         let error = named(&self.name, e);
         if e.kind() != io::ErrorKind::Interrupted {
             lock(&FAILED).get_or_insert_with(|| named(&self.name, e));
@@ -145,13 +145,13 @@ impl<W> Named<W> {
 
 impl<W: Write> Write for Named<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.to.write(bytes).map_err(|e| self.tell(&e))?;
+        let n = self.to.write(bytes).map_err(|e| self.record_failure(&e))?;
         self.bytes += n as u64;
         Ok(n)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush().map_err(|e| self.tell(&e))
+        self.to.flush().map_err(|e| self.record_failure(&e))
     }
 }
 
@@ -159,11 +159,11 @@ impl<W: Write> Write for Named<W> {
 pub(crate) fn named(name: &str, e: &io::Error) -> io::Error {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let fix = match e.kind() {
-        StorageFull => "make room, or write elsewhere",
-        QuotaExceeded => "make room within your quota, or write elsewhere",
-        FileTooLarge => "raise the limit on the size of files (ulimit -f)",
-        _ if name == STDOUT => "send it elsewhere",
-        _ => "name a file that can be written",
+        StorageFull => "free space, or write elsewhere",
+        QuotaExceeded => "free some of your quota, or write elsewhere",
+        FileTooLarge => "raise the file size limit (ulimit -f)",
+        _ if name == STDOUT => "redirect it elsewhere",
+        _ => "name a writable file",
     };
     io::Error::new(e.kind(), format!("{name}: {e}; {fix}"))
 }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_terminal_acts_on_gets_through() {
+    fn control_characters_are_escaped() {
         let text = |pieces: &[&[u8]]| through(Escaping::text(Vec::new()), pieces);
         assert_eq!(text(&[b"plain\ttext\n"]), "plain\ttext\n");
         assert_eq!(
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_the_same_value() {
+    fn escaped_json_keeps_its_value() {
         let value = serde_json::json!({ "a\u{9b}\u{7f}": "\u{1b}\u{202e}é\n\u{2066}" });
         let text = serde_json::to_string_pretty(&value).unwrap();
         let shown = through(Escaping::json(Vec::new()), &[text.as_bytes()]);

@@ -27,7 +27,7 @@ pub(crate) struct Picture {
 fn plots() -> String {
     let line = |(name, what): &(&str, &str)| format!("\n  {name:15} {what}");
     let lines: String = PLOTS.iter().map(line).collect();
-    format!("Which plot --svg writes [default: the first that there is]. There may be:{lines}")
+    format!("Which plot --svg writes [default: the first available]. Plots:{lines}")
 }
 
 impl Picture {
@@ -71,7 +71,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn words_are_quoted_as_a_shell_needs_it() {
+    fn words_are_quoted_for_a_shell() {
         assert_eq!(quoted("--set=pairs=2"), "--set=pairs=2");
         assert_eq!(quoted("Vanilla<Base>"), "'Vanilla<Base>'");
         assert_eq!(quoted("it's"), "'it'\\''s'");

@@ -103,8 +103,8 @@ fn entries() -> Vec<Entry> {
     let whole = POLICIES.iter().map(|p| Entry::new(p, false));
     let modifiers = MODIFIERS.iter().map(|m| Entry::new(m, true));
     let about = format!(
-        "Parts of orders below N, at most {}, that a split leaves over become guards (§11.6, the\n\
-         kernel's debug_guardpage_minorder): Guarded<N, P>, or Guarded<N>.",
+        "Remainders of a split below order N (at most {}) become guards (§11.6, the kernel's\n\
+         debug_guardpage_minorder): Guarded<N, P>, or Guarded<N>.",
         policy::MAX_GUARD_ORDER
     );
     let name = <Guarded<0> as StaticPolicy>::NAME;
@@ -131,8 +131,10 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let hosts = on_hosts().collect::<Vec<_>>().join(", ");
     writeln!(
         out,
-        "\nModifiers stand around a policy and compose, as in TwoPassBulkFree<Vanilla<Base>>; alone they \
-         are of\n{}. `run --on host` takes {hosts}.",
+        "\n\
+         Modifiers wrap a policy and compose, as in TwoPassBulkFree<Vanilla<Base>>; a modifier \
+         without a policy\n\
+         wraps {}. `run --on host` accepts {hosts}.",
         Linux612::NAME
     )?;
     Ok(ExitCode::SUCCESS)

@@ -134,8 +134,8 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         on: args.on.clone(),
     };
     let mut bar = Bar::new();
-    let tell = &mut |stage, at, all| show(&mut bar, stage, at, all);
-    let report = replay(input(&args.trace), &options, tell)?;
+    let update = &mut |stage, at, all| show(&mut bar, stage, at, all);
+    let report = replay(input(&args.trace), &options, update)?;
     drop(bar);
     if args.picture.is_wanted() {
         let mut page = Page::new(&format!("Replay of {}", report.reading.input), &command());

@@ -107,7 +107,7 @@ impl std::fmt::Display for Found {
         match self {
             Found::Report(r) => r.fmt(f),
             Found::Sensitivity(s) => s.fmt(f),
-            Found::LeftOut(l) => writeln!(f, "{} is left out: {}", l.experiment, l.left_out),
+            Found::LeftOut(l) => writeln!(f, "{}: skipped: {}", l.experiment, l.left_out),
         }
     }
 }
@@ -133,11 +133,11 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let mut all = Vec::new();
     for (i, experiment) in experiments.iter().enumerate() {
         let mut bar = Bar::new();
-        let mut tell = |what: &str, at, of| bar.show(what, Count::Runs, at, Some(of));
+        let mut update = |what: &str, at, of| bar.show(what, Count::Runs, at, Some(of));
         let found = if args.sensitivity {
-            sensitivity(experiment, &options, &mut tell).map(Found::Sensitivity)
+            sensitivity(experiment, &options, &mut update).map(Found::Sensitivity)
         } else {
-            reproduce::run(experiment, &options, &mut tell).map(Found::Report)
+            reproduce::run(experiment, &options, &mut update).map(Found::Report)
         };
         drop(bar);
         let found = match found {
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
             .iter()
             .filter_map(|f| if let Found::Report(r) = f { Some(r.clone()) } else { None })
             .collect();
-        let mut page = Page::new("Published experiments, run again", &command());
+        let mut page = Page::new("Published experiments, repeated", &command());
         page.reproduced(&reports);
         args.picture.write(&page)?;
     }

@@ -107,7 +107,7 @@ fn on(text: &str) -> Result<On, String> {
         return Ok(On::Host);
     }
     if !text.starts_with("machine:") {
-        return Err("give host, or machine: and a name, such as machine:2x56".into());
+        return Err("expected host, or machine: and a name, such as machine:2x56".into());
     }
     Ok(On::Machine(Box::new(machine(text)?)))
 }
@@ -115,17 +115,17 @@ fn on(text: &str) -> Result<On, String> {
 /// Opens the machine after `machine:`.
 pub(crate) fn machine(text: &str) -> Result<MachineSpec, String> {
     let Some(name) = text.strip_prefix("machine:") else {
-        return Err("give machine: and a name, such as machine:2x56".into());
+        return Err("expected machine: and a name, such as machine:2x56".into());
     };
     MachineSpec::open(Path::new(name)).map_err(|e| e.to_string())
 }
 
 fn descriptor(text: &str) -> Result<u32, &'static str> {
-    text.parse().ok().filter(|n| [16, 64].contains(n)).ok_or("give 16 or 64")
+    text.parse().ok().filter(|n| [16, 64].contains(n)).ok_or("expected 16 or 64")
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("give name=value, such as pairs=16")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as pairs=16")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
@@ -211,7 +211,11 @@ fn run_workload(args: &Run) -> output::Outcome {
         }
         On::Host => {
             if args.descriptor != 16 {
-                return Err("--descriptor: on the host a descriptor has its 16 bytes".into());
+                return Err(
+                    "--descriptor: a descriptor always has 16 bytes on the host; remove this \
+                     option"
+                        .into(),
+                );
             }
             let mut host = Host::open(args.memory, &mut |at, all| {
                 bar.show("memory", Count::Bytes, at, Some(all));

@@ -101,14 +101,14 @@ fn by(name: &str) -> Result<By, String> {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     match args.text {
-        Text::State(_) if args.owner.given() => {
-            Err("--by, --policy, --state, --memory, --cpus, --cache-slice and --lenient say how a \
-                 trace is replayed; leave them out, or ask for --as page_owner"
-                .into())
-        }
+        Text::State(_) if args.owner.given() => Err(
+            "--by, --policy, --state, --memory, --cpus, --cache-slice and --lenient apply only \
+             to a replay; remove them, or use --as page_owner"
+                .into(),
+        ),
         Text::State(form) => state(args, form),
         Text::PageOwner if args.at.is_some() || args.line.is_some() => {
-            Err("page_owner is printed of a trace's end; leave out --at and --line".into())
+            Err("page_owner describes the end of a trace; remove --at and --line".into())
         }
         Text::PageOwner => page_owner(args),
     }
@@ -141,8 +141,8 @@ fn page_owner(args: &Args) -> output::Outcome {
         on: None,
     };
     let mut bar = Bar::new();
-    let tell = &mut |stage, at, all| progress(&mut bar, stage, at, all);
-    let owners = owners(input(&args.file), &options, tell)?;
+    let update = &mut |stage, at, all| progress(&mut bar, stage, at, all);
+    let owners = owners(input(&args.file), &options, update)?;
     drop(bar);
     if args.json {
         return print(

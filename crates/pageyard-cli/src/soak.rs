@@ -42,11 +42,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     if !(0.01..=100_000.0).contains(&args.minutes) {
-        return Err(format!("--minutes {}: give 0.01 to 100000", args.minutes).into());
+        return Err(format!("--minutes {}: expected 0.01 to 100000", args.minutes).into());
     }
     let most = u64::MAX >> 20;
     if args.size > most {
-        return Err(format!("--size {}: give at most {most} MiB", args.size).into());
+        return Err(format!("--size {}: expected at most {most} MiB", args.size).into());
     }
     let seconds = (args.minutes * 60.0).ceil() as u64;
     let plan = Plan::new(seconds);
@@ -96,8 +96,8 @@ fn print(r: &Report) -> Result<(), Box<dyn Error>> {
         writeln!(out, "{what:<20}{n:>15}")?;
     }
     match &r.found {
-        None => writeln!(out, "\nnothing was found")?,
-        Some(f) => writeln!(out, "\nFOUND in {}:\n{}", f.configuration, f.found)?,
+        None => writeln!(out, "\nno errors found")?,
+        Some(f) => writeln!(out, "\nERROR in {}:\n{}", f.configuration, f.found)?,
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         read(args.pid)?.iter().try_for_each(|y| print(&mut out, y))?;
     } else {
         if !(0.1..=3600.0).contains(&args.every) {
-            return Err(format!("--every {}: give 0.1 to 3600 seconds", args.every).into());
+            return Err(format!("--every {}: expected 0.1 to 3600 seconds", args.every).into());
         }
         screen::watch(Duration::from_secs_f64(args.every), || read(args.pid))?;
     }

@@ -204,10 +204,7 @@ fn report_trouble(summary: &Summary) {
         output::say!("pageyard: the recorder lost {} events", summary.lost);
     }
     if summary.malformed.count > 0 {
-        output::say!(
-            "pageyard: {} damaged places were passed over; the first:",
-            summary.malformed.count
-        );
+        output::say!("pageyard: {} damaged parts skipped; the first:", summary.malformed.count);
         for e in &summary.malformed.first {
             output::say!("  {e}");
         }
@@ -290,7 +287,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         writeln!(out, "  state: {:<21}{:>12} bytes", a.name, a.data.len())?;
     }
     if s.malformed_at_import > 0 {
-        writeln!(out, "  damaged places passed over at import: {}", s.malformed_at_import)?;
+        writeln!(out, "  damaged parts skipped at import: {}", s.malformed_at_import)?;
     }
     drop(out);
     report_trouble(s);
@@ -330,7 +327,7 @@ fn write_text(reader: &mut TraceReader, out: impl Write, gfp_names: bool) -> Res
 fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
     let reader = open(trace, lenient)?;
     if reader.attachments().is_empty() {
-        let what = "it carries no state files; `trace import --state` puts them into a .pgy file";
+        let what = "no state files in the trace; add them with `trace import --state`";
         return Err(format!("{}: {what}", trace.display()).into());
     }
     let mut out = output::stdout();
@@ -339,9 +336,9 @@ fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
         let path = folder.join(&a.name);
         let parent = path.parent().unwrap_or(folder);
         std::fs::create_dir_all(parent)
-            .map_err(|e| format!("{}: {e}; name a folder that can be written", path.display()))?;
+            .map_err(|e| format!("{}: {e}; name a writable folder", path.display()))?;
         if parent != folder && parent.is_symlink() {
-            let what = "it is a symbolic link, which may lead out of the folder; remove it";
+            let what = "a symbolic link may lead out of the folder; remove it";
             return Err(format!("{}: {what}", parent.display()).into());
         }
         write_file(&path, |mut file| Ok(file.write_all(&a.data)?))?;

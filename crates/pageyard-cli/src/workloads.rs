@@ -21,9 +21,9 @@ pub(crate) fn run(_: &Args) -> output::Outcome {
     }
     writeln!(
         out,
-        "{:14} kernel builds, a cache server and huge pages: does mobility stay apart?",
+        "{:14} kernel builds, a cache server and huge pages: separation by mobility",
         "hygiene"
     )?;
-    writeln!(out, "    has options of its own: pageyard help run hygiene")?;
+    writeln!(out, "    for its options: pageyard help run hygiene")?;
     Ok(ExitCode::SUCCESS)
 }

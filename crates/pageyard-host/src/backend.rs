@@ -35,7 +35,7 @@ impl<P: Policy + 'static> Backend<P> {
 }
 
 impl<P: Policy + Send + Sync + 'static> Backing for Backend<P> {
-    fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
+    fn alloc(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
         let (region, platform) = (self.raw.region(), self.raw.core().hooks());
         // A page is prepared right before it is passed to `each`.
         let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, platform.was_zeros(pfn)));
@@ -44,7 +44,7 @@ impl<P: Policy + Send + Sync + 'static> Backing for Backend<P> {
         self.raw.core().alloc_bulk_each(n, gfp, each).unwrap_or(0)
     }
 
-    fn give(&self, kind: Kind, blocks: &[Option<Ready>]) {
+    fn free(&self, kind: Kind, blocks: &[Option<Ready>]) {
         let region = self.raw.region();
         let pfn = |block: Ready| {
             let pfn = region.frame(block.start().as_ptr())?;

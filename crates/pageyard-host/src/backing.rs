@@ -146,10 +146,11 @@ impl Backing {
         let wanted = bytes / size.bytes();
         let kib = size.bytes() >> 10;
         let what = match size.available() {
-            None => format!("this system has no huge pages of {size}"),
+            None => format!("no huge pages of {size} on this system"),
             Some(there) => format!(
-                "{wanted} huge pages of {size} are wanted and {there} are to be had: reserve them in \
-                 /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages, or allow the fallback"
+                "{wanted} huge pages of {size} required, {there} available: reserve more in \
+                 /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages, or allow the \
+                 fallback"
             ),
         };
         io::Error::new(error.kind(), format!("{what} ({error})"))

@@ -34,7 +34,7 @@ pub(crate) fn all_threads() -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_registered_works() {
+    fn barrier_works_after_registration() {
         assert_eq!(super::is_available(), super::is_available() && super::all_threads());
     }
 }

@@ -38,7 +38,7 @@ const ORDER: usize = 0xf;
 const KIND: u32 = 4;
 
 // SAFETY: a block owns its bytes exclusively, like a box, and its yard may be used by any thread
-// (`blocks_go_from_thread_to_thread`).
+// (`blocks_are_freed_on_other_threads`).
 unsafe impl<P: Policy> Send for Block<'_, P> {}
 // SAFETY: a shared block gives out shared bytes only.
 unsafe impl<P: Policy> Sync for Block<'_, P> {}
@@ -109,7 +109,7 @@ impl<P: Policy> Deref for Block<'_, P> {
     fn deref(&self) -> &[u8] {
         // SAFETY: the pages are mapped and readable as long as the yard lives, were initialised to
         // zero by the system, and belong to the block alone
-        // (`threads_that_wander_never_share_a_page`, `a_full_yard_says_so_and_recovers`).
+        // (`migrating_threads_never_share_a_page`, `a_full_yard_fails_and_recovers`).
         unsafe { slice::from_raw_parts(self.as_ptr().as_ptr(), self.bytes()) }
     }
 }
@@ -125,7 +125,7 @@ impl<P: Policy> DerefMut for Block<'_, P> {
 impl<P: Policy> Drop for Block<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.yard.take_back(self.as_ptr(), self.order(), self.kind());
+        self.yard.free_block(self.as_ptr(), self.order(), self.kind());
     }
 }
 
@@ -143,10 +143,10 @@ impl<P: Policy> HostYard<P> {
     /// a child after a fork, always [`NoMemory`](AllocError::NoMemory).
     #[inline(always)]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Block<'_, P>, AllocError> {
-        let (start, kind) = self.take_block(order, gfp)?;
+        let (start, kind) = self.alloc_block(order, gfp)?;
         // SAFETY: it is allocated at this order and not known elsewhere
-        // (`pages_have_one_owner_while_pressure_comes_and_goes`,
-        // `threads_that_wander_never_share_a_page`).
+        // (`pages_have_one_owner_under_changing_pressure`,
+        // `migrating_threads_never_share_a_page`).
         Ok(unsafe { Block::new(self, start, order, kind) })
     }
 
@@ -154,7 +154,7 @@ impl<P: Policy> HostYard<P> {
     pub(crate) fn block(&self, pfn: Pfn, order: Order, kind: Option<Kind>) -> Option<Block<'_, P>> {
         let start = self.start_of(pfn, order)?;
         // SAFETY: it was just allocated and is not known elsewhere
-        // (`threads_that_wander_never_share_a_page`, `pages_come_and_go_many_at_once`).
+        // (`migrating_threads_never_share_a_page`, `bulk_requests_use_the_thread_cache`).
         Some(unsafe { Block::new(self, start, order, kind) })
     }
 

@@ -50,7 +50,7 @@ pub struct Builder {
     deferred: bool,
     knobs: Knobs,
     tick: Option<Duration>,
-    front: ThreadCache,
+    thread_cache: ThreadCache,
     service: ServiceOptions,
 }
 
@@ -66,7 +66,7 @@ impl Builder {
             deferred: false,
             knobs: Knobs::default(),
             tick: Some(Duration::from_secs(1)),
-            front: ThreadCache::Auto,
+            thread_cache: ThreadCache::Auto,
             service: ServiceOptions {
                 backing: Backing::default(),
                 fallback: false,
@@ -86,11 +86,13 @@ impl Builder {
     /// `percent` is 0 or above 100, or the system does not report its available memory.
     pub fn of_available(percent: u8) -> Result<Self, BuildError> {
         if !(1..=100).contains(&percent) {
-            return Err(BuildError::Value("size: give 1 to 100 percent of what is available"));
+            return Err(BuildError::Value(
+                "size: expected 1 to 100 percent of the available memory",
+            ));
         }
         let all = crate::topology::available_memory().ok_or_else(|| BuildError::System {
             option: "size",
-            error: io::Error::other("the system does not tell what is available"),
+            error: io::Error::other("the system does not report its available memory"),
         })?;
         let part = u128::from(all) * u128::from(percent) / 100;
         Ok(Self::new(part as u64 / LARGEST * LARGEST))
@@ -150,10 +152,10 @@ impl Builder {
     /// Returns how idle memory is returned to the system, or why it is not.
     fn gives_back(&self) -> Result<GiveBack, &'static str> {
         match (self.service.give_back, self.service.backing) {
-            (Some(None), _) => Err("switched off"),
+            (Some(None), _) => Err("disabled"),
             (_, Backing::HugeTlb(_)) => Err("pages of hugetlbfs are reserved for the yard"),
             (Some(Some(how)), _) => Ok(how),
-            (None, _) if self.prefault => Err("all memory was to be taken at once"),
+            (None, _) if self.prefault => Err("all memory is prefaulted"),
             (None, _) => Ok(GiveBack::default()),
         }
     }
@@ -164,17 +166,17 @@ impl Builder {
         let Some(Some(how)) = give_back else { return Ok(()) };
         if how.rate.is_some_and(|r| r < PAGE_SIZE) {
             let what =
-                "give_back: a rate of less than a page a second; leave it out, or give_back None";
+                "give_back: the rate is less than a page per second; use a higher rate or no rate";
             return Err(BuildError::Value(what));
         }
         let what = match () {
             () if matches!(backing, Backing::HugeTlb(_)) => {
-                "give_back: pages of hugetlbfs are reserved for the yard; leave this option out"
+                "give_back: pages of hugetlbfs are reserved for the yard; remove this option"
             }
             () if how.lazily && *backing != Backing::Anonymous => {
-                "give_back: `lazily` is for anonymous memory alone"
+                "give_back: `lazily` requires anonymous memory"
             }
-            () if how.floor > self.size => "give_back: the floor is above the size of the yard",
+            () if how.floor > self.size => "give_back: the floor exceeds the size of the yard",
             () => return Ok(()),
         };
         Err(BuildError::Together(what))
@@ -232,8 +234,8 @@ impl Builder {
     }
 
     /// Sets the size of the thread cache of a [`HostYard`]. A [`RawYard`] has no thread cache.
-    pub fn thread_cache(mut self, front: ThreadCache) -> Self {
-        self.front = front;
+    pub fn thread_cache(mut self, thread_cache: ThreadCache) -> Self {
+        self.thread_cache = thread_cache;
         self
     }
 
@@ -295,7 +297,7 @@ impl Builder {
         self.check_service(nodes.len() as u64)?;
         let collapse = self.huge_pages == HugePages::Collapse;
         if collapse && !self.prefault {
-            let what = "huge_pages: Collapse is for memory that is there; say prefault(true) too";
+            let what = "huge_pages: Collapse requires resident memory; add prefault(true)";
             return Err(BuildError::Together(what));
         }
         let region = self.mapped()?;
@@ -433,16 +435,17 @@ impl Builder {
         if self.tick == Some(Duration::ZERO) {
             return Err(BuildError::Tick);
         }
-        if !self.front.is_possible() {
+        if !self.thread_cache.is_possible() {
             return Err(BuildError::ThreadCache);
         }
-        if P::RULES.safety.checks_pages() && matches!(self.front, ThreadCache::Blocks { .. }) {
-            let what = "thread_cache: the policy checks or fills pages as they change hands, which a \
-                        cache in front of it would hide; leave this option out";
+        if P::RULES.safety.checks_pages() && matches!(self.thread_cache, ThreadCache::Blocks { .. })
+        {
+            let what = "thread_cache: the policy checks or fills pages on allocation and free, \
+                        which a thread cache would bypass; remove this option";
             return Err(BuildError::Together(what));
         }
         let raw = self.on(self.region()?, true, ())?;
-        HostYard::new(raw, self.tick, self.front, self.gives_back(), &self.service)
+        HostYard::new(raw, self.tick, self.thread_cache, self.gives_back(), &self.service)
     }
 }
 
@@ -478,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_whole_blocks() {
+    fn parts_consist_of_whole_blocks() {
         let first = Pfn(1 << 20);
         let parts = Builder::parts(10_000, first, 2);
         assert_eq!(parts, [first..Pfn(first.0 + 4096), Pfn(first.0 + 4096)..Pfn(first.0 + 10_000)]);

@@ -196,7 +196,7 @@ pub struct PageRange<'y, P: Policy = Linux612> {
 }
 
 // SAFETY: a range owns its bytes exclusively, like a box, and its yard may be used by any thread
-// (`ranges_go_from_thread_to_thread`).
+// (`ranges_are_freed_on_other_threads`).
 unsafe impl<P: Policy> Send for PageRange<'_, P> {}
 // SAFETY: a shared range gives out shared bytes only.
 unsafe impl<P: Policy> Sync for PageRange<'_, P> {}
@@ -227,7 +227,8 @@ impl<P: Policy> Deref for PageRange<'_, P> {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the pages are mapped and readable as long as the yard lives, were initialised to
-        // zero by the system, and belong to the range alone (`ranges_are_larger_than_any_block`).
+        // zero by the system, and belong to the range alone
+        // (`ranges_may_exceed_the_largest_block`).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes()) }
     }
 }

@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_at_the_call() {
+    fn a_panic_in_a_callback_is_caught() {
         assert_eq!(guarded(|| 7), Some(7));
         assert_eq!(guarded(|| -> u8 { panic!("planted") }), None);
         assert_eq!(guarded(|| -> u8 { std::panic::panic_any(Bomb) }), None);

@@ -56,14 +56,14 @@ impl<F, P: Policy> fmt::Debug for InYard<'_, F, P> {
 
 // SAFETY: a block of the yard is as large as returned and aligned to its own size, which is at
 // least the alignment. It stays in place when this allocator moves, until it is freed to this
-// allocator or a clone, which share the yard (`collections_of_a_yard_of_their_own`). Any other
+// allocator or a clone, which share the yard (`collections_can_use_their_own_yard`). Any other
 // address is the fallback's. That includes an address in the yard with a layout of less than a
 // page. Its size is returned as no larger than requested, so that it is freed with such a layout
-// (`pages_of_the_yard_are_not_taken_from_the_fallback`).
+// (`yard_pages_are_never_freed_to_the_fallback`).
 unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         let block = order_for(layout).and_then(|order| {
-            let start = self.yard.take(order, Gfp::KERNEL | Gfp::NOWARN | Gfp::NORETRY)?;
+            let start = self.yard.alloc_ptr(order, Gfp::KERNEL | Gfp::NOWARN | Gfp::NORETRY)?;
             Some(NonNull::slice_from_raw_parts(start, 4096 << order.get()))
         });
         let fallback = || {
@@ -76,7 +76,7 @@ unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
                 return Ok(NonNull::slice_from_raw_parts(start, layout.size()));
             }
             // SAFETY: the fallback allocated it for this layout, and nothing uses it yet
-            // (`pages_of_the_yard_are_not_taken_from_the_fallback`).
+            // (`yard_pages_are_never_freed_to_the_fallback`).
             unsafe { self.fallback.deallocate(start, layout) };
             Err(AllocError)
         };
@@ -86,8 +86,8 @@ unsafe impl<F: Allocator, P: Policy> Allocator for InYard<'_, F, P> {
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
         match order_for(layout).filter(|_| self.yard.holds(start.as_ptr())) {
             // SAFETY: the block is the yard's, of this order: any layout that fits the block gives
-            // the same order. It is no longer used (`collections_of_a_yard_of_their_own`).
-            Some(order) => unsafe { self.yard.give(start, order, Gfp::KERNEL) },
+            // the same order. It is no longer used (`collections_can_use_their_own_yard`).
+            Some(order) => unsafe { self.yard.free_ptr(start, order, Gfp::KERNEL) },
             // SAFETY: as the caller guarantees.
             None => unsafe { self.fallback.deallocate(start, layout) },
         }

@@ -132,7 +132,7 @@ pub fn allowed() -> io::Result<Vec<u32>> {
         return Ok(vec![0, 1]);
     }
     let mut mask = vec![0u64; MOST / 64];
-    // SAFETY: the length is that of the vector, in bytes (`a_bound_thread_is_where_it_is_bound`).
+    // SAFETY: the length is that of the vector, in bytes (`a_bound_thread_runs_on_its_cpu`).
     let bytes = unsafe {
         libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&mask[..]), mask.as_mut_ptr())
     };
@@ -156,7 +156,7 @@ pub fn bind(cpus: &[u32]) -> io::Result<()> {
     if cfg!(miri) {
         return Ok(());
     }
-    // SAFETY: the length is that of the vector, in bytes (`a_bound_thread_is_where_it_is_bound`).
+    // SAFETY: the length is that of the vector, in bytes (`a_bound_thread_runs_on_its_cpu`).
     let done = unsafe {
         libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask[..]), mask.as_ptr())
     };
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_thread_is_where_it_is_bound() {
+    fn a_bound_thread_runs_on_its_cpu() {
         let all = allowed().unwrap();
         assert!(!all.is_empty());
         std::thread::scope(|s| {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_cpus_are_refused() {
+    fn invalid_cpus_are_rejected() {
         assert!(bind(&[]).is_err());
         assert!(bind(&[MOST as u32]).is_err());
     }

@@ -16,7 +16,7 @@ use pageyard::InitError;
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The size is out of range.
-    #[error("size {given} bytes: give at least {least} for {nodes} node(s), at most {most}")]
+    #[error("size {given} bytes: expected at least {least} for {nodes} node(s), at most {most}")]
     Size {
         /// Requested size in bytes.
         given: u64,
@@ -28,7 +28,7 @@ pub enum BuildError {
         nodes: usize,
     },
     /// A requested CPU is not online.
-    #[error("cpus: CPU {cpu} is not online; there are {online}")]
+    #[error("cpus: CPU {cpu} is not online; online are {online}")]
     Cpu {
         /// CPU number.
         cpu: u32,
@@ -39,7 +39,7 @@ pub enum BuildError {
     #[error("cpus: name at least one")]
     NoCpus,
     /// A requested node does not exist or has no memory.
-    #[error("nodes: node {node} has no memory; there are {known}")]
+    #[error("nodes: node {node} has no memory; nodes with memory are {known}")]
     Node {
         /// Node number.
         node: u16,
@@ -59,10 +59,10 @@ pub enum BuildError {
     #[error("{0}")]
     Together(&'static str),
     /// The interval of the tick is zero.
-    #[error("tick: an interval of no time; give one above 0, or none to do it yourself")]
+    #[error("tick: the interval is 0; use a longer one, or none to tick manually")]
     Tick,
     /// The thread cache is too large.
-    #[error("thread_cache: at most 126 blocks of each kind")]
+    #[error("thread_cache: more than 126 blocks of one kind")]
     ThreadCache,
     /// The core allocator rejects its layout or knobs.
     #[error("knobs: {0}")]
@@ -71,7 +71,7 @@ pub enum BuildError {
     #[error("topology: {0}")]
     Topology(#[from] crate::topology::TopologyError),
     /// The system's page size is not 4 KiB.
-    #[error("the system's pages are of {0} bytes; this crate is for 4096")]
+    #[error("the system's page size is {0} bytes; this crate requires 4096")]
     SystemPage(u64),
     /// The system refused a request.
     #[error("{option}: {error}")]

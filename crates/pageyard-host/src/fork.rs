@@ -14,7 +14,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Runs in the child, on its only thread, before any other code there. It only sets words.
 extern "C" fn in_child() {
     FORKS.store(FORKS.load(Relaxed).wrapping_add(1), Relaxed);
-    magazine::forget_seats();
+    magazine::forget_all();
 }
 
 /// The process that an object was created in.
@@ -28,7 +28,7 @@ impl Birthplace {
         WATCHED.call_once(|| {
             // SAFETY: the function lives as long as the program and does only what is allowed in a
             // child. The call fails only without memory; then a child goes undetected
-            // (`a_child_keeps_its_copy_and_gets_no_more`).
+            // (`a_child_keeps_its_copy_and_cannot_allocate`).
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Birthplace(FORKS.load(Relaxed))

@@ -138,7 +138,7 @@ impl Idle {
     }
 
     /// Records that `pages` pages were returned.
-    pub(crate) fn given(&mut self, pages: u64) {
+    pub(crate) fn record_returned(&mut self, pages: u64) {
         self.credit = self.credit.saturating_sub(pages);
     }
 
@@ -195,14 +195,14 @@ mod tests {
                 retaken: self.retaken,
             };
             let back = self.idle.step(&s, pressure);
-            self.idle.given(back);
+            self.idle.record_returned(back);
             self.resident -= back;
             back
         }
     }
 
     #[test]
-    fn all_of_it_is_back_within_two_seconds() {
+    fn idle_memory_is_returned_within_two_seconds() {
         let mut y = Yard::new(GiveBack::default());
         y.use_(PAGES);
         (0..50).for_each(|_| assert_eq!(y.look(false), 0));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_load_fetches_nothing_back() {
+    fn a_steady_load_refaults_no_memory() {
         let mut y = Yard::new(GiveBack::default());
         for i in 0..1000u64 {
             y.use_(100_000 + i * 7919 % 50_000);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn peaks_between_looks_count() {
+    fn peaks_between_samples_count() {
         let mut y = Yard::new(GiveBack::default());
         for _ in 0..1000 {
             y.use_(200_000);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fetched_back_all_the_same_raises_the_target() {
+    fn refaulted_memory_raises_the_target() {
         let mut y = Yard::new(GiveBack::default());
         let mut rounds = 0;
         for _ in 0..1000 {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_is_what_changes_little() {
+    fn small_changes_count_as_quiet() {
         let mut y = Yard::new(GiveBack::default());
         let mut look = |pages| {
             y.use_(pages);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn under_pressure_recent_use_does_not_count() {
+    fn recent_peaks_are_ignored_under_pressure() {
         let mut y = Yard::new(GiveBack::default());
         y.use_(PAGES);
         (0..20).for_each(|_| _ = y.look(false));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_pageblock_and_a_64th_of_the_peak_stays() {
+    fn less_than_a_pageblock_and_a_64th_of_the_peak_is_kept() {
         let least = 512 + 100;
         assert_eq!(given(6400, 100, 7200 + least - 1, false).0, 0);
         assert_eq!(given(6400, 100, 7200 + least, false).0, least);

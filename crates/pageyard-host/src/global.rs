@@ -92,7 +92,7 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
         let _ends = allocating();
         let order = order_for(layout)?;
         let yard = self.yard.get()?;
-        no_unwind(|| yard.take(order, gfp))
+        no_unwind(|| yard.alloc_ptr(order, gfp))
     }
 
     /// Returns memory of the fallback, unless `dealloc` would take it for a block of the yard; then
@@ -108,7 +108,7 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
             return start;
         }
         // SAFETY: the fallback allocated it for this layout, and nothing uses it yet
-        // (`pages_of_the_yard_are_not_taken_from_the_fallback`).
+        // (`yard_pages_are_never_freed_to_the_fallback`).
         unsafe { self.fallback.dealloc(start, layout) };
         ptr::null_mut()
     }
@@ -145,11 +145,11 @@ fn no_unwind<T>(call: impl FnOnce() -> T) -> T {
 
 // SAFETY: a block of the yard is at least as large as the layout. It is aligned to its own size,
 // which is at least the alignment, and belongs to the caller alone until it is freed
-// (`the_smallest_block_that_is_large_and_aligned_enough`, `a_program_runs_on_it`). An address
+// (`the_smallest_sufficient_block_is_chosen`, `a_program_runs_on_the_global_allocator`). An address
 // inside the yard's memory with a layout of a block came from the yard with that order
-// (`told_apart`, `pages_of_the_yard_are_not_taken_from_the_fallback`). Any other address is the
+// (`told_apart`, `yard_pages_are_never_freed_to_the_fallback`). Any other address is the
 // fallback's, which keeps the contract itself. No method unwinds
-// (`a_panic_does_not_leave_an_allocation`).
+// (`a_panic_does_not_unwind_out_of_an_allocation`).
 unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for PageAlloc<F, P> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -173,9 +173,9 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         match (self.origin(start, layout), NonNull::new(start)) {
             // SAFETY: the block is the yard's, of this order, and by the caller's guarantee no
-            // longer used (`a_program_runs_on_it`, tests/nested.rs).
+            // longer used (`a_program_runs_on_the_global_allocator`, tests/nested.rs).
             (Some((yard, order)), Some(start)) => no_unwind(|| unsafe {
-                yard.give(start, order, GFP);
+                yard.free_ptr(start, order, GFP);
             }),
             // SAFETY: as the caller guarantees.
             _ => unsafe { self.fallback.dealloc(start, layout) },
@@ -195,7 +195,8 @@ unsafe impl<F: GlobalAlloc, P: Policy + Send + Sync + 'static> GlobalAlloc for P
             return unsafe { self.fallback.realloc(start, layout, size) };
         }
         // SAFETY: the blocks do not overlap, and both are at least as large as the copy. The old
-        // one is freed with its own layout (`a_program_runs_on_it`, whose vectors grow and shrink).
+        // one is freed with its own layout (`a_program_runs_on_the_global_allocator`, whose vectors
+        // grow and shrink).
         unsafe {
             let new = self.alloc(wanted);
             if !new.is_null() {
@@ -212,14 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_does_not_leave_an_allocation() {
+    fn a_panic_does_not_unwind_out_of_an_allocation() {
         assert_eq!(no_unwind(|| 7), 7);
-        let test = "global::tests::a_panic_does_not_leave_an_allocation";
+        let test = "global::tests::a_panic_does_not_unwind_out_of_an_allocation";
         crate::aborts::aborts(test, "planted", || no_unwind(|| panic!("planted")));
     }
 
     #[test]
-    fn the_smallest_block_that_is_large_and_aligned_enough() {
+    fn the_smallest_sufficient_block_is_chosen() {
         let order =
             |size, align| order_for(Layout::from_size_align(size, align).unwrap()).map(Order::get);
         assert_eq!(order(4095, 8), None);

@@ -13,7 +13,7 @@ const PATIENCE: u32 = 1000;
 /// pass a barrier, or returns `false` if it cannot.
 ///
 /// One caller at a time for the magazines of a list.
-pub(crate) fn take_away<M: Deref<Target = Magazine>>(
+pub(crate) fn with_claimed<M: Deref<Target = Magazine>>(
     list: &[M],
     meant: impl Fn(&Magazine) -> bool,
     barrier: impl FnOnce() -> bool,
@@ -26,20 +26,20 @@ pub(crate) fn take_away<M: Deref<Target = Magazine>>(
     }
     let visible = barrier();
     for m in list.iter().filter(|m| m.is_claimed()) {
-        if visible && waits_until_left(m) {
+        if visible && wait_for_owner(m) {
             take(m);
         }
-        m.give_up();
+        m.release_claim();
     }
 }
 
 /// Waits until the owner is outside; `false` if it stays inside. An owner is inside for some
 /// nanoseconds only, unless it is preempted there.
-fn waits_until_left(m: &Magazine) -> bool {
+fn wait_for_owner(m: &Magazine) -> bool {
     (0..PATIENCE).any(|n| {
         if n > 0 {
             yield_now();
         }
-        m.is_left()
+        m.owner_is_outside()
     })
 }

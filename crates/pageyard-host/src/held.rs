@@ -64,7 +64,7 @@ impl Class {
             Class::Limits => "the limits",
             Class::States => "the worker's states",
             Class::Movable => "a movable block",
-            Class::Hotplug => "the turn to change memory",
+            Class::Hotplug => "the busy flag of hotplug",
         }
     }
 
@@ -82,7 +82,7 @@ impl Class {
 
     /// Whether [`report_locks`] reports the class. Not for frequently taken locks, whose holders
     /// would share a cache line for it.
-    const fn is_told(self) -> bool {
+    const fn is_reported(self) -> bool {
         !matches!(self, Class::Allocation | Class::Core)
     }
 
@@ -126,7 +126,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        check::taking(self.class);
+        check::acquiring(self.class);
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         Guard { inner, _held: Held::new(self.class) }
     }
@@ -176,7 +176,7 @@ struct Held(Tag, PhantomData<*const ()>);
 impl Held {
     #[inline(always)]
     fn new(class: Tag) -> Held {
-        check::took(class);
+        check::acquired(class);
         Held(class, PhantomData)
     }
 }
@@ -184,7 +184,7 @@ impl Held {
 #[cfg(debug_assertions)]
 impl Drop for Held {
     fn drop(&mut self) {
-        check::gave(self.0);
+        check::released(self.0);
     }
 }
 
@@ -195,12 +195,12 @@ pub(crate) struct Allocating(#[allow(dead_code, reason = "dropped with this")] H
 /// See [`Allocating`].
 #[inline(always)]
 pub(crate) fn allocating() -> Allocating {
-    check::taking(Class::Allocation);
+    check::acquiring(Class::Allocation);
     Allocating(Held::new(check::tag(Class::Allocation)))
 }
 
 use check::Tag;
-pub(crate) use check::{gave, taking, took};
+pub(crate) use check::{acquired, acquiring, released};
 
 /// No-op checks for builds without debug assertions.
 #[cfg(not(debug_assertions))]
@@ -216,11 +216,11 @@ mod check {
     }
 
     #[inline(always)]
-    pub(crate) fn taking<T>(_: T) {}
+    pub(crate) fn acquiring<T>(_: T) {}
     #[inline(always)]
-    pub(crate) fn took<T>(_: T) {}
+    pub(crate) fn acquired<T>(_: T) {}
     #[inline(always)]
-    pub(crate) fn gave<T>(_: T) {}
+    pub(crate) fn released<T>(_: T) {}
 }
 
 #[cfg(debug_assertions)]
@@ -264,7 +264,7 @@ mod check {
     }
 
     /// Checks the order before the calling thread waits for a lock of a class.
-    pub(crate) fn taking(class: Class) {
+    pub(crate) fn acquiring(class: Class) {
         if !class.is_ordered() {
             return;
         }
@@ -285,8 +285,14 @@ mod check {
             after.fetch_or(class.bit(), SeqCst);
             if leads_to(class, before) {
                 match class {
-                    Class::Allocation => fail("makes ", class, before, ", which that may take"),
-                    _ => fail("takes ", class, before, "; the other order was seen too"),
+                    Class::Allocation => fail(
+                        "makes ",
+                        class,
+                        before,
+                        ", which the allocation may \
+                         take",
+                    ),
+                    _ => fail("takes ", class, before, "; the reverse order was seen too"),
                 }
             }
         }
@@ -303,17 +309,17 @@ mod check {
     }
 
     /// Records that the calling thread took a lock of a class.
-    pub(crate) fn took(class: Class) {
+    pub(crate) fn acquired(class: Class) {
         HELD.with(|held| held[class as usize].set(held[class as usize].get() + 1));
-        if class.is_told() {
+        if class.is_reported() {
             HOLDER[class as usize].store(thread(), Relaxed);
         }
     }
 
     /// Records that the calling thread released a lock of a class.
-    pub(crate) fn gave(class: Class) {
+    pub(crate) fn released(class: Class) {
         HELD.with(|held| held[class as usize].set(held[class as usize].get().saturating_sub(1)));
-        if class.is_told() {
+        if class.is_reported() {
             let _ = HOLDER[class as usize].compare_exchange(thread(), 0, Relaxed, Relaxed);
         }
     }
@@ -390,9 +396,10 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_under_a_lock_that_it_may_need_aborts() {
-        let says = "a thread makes an allocation while it holds the list of magazines, which that may take";
-        aborts("an_allocation_under_a_lock_that_it_may_need_aborts", says, || {
+    fn an_allocation_under_a_lock_that_it_may_take_aborts() {
+        let says = "a thread makes an allocation while it holds the list of magazines, which the \
+                    allocation may take";
+        aborts("an_allocation_under_a_lock_that_it_may_take_aborts", says, || {
             let pages: PageAlloc<System> = PageAlloc::new(System);
             let (list, layout) = (magazines(), Layout::new::<u64>());
             // SAFETY: the layout is not empty, and the block is freed with the same layout.
@@ -404,10 +411,10 @@ mod tests {
     }
 
     #[test]
-    fn locks_in_two_orders_abort() {
+    fn inconsistent_lock_order_aborts() {
         let says = "a thread takes the list of magazines while it holds a lock of the allocator; \
-                    the other order was seen too";
-        aborts("locks_in_two_orders_abort", says, || {
+                    the reverse order was seen too";
+        aborts("inconsistent_lock_order_aborts", says, || {
             let (list, zone) = (magazines(), lock_api::Mutex::<HostLock, ()>::new(()));
             {
                 let _list = list.lock();
@@ -419,9 +426,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_the_thread_holds_aborts() {
+    fn a_recursive_lock_aborts() {
         let says = "a thread takes the list of magazines while it holds the list of magazines";
-        aborts("a_lock_that_the_thread_holds_aborts", says, || {
+        aborts("a_recursive_lock_aborts", says, || {
             let list = magazines();
             let _held = list.lock();
             drop(list.lock());
@@ -429,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_in_one_order_and_attempts_in_any_do_not_abort() {
+    fn consistent_lock_order_and_try_locks_do_not_abort() {
         let (list, zone) = (magazines(), HostLock::INIT);
         for _ in 0..2 {
             let mut held = list.lock();

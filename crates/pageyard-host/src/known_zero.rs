@@ -49,7 +49,7 @@ impl KnownZero {
 
     /// Records that pages of this region are allocated. Returns whether all of them are zero.
     #[inline]
-    pub(crate) fn use_up(&self, region: &Region, pfn: Pfn, pages: u64) -> bool {
+    pub(crate) fn take_known_zero(&self, region: &Region, pfn: Pfn, pages: u64) -> bool {
         let mut zeros = true;
         for (first, word, mask) in self.words(pfn, pages) {
             let was = word.load(Relaxed);
@@ -77,7 +77,7 @@ impl KnownZero {
                 // SAFETY: the word is mapped and aligned, and the page is the allocator's, whose
                 // contents nothing relies on. The store is atomic, so that it is not optimised
                 // away: it keeps the page
-                // (`pages_given_back_lazily_are_taken_back_before_they_are_handed_out`).
+                // (`lazily_freed_pages_are_reclaimed_before_allocation`).
                 unsafe { AtomicU64::from_ptr(page.as_ptr().cast()) }.store(0, Relaxed);
             }
         }
@@ -86,16 +86,16 @@ impl KnownZero {
 
     /// Records that free pages are zero: they were not written after all, or the system took their
     /// memory back.
-    pub(crate) fn renew(&self, pfn: Pfn, pages: u64) {
+    pub(crate) fn mark_zero(&self, pfn: Pfn, pages: u64) {
         for (_, word, mask) in self.words(pfn, pages) {
             word.fetch_and(!mask, Relaxed);
         }
     }
 
     /// Records that free pages are about to be returned lazily.
-    pub(crate) fn lend(&self, pfn: Pfn, pages: u64) {
+    pub(crate) fn mark_lazily_freed(&self, pfn: Pfn, pages: u64) {
         self.lazily.store(true, Relaxed);
-        self.renew(pfn, pages);
+        self.mark_zero(pfn, pages);
     }
 }
 
@@ -104,38 +104,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_fresh_once() {
+    fn pages_are_known_zero_once() {
         let region = Region::new(1024).unwrap();
-        let fresh = KnownZero::new(&region.frames());
+        let known_zero = KnownZero::new(&region.frames());
         let at = |n| Pfn(region.first().0 + n);
-        assert!(fresh.use_up(&region, at(0), 1));
-        assert!(!fresh.use_up(&region, at(0), 1));
-        assert!(fresh.use_up(&region, at(1), 1));
+        assert!(known_zero.take_known_zero(&region, at(0), 1));
+        assert!(!known_zero.take_known_zero(&region, at(0), 1));
+        assert!(known_zero.take_known_zero(&region, at(1), 1));
         // Across several words, and with one of many pages used.
-        assert!(fresh.use_up(&region, at(60), 200));
-        assert!(!fresh.use_up(&region, at(259), 2));
-        assert!(fresh.use_up(&region, at(261), 39));
-        fresh.renew(at(60), 70);
-        assert!(fresh.use_up(&region, at(60), 70));
-        assert!(!fresh.use_up(&region, at(130), 1));
-        assert!(fresh.use_up(&region, at(2), 58), "all between");
+        assert!(known_zero.take_known_zero(&region, at(60), 200));
+        assert!(!known_zero.take_known_zero(&region, at(259), 2));
+        assert!(known_zero.take_known_zero(&region, at(261), 39));
+        known_zero.mark_zero(at(60), 70);
+        assert!(known_zero.take_known_zero(&region, at(60), 70));
+        assert!(!known_zero.take_known_zero(&region, at(130), 1));
+        assert!(known_zero.take_known_zero(&region, at(2), 58), "all between");
     }
 
     /// Until it is written, the system may take a page that was returned lazily.
     #[test]
-    fn a_page_that_was_given_back_lazily_is_written_to_once() {
+    fn a_lazily_freed_page_is_written_to_once() {
         let region = Region::new(1024).unwrap();
-        let fresh = KnownZero::new(&region.frames());
+        let known_zero = KnownZero::new(&region.frames());
         let at = |n| Pfn(region.first().0 + n);
         // SAFETY: the region is mapped and belongs to the test alone.
         let word =
             |n| unsafe { AtomicU64::from_ptr(region.address(at(n), 1).unwrap().cast().as_ptr()) };
-        assert!(fresh.use_up(&region, at(0), 300), "nothing was given back lazily yet");
+        assert!(
+            known_zero.take_known_zero(&region, at(0), 300),
+            "nothing was given back lazily yet"
+        );
         (0..400).for_each(|n| word(n).store(7, Relaxed));
-        fresh.lend(at(50), 100);
-        assert!(!fresh.use_up(&region, at(40), 80), "zeros are not known any more");
-        assert!(!fresh.use_up(&region, at(140), 170));
-        assert!(!fresh.use_up(&region, at(50), 100));
+        known_zero.mark_lazily_freed(at(50), 100);
+        assert!(!known_zero.take_known_zero(&region, at(40), 80), "zeros are not known any more");
+        assert!(!known_zero.take_known_zero(&region, at(140), 170));
+        assert!(!known_zero.take_known_zero(&region, at(50), 100));
         for n in 0..400 {
             // The pages returned lazily, and the first ten that were never allocated.
             let written = (50..150).contains(&n) || (300..310).contains(&n);

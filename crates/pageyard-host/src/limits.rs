@@ -26,7 +26,7 @@ pub struct Limits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LimitError {
     /// The hard limit exceeds the size of the yard, or is too small to serve requests.
-    #[error("hard_limit: {given} pages; give {least} to {most}")]
+    #[error("hard_limit: {given} pages; expected {least} to {most}")]
     Hard {
         /// Requested limit in pages.
         given: u64,
@@ -36,7 +36,7 @@ pub enum LimitError {
         most: u64,
     },
     /// The soft limit exceeds the hard limit or the size of the yard.
-    #[error("soft_limit: {given} pages are more than the hard limit, {hard}")]
+    #[error("soft_limit: {given} pages exceed the hard limit of {hard}")]
     Soft {
         /// Requested limit in pages.
         given: u64,
@@ -70,14 +70,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_that_cannot_be() {
+    fn invalid_limits_are_rejected() {
         let check = |hard, soft| Limits { hard, soft }.check(10_000, 2).map_err(|e| e.to_string());
         assert_eq!(check(None, None), Ok(()));
         assert_eq!(check(Some(2048), Some(2048)), Ok(()));
         let text = |t: &str| Err(t.to_owned());
-        assert_eq!(check(Some(2047), None), text("hard_limit: 2047 pages; give 2048 to 10000"));
-        assert_eq!(check(Some(10_001), None), text("hard_limit: 10001 pages; give 2048 to 10000"));
-        let more = "pages are more than the hard limit,";
+        assert_eq!(check(Some(2047), None), text("hard_limit: 2047 pages; expected 2048 to 10000"));
+        assert_eq!(
+            check(Some(10_001), None),
+            text(
+                "hard_limit: 10001 pages; expected 2048 to \
+                 10000"
+            )
+        );
+        let more = "pages exceed the hard limit of";
         assert_eq!(check(Some(5000), Some(5001)), text(&format!("soft_limit: 5001 {more} 5000")));
         assert_eq!(check(None, Some(10_001)), text(&format!("soft_limit: 10001 {more} 10000")));
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Orderin
 use lock_api::{GuardNoSend, RawMutex};
 
 use crate::clock;
-use crate::held::{Class, gave, taking, took};
+use crate::held::{Class, acquired, acquiring, released};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -57,7 +57,7 @@ impl HostLock {
         let taken = self.state.load(Relaxed) == FREE
             && self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
         if taken {
-            took(Class::Core);
+            acquired(Class::Core);
         }
         taken
     }
@@ -65,7 +65,7 @@ impl HostLock {
     /// Waits for the lock and takes it. Returns for how many nanoseconds the thread slept.
     #[cold]
     pub(crate) fn wait(&self) -> u64 {
-        taking(Class::Core);
+        acquiring(Class::Core);
         let mut distance = 1;
         for _ in 0..LOOKS {
             if self.take() {
@@ -93,7 +93,7 @@ impl HostLock {
     fn sleep(&self) {
         let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
         // SAFETY: the word and the timespec live until the call returns. The kernel puts the thread
-        // to sleep only while the word says that the lock is held (`one_who_sleeps_is_woken`).
+        // to sleep only while the word says that the lock is held (`a_sleeping_waiter_is_woken`).
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -116,7 +116,7 @@ impl Default for HostLock {
 #[cold]
 fn wake(word: *mut u32) {
     // SAFETY: the kernel uses the address only as a key; it need not be mapped any more
-    // (`one_who_sleeps_is_woken`).
+    // (`a_sleeping_waiter_is_woken`).
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -130,8 +130,8 @@ fn wake(word: *mut u32) {
 
 // SAFETY: the word goes from FREE to HELD only in `take` and `lock`, by a compare-and-exchange. It
 // goes back only in `unlock`, which only the holder may call, so there is one holder at a time.
-// Acquire and Release order the accesses made under the lock (`one_at_a_time`, and the thread
-// sanitizer).
+// Acquire and Release order the accesses made under the lock (`the_lock_excludes_other_threads`,
+// and the thread sanitizer).
 unsafe impl RawMutex for HostLock {
     #[allow(clippy::declare_interior_mutable_const)] // required by `lock_api`
     const INIT: Self = HostLock::new();
@@ -140,9 +140,9 @@ unsafe impl RawMutex for HostLock {
 
     #[inline]
     fn lock(&self) {
-        taking(Class::Core);
+        acquiring(Class::Core);
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
-            took(Class::Core);
+            acquired(Class::Core);
         } else {
             self.wait();
         }
@@ -155,7 +155,7 @@ unsafe impl RawMutex for HostLock {
 
     #[inline]
     unsafe fn unlock(&self) {
-        gave(Class::Core);
+        released(Class::Core);
         // Read before the release, after which the next holder may free the lock.
         let wakes = self.sleepers.load(Relaxed) != 0;
         let word = self.state.as_ptr();
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_at_a_time() {
+    fn the_lock_excludes_other_threads() {
         let sum: Mutex<HostLock, u64> = Mutex::new(0);
         std::thread::scope(|s| {
             for _ in 0..8 {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held_is_not_got() {
+    fn try_lock_fails_on_a_held_lock() {
         let lock: Mutex<HostLock, ()> = Mutex::new(());
         let held = lock.lock();
         assert!(lock.try_lock().is_none() && lock.is_locked());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_sleeps_is_woken() {
+    fn a_sleeping_waiter_is_woken() {
         let lock: Mutex<HostLock, ()> = Mutex::new(());
         let held = lock.lock();
         std::thread::scope(|s| {

@@ -3,8 +3,8 @@
 //! Other threads claim a magazine by a handshake that costs the owner two plain stores (see
 //! [`barrier`](crate::barrier)). The owner sets `inside`, then checks `taken`. The claimer sets
 //! `taken`, makes all threads pass a barrier, then checks `inside`. Per-CPU arrays in restartable
-//! sequences were measured against this (`examples/front.rs`): they are no faster, and this works
-//! on any architecture and with any C library.
+//! sequences were measured against this (`examples/thread_cache.rs`): they are no faster, and this
+//! works on any architecture and with any C library.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -95,7 +95,7 @@ impl Ready {
 #[inline(always)]
 pub(crate) fn without(tagged: NonNull<u8>, tag: usize) -> NonNull<u8> {
     // SAFETY: no page begins at 0, so a bit outside the tag is set, because the tag is smaller than
-    // a page (`what_is_known_to_be_zero_is_known_once`).
+    // a page (`known_zero_is_reported_once`).
     unsafe { NonNull::new_unchecked(tagged.as_ptr().map_addr(|a| a & !(tag & TAG))) }
 }
 
@@ -142,7 +142,7 @@ impl Stack {
         // One hit more, one block less; the hits wrap after years.
         self.head.store(head.wrapping_add(COUNT), Relaxed);
         // SAFETY: `push` and `fill` wrote the slots below the count, none of them null
-        // (`a_limit_that_changes_during_a_fill_neither_loses_nor_doubles_a_block`; loom's `fill`).
+        // (`a_limit_change_during_a_fill_keeps_blocks_intact`; loom's `fill`).
         Some(Ready(unsafe { NonNull::new_unchecked(block) }))
     }
 
@@ -288,14 +288,14 @@ impl Magazine {
     pub(crate) fn fill(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
         #[cfg(feature = "planted")]
         if crate::planted::FILL_READS_LIMIT_AGAIN.load(Relaxed) {
-            return self.fill_as_it_was(kind, blocks);
+            return self.fill_rereading_limit(kind, blocks);
         }
         self.enter(|stacks| Some(stacks[kind as usize].fill(blocks))).unwrap_or(0)
     }
 
     /// [`fill`](Magazine::fill) with a past defect: each push reads the limit again.
     #[cfg(feature = "planted")]
-    fn fill_as_it_was(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
+    fn fill_rereading_limit(&self, kind: Kind, blocks: &[Option<Ready>]) -> usize {
         let put = self.enter(|stacks| {
             let stack = &stacks[kind as usize];
             let room = stack.limit.load(Relaxed).saturating_sub(stack.count());
@@ -339,7 +339,7 @@ impl Magazine {
     }
 
     /// Announces the claim of a thread other than the owner. A barrier must follow, and in any case
-    /// [`give_up`](Magazine::give_up).
+    /// [`release_claim`](Magazine::release_claim).
     pub(crate) fn claim(&self) {
         self.taken.store(1, Relaxed);
     }
@@ -348,9 +348,9 @@ impl Magazine {
         self.taken.load(Relaxed) != 0
     }
 
-    /// Returns whether the owner is outside, and so stays outside until `give_up`. Called after the
-    /// barrier.
-    pub(crate) fn is_left(&self) -> bool {
+    /// Returns whether the owner is outside, and so stays outside until `release_claim`. Called
+    /// after the barrier.
+    pub(crate) fn owner_is_outside(&self) -> bool {
         self.inside.load(Acquire) == 0
     }
 
@@ -360,7 +360,7 @@ impl Magazine {
     }
 
     /// Releases the claim.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn release_claim(&self) {
         self.taken.store(0, Release);
     }
 }
@@ -390,7 +390,7 @@ thread_local! {
 
 /// Returns whether the calling thread finds its magazine of a yard directly.
 #[inline(always)]
-pub(crate) fn has_seat(yard: u64) -> bool {
+pub(crate) fn has_mine(yard: u64) -> bool {
     SEAT.with(|seats| seats[yard as usize % SEATS].get().yard == yard)
 }
 
@@ -403,9 +403,9 @@ pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) ->
         if seat.yard != yard {
             return None;
         }
-        // SAFETY: the caller of `sit` keeps the magazine alive until the seat is cleared or the
-        // yard is no longer used. Nothing in `f` clears the seat
-        // (`yards_go_while_threads_that_used_them_stay`).
+        // SAFETY: the caller of `set_mine` keeps the magazine alive until the seat is cleared or
+        // the yard is no longer used. Nothing in `f` clears the seat
+        // (`a_yard_is_dropped_before_its_threads_exit`).
         f(unsafe { &*seat.magazine })
     })
 }
@@ -413,14 +413,14 @@ pub(crate) fn with_mine<T>(yard: u64, f: impl FnOnce(&Magazine) -> Option<T>) ->
 /// Sets the calling thread's magazine of a yard.
 ///
 /// # Safety
-/// The magazine lives until [`forget_seats`] is called on this thread, or the yard is no longer
+/// The magazine lives until [`forget_all`] is called on this thread, or the yard is no longer
 /// used.
-pub(crate) unsafe fn sit(yard: u64, magazine: *const Magazine) {
+pub(crate) unsafe fn set_mine(yard: u64, magazine: *const Magazine) {
     SEAT.with(|seats| seats[yard as usize % SEATS].set(Seat { yard, magazine }));
 }
 
 /// Clears all seats of the calling thread.
-pub(crate) fn forget_seats() {
+pub(crate) fn forget_all() {
     SEAT.with(|seats| seats.iter().for_each(|seat| seat.set(EMPTY)));
 }
 
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_in_is_the_first_out_and_no_more_than_allowed() {
+    fn a_magazine_is_a_bounded_stack() {
         let m = magazine();
         assert!((1..=4).all(|n| m.push(Kind::Movable, block(n))));
         assert!(!m.push(Kind::Movable, block(5)));
@@ -460,14 +460,14 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_another_node_are_not_kept() {
+    fn blocks_of_another_node_are_not_cached() {
         let m = magazine();
         assert!(!m.push(Kind::Movable, block(1001)));
         assert!(m.push(Kind::Movable, block(1000)));
     }
 
     #[test]
-    fn what_is_known_to_be_zero_is_known_once() {
+    fn known_zero_is_reported_once() {
         let m = magazine();
         assert_eq!(m.fill(Kind::Movable, &[Some(Ready::new(block(1), true))]), 1);
         let got = m.pop(Kind::Movable).unwrap();
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_changes_during_a_fill_neither_loses_nor_doubles_a_block() {
+    fn a_limit_change_during_a_fill_keeps_blocks_intact() {
         let (m, done) = (magazine(), AtomicBool::new(false));
         let blocks: Vec<_> = (1..=8).map(|n| Some(Ready::new(block(n), false))).collect();
         std::thread::scope(|s| {
@@ -505,16 +505,16 @@ mod tests {
         let m = magazine();
         m.push(Kind::Movable, block(1));
         m.claim();
-        assert!(m.is_left());
+        assert!(m.owner_is_outside());
         assert!(m.pop(Kind::Movable).is_none() && !m.push(Kind::Movable, block(2)));
         let mut all = [None; ROOM];
         assert_eq!(m.take_all(Kind::Movable, &mut all), 1);
-        m.give_up();
+        m.release_claim();
         assert!(m.pop(Kind::Movable).is_none() && m.push(Kind::Movable, block(2)));
     }
 
     #[test]
-    fn idle_is_what_nobody_used() {
+    fn unused_magazines_are_idle() {
         let m = magazine();
         m.is_idle();
         assert!(m.is_idle());

@@ -57,7 +57,7 @@ impl Mapping {
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the range lies within the mapping, which this object owns and nothing uses yet
-        // (`memory_is_taken_when_it_is_populated`).
+        // (`memory_is_resident_after_population`).
         let done = unsafe {
             libc::mprotect(self.start.add(place.start).as_ptr().cast(), place.len(), access)
         };
@@ -74,7 +74,8 @@ impl Mapping {
         if place.start > place.end || place.end > self.bytes {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: the range lies within the mapping (`addresses_lost_to_a_refusal_are_left_alone`).
+        // SAFETY: the range lies within the mapping
+        // (`addresses_lost_to_a_failed_map_are_not_unmapped`).
         let start = unsafe { self.start.add(place.start).as_ptr() };
         // SAFETY: the range is ours and unused
         // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
@@ -85,7 +86,7 @@ impl Mapping {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | flags;
         // SAFETY: `MAP_FIXED_NOREPLACE` replaces no existing mapping
-        // (`addresses_lost_to_a_refusal_are_left_alone`).
+        // (`addresses_lost_to_a_failed_map_are_not_unmapped`).
         let at =
             unsafe { libc::mmap(start.cast(), place.len(), access, flags, file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
@@ -122,7 +123,7 @@ impl Drop for Mapping {
         for part in [0..self.lost.start, self.lost.end..self.bytes] {
             if !part.is_empty() {
                 // SAFETY: the addresses are ours. A borrow of the memory borrows the mapping's
-                // owner, so no borrow is left (`addresses_lost_to_a_refusal_are_left_alone`).
+                // owner, so no borrow is left (`addresses_lost_to_a_failed_map_are_not_unmapped`).
                 unsafe { libc::munmap(self.start.add(part.start).as_ptr().cast(), part.len()) };
             }
         }
@@ -182,7 +183,7 @@ impl Region {
         let align = LARGEST.max(unit);
         let bytes = pages.checked_mul(PAGE_SIZE).filter(|&b| b > 0).ok_or_else(too_large)?;
         if bytes % unit != 0 {
-            let what = format!("{bytes} bytes are no multiple of the pages of {unit} bytes");
+            let what = format!("{bytes} bytes are not a multiple of the page size, {unit} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let all = bytes.checked_add(2 * align).ok_or_else(too_large)?;
@@ -278,7 +279,7 @@ impl Region {
         let mut tries = 0;
         loop {
             // SAFETY: the range is ours. Only `discard` gives advice that changes contents, and
-            // only for frames that are not in use (`what_is_discarded_is_zero_again`; for frames in
+            // only for frames that are not in use (`discarded_memory_is_zero`; for frames in
             // use, tests/all/service.rs, where written data stays).
             let done = unsafe {
                 libc::madvise(start.as_ptr().cast(), (pages * PAGE_SIZE) as usize, advice)
@@ -371,7 +372,7 @@ impl Region {
         let word = mask.get_mut(usize::from(node.0) / 64).ok_or(io::ErrorKind::InvalidInput)?;
         *word = 1 << (node.0 % 64);
         // SAFETY: the range is ours. The length given is that of the mask in bits plus one, as the
-        // system expects (`nodes_beyond_the_mask_are_refused`).
+        // system expects (`nodes_beyond_the_mask_are_rejected`).
         let done = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -399,7 +400,7 @@ impl Region {
             let start = self.address(Pfn(self.first.0 + at), pages);
             let start = start.ok_or(io::ErrorKind::InvalidInput)?.as_ptr();
             // SAFETY: the range is ours, and the vector has a byte for each of its pages
-            // (`resident_pages_are_counted_step_by_step`).
+            // (`resident_pages_are_counted_in_steps`).
             let done = unsafe {
                 libc::mincore(start.cast(), (pages * PAGE_SIZE) as usize, seen.as_mut_ptr())
             };
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_when_it_is_populated() {
+    fn memory_is_resident_after_population() {
         let region = Region::new(1024).unwrap();
         region.set_huge_pages(HugePages::Never).unwrap();
         assert_eq!(region.resident().unwrap(), 0);
@@ -458,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn resident_pages_are_counted_step_by_step() {
+    fn resident_pages_are_counted_in_steps() {
         // More than one step, with a short last one.
         let pages = (1 << 18) + 100;
         let region = Region::new(pages).unwrap();
@@ -471,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_beyond_the_mask_are_refused() {
+    fn nodes_beyond_the_mask_are_rejected() {
         let region = Region::new(1024).unwrap();
         for node in [1024, u16::MAX] {
             let error = region.prefer_node(&region.frames(), NodeId(node)).unwrap_err();
@@ -482,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_discarded_is_zero_again() {
+    fn discarded_memory_is_zero() {
         for backing in [Backing::Anonymous, Backing::Memfd] {
             let region = Region::backed(2048, backing).unwrap();
             region.set_huge_pages(HugePages::Never).unwrap();
@@ -518,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_that_are_not_there_are_an_error_that_says_so() {
+    fn missing_huge_pages_are_a_specific_error() {
         use crate::backing::HugeSize;
         let told = |pages, size| match Region::backed(pages, Backing::HugeTlb(size)) {
             Ok(region) => {
@@ -530,7 +531,7 @@ mod tests {
             }
             Err(e) => Some(e.to_string()),
         };
-        assert!(told(513, HugeSize::M2).unwrap().contains("no multiple"));
+        assert!(told(513, HugeSize::M2).unwrap().contains("not a multiple"));
         for size in [HugeSize::M2, HugeSize::G1] {
             // More than any test machine has.
             let wanted = told((1 << 45) / PAGE_SIZE, size).unwrap();
@@ -543,7 +544,7 @@ mod tests {
     /// Addresses that the system unmapped before it refused a file may belong to another mapping by
     /// now; drop must not unmap them.
     #[test]
-    fn addresses_lost_to_a_refusal_are_left_alone() {
+    fn addresses_lost_to_a_failed_map_are_not_unmapped() {
         let page = system_page() as usize;
         let mut mapping = Mapping::new(16 * page, false).unwrap();
         let place = 4 * page..12 * page;
@@ -572,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_too_much_are_refused() {
+    fn zero_and_oversized_regions_are_rejected() {
         assert!(Region::new(0).is_err());
         assert!(Region::new(u64::MAX / PAGE_SIZE).is_err());
         assert!(Region::new(u64::MAX).is_err());

@@ -137,7 +137,7 @@ impl Deref for Pinned<'_> {
     fn deref(&self) -> &[u8] {
         // SAFETY: the pages are mapped as long as the yard lives, which the movable borrows. The
         // slot's lock is held, so that they are this guard's alone and do not move
-        // (`a_block_in_use_is_busy`, `movable_blocks_are_moved_together_with_their_contents`).
+        // (`a_block_in_use_is_busy`, `movable_blocks_keep_their_contents`).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }

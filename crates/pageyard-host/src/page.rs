@@ -49,7 +49,7 @@ pub(crate) struct Page {
 }
 
 // SAFETY: the words are atomics and stay mapped as long as the page lives, on any thread
-// (`a_reader_never_sees_half_of_a_text` writes on another one).
+// (`a_reader_never_sees_a_torn_text` writes on another one).
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
@@ -65,7 +65,7 @@ impl Page {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just returned, so nothing else owns it
-        // (`a_long_text_does_without_its_cpus` fails with a closed one).
+        // (`a_long_text_omits_cpus` fails with a closed one).
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         let seals = SEALS | libc::F_SEAL_SEAL;
         // SAFETY: the descriptor is ours. The mapping is new, at an address that the system
@@ -127,7 +127,7 @@ impl Drop for Page {
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The process does not exist, or access to it is denied.
-    #[error("process {pid}: {error}; name a running process of yours")]
+    #[error("process {pid}: {error}; name one of your running processes")]
     Process {
         /// Process ID.
         pid: u32,
@@ -136,8 +136,8 @@ pub enum PageError {
     },
     /// The process publishes no statistics page.
     #[error(
-        "process {0} has no yard that publishes statistics (to fix: give a process that uses \
-         pageyard-host, with a worker and Builder::publish on)"
+        "process {0} has no yard that publishes statistics; name a process that uses pageyard-host \
+         with a worker and Builder::publish"
     )]
     NoYard(u32),
     /// The page is malformed.
@@ -157,21 +157,21 @@ fn read_page(file: &File, name: &str, room: &mut u64) -> Result<Option<YardStats
     let wrong = |what: String| PageError::Wrong { file: name.into(), what };
     let bytes = file.metadata().map_err(|e| wrong(e.to_string()))?.len();
     let Some(most) = bytes.checked_sub((HEAD * 8) as u64) else {
-        return Err(wrong(format!("{bytes} bytes are no statistics page")));
+        return Err(wrong(format!("{bytes} bytes are not a statistics page")));
     };
     let copy =
         |at, to: &mut [u8]| file.read_exact_at(to, at as u64).map_err(|e| wrong(e.to_string()));
     let length = |head: &[u64; HEAD]| {
         if head[0] != MAGIC {
-            return Err(wrong("no statistics page".into()));
+            return Err(wrong("not a statistics page".into()));
         }
         if head[1] != VERSION {
             let (has, knows) = (head[1], VERSION);
-            return Err(wrong(format!("version {has}; this program knows {knows}")));
+            return Err(wrong(format!("version {has}; this program reads version {knows}")));
         }
         let length = length(head);
         if length > most {
-            return Err(wrong(format!("a text of {length} bytes in a page of {bytes}")));
+            return Err(wrong(format!("text of {length} bytes in a page of {bytes} bytes")));
         }
         if length > *room {
             let what = "the statistics of the process are longer than 16 MiB";
@@ -220,7 +220,7 @@ pub fn read_stats(pid: u32) -> Result<Vec<YardStats>, PageError> {
             let number = path.file_name().and_then(|n| n.to_str()?.parse::<u32>().ok());
             found.push((number.unwrap_or(0), path));
             if found.len() > MOST_PAGES {
-                let what = format!("more than {MOST_PAGES} descriptors of statistics pages");
+                let what = format!("more than {MOST_PAGES} statistics pages");
                 return Err(PageError::Wrong { file: dir, what });
             }
         }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_process_have_a_bound_together() {
+    fn total_text_size_of_a_process_is_bounded() {
         let page = published(1);
         let length = page.words()[4].load(Relaxed);
         let mut room = 2 * length + 1;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_changes_all_the_time_is_given_up() {
+    fn reading_a_constantly_changing_page_gives_up() {
         let page = published(1);
         let mut copies = 0;
         let copy = |at: usize, to: &mut [u8]| {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_never_sees_half_of_a_text() {
+    fn a_reader_never_sees_a_torn_text() {
         let page = Page::new(16 << 10).unwrap();
         assert_eq!(read(&file(&page)).unwrap(), None);
         let stop = std::sync::atomic::AtomicBool::new(false);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_an_error_that_names_it() {
+    fn an_invalid_page_is_a_named_error() {
         let told = |words: &[u64]| {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("page");
@@ -378,17 +378,17 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             read(&File::open(&path).unwrap()).unwrap_err().to_string()
         };
-        assert_eq!(told(&[1]), "page: 8 bytes are no statistics page");
-        assert_eq!(told(&[1, 1, 48, 0, 0, 0]), "page: no statistics page");
-        assert_eq!(told(&[MAGIC, 9, 48, 0, 0, 0]), "page: version 9; this program knows 1");
+        assert_eq!(told(&[1]), "page: 8 bytes are not a statistics page");
+        assert_eq!(told(&[1, 1, 48, 0, 0, 0]), "page: not a statistics page");
+        assert_eq!(told(&[MAGIC, 9, 48, 0, 0, 0]), "page: version 9; this program reads version 1");
         let long = told(&[MAGIC, VERSION, 48, 0, 100, 0]);
-        assert_eq!(long, "page: a text of 100 bytes in a page of 48");
+        assert_eq!(long, "page: text of 100 bytes in a page of 48 bytes");
         assert!(told(&[MAGIC, VERSION, 48, 0, 8, 0]).starts_with("page: "));
         assert!(read_stats(u32::MAX).unwrap_err().to_string().starts_with("process 4294967295: "));
     }
 
     #[test]
-    fn a_long_text_does_without_its_cpus() {
+    fn a_long_text_omits_cpus() {
         let page = Page::new(2000).unwrap();
         let cpus = vec![crate::stats::CpuStatus::default(); 500];
         let zone = crate::stats::ZoneStatus { cpus, ..Default::default() };

@@ -72,7 +72,7 @@ pub struct HostPlatform<E = ()> {
     /// Each block has one owner at a time, so that nothing uses free memory. Then the allocator can
     /// track which pages are still zero.
     exclusive: bool,
-    fresh: Option<KnownZero>,
+    known_zero: Option<KnownZero>,
     service: Service,
     embedder: E,
 }
@@ -87,8 +87,8 @@ impl<E> HostPlatform<E> {
     ) -> HostPlatform<E> {
         // Another process may write to a file.
         let known = exclusive && region.backing() == Backing::Anonymous;
-        let fresh = known.then(|| KnownZero::new(&region.frames()));
-        HostPlatform { region, cpus, exclusive, fresh, service, embedder }
+        let known_zero = known.then(|| KnownZero::new(&region.frames()));
+        HostPlatform { region, cpus, exclusive, known_zero, service, embedder }
     }
 
     /// Returns the state shared with the worker. Only an exclusive yard uses it.
@@ -104,16 +104,16 @@ impl<E> HostPlatform<E> {
     /// Records that the system took back the memory of free pages, so that they read as zeros next
     /// time (`MADV_DONTNEED`, not `MADV_FREE`). They stay unallocated during this call.
     pub(crate) fn note_returned(&self, frames: &Range<Pfn>) {
-        if let Some(fresh) = &self.fresh {
-            fresh.renew(frames.start, frames.end.0.saturating_sub(frames.start.0));
+        if let Some(known_zero) = &self.known_zero {
+            known_zero.mark_zero(frames.start, frames.end.0.saturating_sub(frames.start.0));
         }
     }
 
     /// Returns the memory of free pages to the system ([`Region::discard`]).
     pub(crate) fn discard(&self, pfn: Pfn, order: Order, lazily: bool) -> io::Result<()> {
         let pages = u64::from(order.pages());
-        if let Some(fresh) = self.fresh.as_ref().filter(|_| lazily) {
-            fresh.lend(pfn, pages);
+        if let Some(known_zero) = self.known_zero.as_ref().filter(|_| lazily) {
+            known_zero.mark_lazily_freed(pfn, pages);
         }
         self.region.discard(pfn, pages, lazily)?;
         if !lazily {
@@ -125,14 +125,16 @@ impl<E> HostPlatform<E> {
     /// Records that the pages may be written from now on. Returns whether they are known to be
     /// zero.
     #[inline]
-    pub(crate) fn use_up(&self, pfn: Pfn, pages: u64) -> bool {
-        self.fresh.as_ref().is_some_and(|fresh| fresh.use_up(&self.region, pfn, pages))
+    pub(crate) fn take_known_zero(&self, pfn: Pfn, pages: u64) -> bool {
+        self.known_zero
+            .as_ref()
+            .is_some_and(|known_zero| known_zero.take_known_zero(&self.region, pfn, pages))
     }
 
     /// Returns whether this page was known to be zero when it was prepared, if it is the last one
     /// that this thread prepared.
     pub(crate) fn was_zeros(&self, pfn: Pfn) -> bool {
-        self.fresh.is_some() && PREPARED_ZEROS.get() == pfn.0
+        self.known_zero.is_some() && PREPARED_ZEROS.get() == pfn.0
     }
 
     pub(crate) fn region(&self) -> &Arc<Region> {
@@ -146,7 +148,8 @@ impl<E> HostPlatform<E> {
         // SAFETY: the pages are mapped as long as the region lives, aligned, and initialised to
         // zero by the system. In a yard that is not exclusive, all accesses are atomic. In an
         // exclusive yard, this is called only for blocks that the allocator holds at the moment
-        // (`a_raw_yard_by_frame_number`, `a_policy_that_checks_or_fills_pages_has_no_front_cache`).
+        // (`a_raw_yard_works_by_frame_number`,
+        // `checking_and_filling_policies_disable_the_thread_cache`).
         Some(unsafe {
             slice::from_raw_parts(start.as_ptr().cast::<AtomicU64>(), pages as usize * WORDS)
         })
@@ -163,8 +166,8 @@ impl<E> HostPlatform<E> {
         let pages = u64::from(order.pages());
         if let Some(start) = self.region.address(pfn, pages) {
             // SAFETY: the pages are mapped. The allocator holds the block, so in an exclusive yard
-            // nothing else uses it (`blocks_are_zeros_whatever_else_their_flags_say`,
-            // `threads_that_wander_never_share_a_page`).
+            // nothing else uses it (`zeroed_blocks_are_zero_with_any_flags`,
+            // `migrating_threads_never_share_a_page`).
             unsafe { start.write_bytes(0, (pages * PAGE_SIZE) as usize) };
         }
     }
@@ -176,7 +179,7 @@ fn store(words: &[AtomicU64], word: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: to the program these are relaxed stores to these words. Each is done whole, as the
     // repeated steps of the instruction are. The direction flag is clear, as the ABI requires
-    // (`frames_are_zeros_whatever_else_their_flags_say`, `every_word_is_stored_and_none_beside`).
+    // (`zeroed_frames_are_zero_with_any_flags`, `zeroing_writes_every_word_and_no_other`).
     unsafe {
         std::arch::asm!(
             "rep stosq",
@@ -218,8 +221,8 @@ impl<E: Hooks> Platform for HostPlatform<E> {
 
     #[inline]
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
-        let zeros = self.use_up(pfn, order.pages().into());
-        if self.fresh.is_some() {
+        let zeros = self.take_known_zero(pfn, order.pages().into());
+        if self.known_zero.is_some() {
             PREPARED_ZEROS.set(if zeros { pfn.0 } else { 0 });
         }
         if gfp.contains(Gfp::ZERO) && !zeros {
@@ -241,7 +244,7 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
     };
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
-        self.use_up(to, order.pages().into());
+        self.take_known_zero(to, order.pages().into());
         if !self.exclusive {
             return self.embedder.relocate(from, to, order);
         }
@@ -285,13 +288,13 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
 
     fn wake_reclaim(&self, node: NodeId, order: Order, highest_zone: ZoneKind) {
         self.service.reclaim.add(node);
-        self.service.bell.ring();
+        self.service.wake_event.signal();
         self.embedder.wake_reclaim(node, order, highest_zone);
     }
 
     fn wake_compaction(&self, node: NodeId) {
         self.service.compaction.add(node);
-        self.service.bell.ring();
+        self.service.wake_event.signal();
         self.embedder.wake_compaction(node);
     }
 
@@ -332,7 +335,7 @@ impl<E: Hooks> Defences for HostPlatform<E> {
     }
 
     fn poison(&self, pfn: Pfn, order: Order) {
-        self.use_up(pfn, order.pages().into());
+        self.take_known_zero(pfn, order.pages().into());
         self.fill(pfn, order, u64::from_ne_bytes([POISON_BYTE; 8]));
         self.embedder.poison(pfn, order);
     }
@@ -363,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_stored_and_none_beside() {
+    fn zeroing_writes_every_word_and_no_other() {
         for n in [0, 1, 2, 7, 512] {
             let words: Vec<_> = (0..n + 2).map(|_| AtomicU64::new(1)).collect();
             store(&words[1..=n], 7);
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cpu_has_one_that_stands_for_it() {
+    fn every_cpu_maps_to_a_list() {
         let table = CpuTable::new(&[4, 6]);
         assert_eq!([4, 6].map(|c| table.of(c)), [CpuId(4), CpuId(6)]);
         for cpu in 0..300 {

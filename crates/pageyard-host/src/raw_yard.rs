@@ -103,8 +103,8 @@ impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         let table = CpuTable::new(&cpus);
         let platform = HostPlatform::new(Arc::new(region), table, exclusive, service, embedder);
         // SAFETY: called once. `yard` is dropped before `maps`, and references into it do not
-        // outlive the borrow of `self` (`core`; `a_raw_yard_by_frame_number`, which drops a yard
-        // and builds another on its region, and the sanitizers).
+        // outlive the borrow of `self` (`core`; `a_raw_yard_works_by_frame_number`, which drops a
+        // yard and builds another on its region, and the sanitizers).
         let (layout, storage) = unsafe { maps.storage() };
         let yard = if deferred {
             Yard::deferred(&layout, storage, platform)?

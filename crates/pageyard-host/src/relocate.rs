@@ -253,8 +253,8 @@ impl Movables {
             return Some(Relocation::Refused);
         }
         // SAFETY: the slot owns the block and is locked, so nothing else uses its bytes; the order
-        // is the slot's (`another_block_in_the_same_place_does_not_move`,
-        // `movable_blocks_are_moved_together_with_their_contents`).
+        // is the slot's (`a_reused_slot_does_not_move`,
+        // `movable_blocks_keep_their_contents`).
         unsafe { block.copy() };
         slot.place.store(block.to.0, Relaxed);
         let mut table = self.table();
@@ -303,7 +303,7 @@ mod tests {
     /// By the time compaction asks, the block that it found may be gone and one of another size be
     /// there.
     #[test]
-    fn another_block_in_the_same_place_does_not_move() {
+    fn a_reused_slot_does_not_move() {
         let mut one = One::new();
         assert_eq!(one.ask(1, FROM), Some(Relocation::Refused));
         assert_eq!(one.ask(3, FROM), Some(Relocation::Refused));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_share_a_list_are_told_apart() {
+    fn blocks_in_one_bucket_are_distinguished() {
         let movables = Movables::default();
         // 1,024 pages in 64 lists: frames 1,024 apart also share a list.
         let all: Vec<_> = (0..2048).map(|n| Arc::new(Slot::new(Pfn(n), order(0)))).collect();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_allocated_or_released_under_the_lock() {
+    fn the_table_lock_covers_no_allocation_or_release() {
         let movables = Movables::default();
         assert_free(
             || movables.0.try_lock().is_some(),

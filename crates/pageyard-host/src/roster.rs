@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::handshake::take_away;
+use crate::handshake::with_claimed;
 use crate::magazine::{KINDS, Kind, Magazine};
 use crate::sync::Ordering::Relaxed;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Class, Mutex, MutexGuard};
@@ -106,7 +106,7 @@ impl Roster {
     }
 
     /// Claims the magazines that `meant` selects and passes them to `take`, one after the other.
-    /// See [`take_away`].
+    /// See [`with_claimed`].
     pub(crate) fn drain(
         &self,
         meant: impl Fn(&Magazine) -> bool,
@@ -114,7 +114,7 @@ impl Roster {
         take: impl FnMut(&Magazine),
     ) {
         let list = self.list();
-        take_away(&list[..], |m| m.pages() > 0 && meant(m), barrier, take);
+        with_claimed(&list[..], |m| m.pages() > 0 && meant(m), barrier, take);
     }
 
     /// Stops threads from keeping blocks: drains their magazines, which stay empty until
@@ -128,7 +128,7 @@ impl Roster {
         list.iter().for_each(|m| self.allow(m, false));
         // All magazines: an owner that read its limit earlier may be about to push into an empty
         // one.
-        take_away(&list[..], |_| true, barrier, take);
+        with_claimed(&list[..], |_| true, barrier, take);
     }
 
     /// Lets threads keep blocks again if `room`, in pages, is enough for all that they may keep.

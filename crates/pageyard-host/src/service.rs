@@ -117,8 +117,8 @@ pub(crate) struct ServiceOptions {
 /// State shared by a yard, its hooks and its worker.
 pub(crate) struct Service {
     pub(crate) born: Birthplace,
-    pub(crate) bell: WakeEvent,
-    pub(crate) tell: TraceEvents,
+    pub(crate) wake_event: WakeEvent,
+    pub(crate) events: TraceEvents,
     pub(crate) reclaim: Wanted,
     pub(crate) compaction: Wanted,
     pub(crate) shrinkers: Registry<dyn Shrinker>,
@@ -148,38 +148,38 @@ pub(crate) type States = (Watching, Watching, Option<String>);
 /// Busy flag for onlining and offlining memory.
 #[derive(Debug)]
 pub(crate) struct Hotplug {
-    turn: Mutex<()>,
+    busy_guard: Mutex<()>,
     /// The task that holds the flag, or 0.
     task: AtomicU64,
 }
 
 /// Holds the busy flag until it is dropped.
-pub(crate) struct HotplugTurn<'s> {
+pub(crate) struct HotplugGuard<'s> {
     task: &'s AtomicU64,
-    _turn: MutexGuard<'s, ()>,
+    _busy: MutexGuard<'s, ()>,
 }
 
 impl Default for Hotplug {
     fn default() -> Self {
-        Hotplug { turn: Mutex::new(Class::Hotplug, ()), task: AtomicU64::new(0) }
+        Hotplug { busy_guard: Mutex::new(Class::Hotplug, ()), task: AtomicU64::new(0) }
     }
 }
 
 impl Hotplug {
     /// Waits for the busy flag; `None` if the calling task holds it. Relocators run while it is
     /// held, and one that waited for it would wait for itself.
-    pub(crate) fn begin(&self, task: u64) -> Option<HotplugTurn<'_>> {
+    pub(crate) fn begin(&self, task: u64) -> Option<HotplugGuard<'_>> {
         // Only the task itself stores its number.
         if self.task.load(Relaxed) == task {
             return None;
         }
-        let turn = self.turn.lock();
+        let busy_guard = self.busy_guard.lock();
         self.task.store(task, Relaxed);
-        Some(HotplugTurn { task: &self.task, _turn: turn })
+        Some(HotplugGuard { task: &self.task, _busy: busy_guard })
     }
 }
 
-impl Drop for HotplugTurn<'_> {
+impl Drop for HotplugGuard<'_> {
     fn drop(&mut self) {
         self.task.store(0, Relaxed);
     }
@@ -196,8 +196,8 @@ impl Service {
         let none = || Watching::Not("no worker has begun".into());
         Ok(Service {
             born: Birthplace::here(),
-            bell: WakeEvent::new()?,
-            tell: TraceEvents::new(),
+            wake_event: WakeEvent::new()?,
+            events: TraceEvents::new(),
             reclaim: Wanted::default(),
             compaction: Wanted::default(),
             shrinkers: Registry::default(),
@@ -235,8 +235,8 @@ impl Service {
 
     /// Records a failed request, and wakes the worker if it has to report it.
     pub(crate) fn failed(&self, order: Order, gfp: Gfp) {
-        if self.tell.failed(order, gfp) {
-            self.bell.ring();
+        if self.events.failed(order, gfp) {
+            self.wake_event.signal();
         }
     }
 
@@ -253,7 +253,7 @@ impl Service {
     }
 
     /// Calls the shrinkers on the worker's thread.
-    pub(crate) fn reclaim_behind(&self, job: &ReclaimJob) -> u64 {
+    pub(crate) fn reclaim_in_background(&self, job: &ReclaimJob) -> u64 {
         let _mark = Reclaiming::begin();
         let freed = shrink_all(&self.shrinkers, job);
         self.shrunk.fetch_add(freed, Relaxed);
@@ -328,7 +328,7 @@ mod tests {
 
     /// Busy is the owner's answer, as Moved is: compaction retries later.
     #[test]
-    fn relocators_are_asked_until_one_does_not_refuse() {
+    fn relocators_are_called_until_one_accepts() {
         assert_eq!(ask([]), (Refused, [], 0));
         assert_eq!(ask([Some(Refused), Some(Refused)]), (Refused, [1, 1], 0));
         assert_eq!(ask([Some(Refused), Some(Busy), Some(Moved)]), (Busy, [1, 1, 0], 0));

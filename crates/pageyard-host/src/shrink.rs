@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gives_its_share() {
+    fn every_shrinker_frees_its_share() {
         let registry: Registry<dyn Shrinker> = Registry::default();
         assert_eq!(shrink_all(&registry, &job(32)), 0);
         let caches = [300, 100, 0].map(|n| Arc::new(Cache(n, sync::Mutex::default())));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_allocated_released_or_dropped_under_the_lock() {
+    fn the_registry_lock_covers_no_allocation_release_or_drop() {
         let registry: Registry<dyn Shrinker> = Registry::default();
         let is_free = || registry.0.all.try_lock().is_some();
         assert_free(is_free, || {
@@ -342,7 +342,7 @@ mod tests {
 
     /// An allocation calls a shrinker that registers another one.
     #[test]
-    fn registrations_end_though_each_allocation_registers_another() {
+    fn registration_terminates_with_nested_registrations() {
         let registry: Registry<dyn Shrinker> = Registry::default();
         let register = || registry.add(Arc::new(|_: &ReclaimJob| 0)).keep();
         let others = std::cell::Cell::new(0u32);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panicking_shrinker_counts_as_none() {
+    fn a_panicking_shrinker_frees_nothing() {
         struct Wrong;
         impl Shrinker for Wrong {
             fn count(&self) -> u64 {

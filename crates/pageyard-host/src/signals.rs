@@ -166,7 +166,7 @@ fn open_psi(path: &Path) -> io::Result<File> {
 
 impl Signals {
     pub(crate) fn open(files: &SystemFiles) -> Signals {
-        let off = || Watching::Not("switched off".into());
+        let off = || Watching::Not("disabled".into());
         let (psi, psi_state) = match &files.pressure {
             None => (None, off()),
             Some(path) => match open_psi(path) {
@@ -179,9 +179,7 @@ impl Signals {
             psi_state,
             group: None,
             root: files.group_root.clone(),
-            group_state: Watching::Not(
-                "no cgroup v2 tree is mounted, or it is switched off".into(),
-            ),
+            group_state: Watching::Not("no cgroup v2 tree is mounted, or it is disabled".into()),
             events: None,
             stalled_at: None,
             last: GroupMemory::default(),
@@ -211,7 +209,7 @@ impl Signals {
 
     /// Handles what `poll` reported for one of [`files`](Signals::files). Returns whether the file
     /// is still watched: a dead file would wake the worker forever.
-    pub(crate) fn news(&mut self, fd: RawFd, revents: i16, now: u64) -> bool {
+    pub(crate) fn handle_event(&mut self, fd: RawFd, revents: i16, now: u64) -> bool {
         let is = |file: &Option<File>| file.as_ref().is_some_and(|f| f.as_raw_fd() == fd);
         let gone = revents & (libc::POLLHUP | libc::POLLNVAL) != 0;
         if is(&self.psi) {
@@ -221,22 +219,23 @@ impl Signals {
                 return true;
             }
             self.psi = None;
-            self.psi_state = Watching::Not("the file of stalls is gone".into());
+            self.psi_state = Watching::Not("the pressure file is gone".into());
         } else if is(&self.events) {
             // Here every change is reported as an error, until the file is read to its end. The
             // file of a removed group cannot be read.
             if !gone && self.read_events().is_ok() {
                 return true;
             }
-            self.lose_group();
+            self.drop_group();
         }
         false
     }
 
     /// Stops watching the group: it was removed, so this process is in another one.
-    fn lose_group(&mut self) {
+    fn drop_group(&mut self) {
         if let Some(group) = self.group.take() {
-            self.group_state = Watching::Not(format!("{}: the group is gone", group.display()));
+            self.group_state =
+                Watching::Not(format!("{}: the control group is gone", group.display()));
         }
         self.events = None;
         self.last = GroupMemory::default();
@@ -252,7 +251,7 @@ impl Signals {
     }
 
     /// Reads the limits and events. Returns whether the group, if there was one, is still watched.
-    pub(crate) fn look(&mut self, now: u64) -> bool {
+    pub(crate) fn refresh(&mut self, now: u64) -> bool {
         let Some(group) = &self.group else { return true };
         let memory = GroupMemory::read(group, &self.root);
         let watched = self.read_events().is_ok();
@@ -265,7 +264,7 @@ impl Signals {
             }
             self.last = memory;
         } else {
-            self.lose_group();
+            self.drop_group();
         }
         watched
     }
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_a_damaged_file_do_not_overflow() {
+    fn damaged_counts_do_not_overflow() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         write(d, "a/memory.current", "900\n");
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_near_its_limits_is_short() {
+    fn a_group_near_its_limit_is_under_pressure() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         write(d, "memory.current", "500\n");
@@ -355,10 +354,10 @@ mod tests {
             SystemFiles { pressure: None, group: Some(d.to_owned()), group_root: d.to_owned() };
         let mut s = Signals::open(&files);
         assert_eq!(s.group_state, Watching::File(d.to_owned()));
-        assert_eq!(s.psi_state, Watching::Not("switched off".into()));
+        assert_eq!(s.psi_state, Watching::Not("disabled".into()));
         let mut at = |current: &str, now| {
             write(d, "memory.current", current);
-            s.look(now);
+            s.refresh(now);
             s.group_short(now)
         };
         assert_eq!(at("500", 1), None);
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_says_so() {
+    fn missing_sources_are_reported() {
         let files = SystemFiles {
             pressure: Some("/nowhere/pressure".into()),
             group: Some("/nowhere/group".into()),
@@ -385,13 +384,13 @@ mod tests {
 
     /// The system's own file can be polled, unless the system refuses the trigger.
     #[test]
-    fn the_systems_stalls_can_be_waited_for() {
+    fn system_stalls_can_be_polled() {
         let s = Signals::open(&SystemFiles::detect());
         match &s.psi_state {
             Watching::File(path) => {
                 assert_eq!(path, Path::new("/proc/pressure/memory"));
-                let bell = crate::wake_event::WakeEvent::new().unwrap();
-                assert_eq!(bell.wait(&s.files()[..1], Duration::ZERO).len(), 0);
+                let wake_event = crate::wake_event::WakeEvent::new().unwrap();
+                assert_eq!(wake_event.wait(&s.files()[..1], Duration::ZERO).len(), 0);
             }
             Watching::Not(why) => {
                 let path = Path::new("/proc/pressure/memory");
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_counts_for_a_while() {
+    fn a_stall_counts_for_a_limited_time() {
         use std::os::unix::net::UnixStream;
         let (one, other) = UnixStream::pair().unwrap();
         let mut s = Signals::of(File::from(OwnedFd::from(one)));
@@ -414,9 +413,9 @@ mod tests {
         if !pageyard_unmet::met("MSG_OOB on Unix sockets", sent == 1) {
             return;
         }
-        let bell = crate::wake_event::WakeEvent::new().unwrap();
-        for (fd, revents) in bell.wait(&s.files(), Duration::from_secs(3600)) {
-            assert!(s.news(fd, revents, 10));
+        let wake_event = crate::wake_event::WakeEvent::new().unwrap();
+        for (fd, revents) in wake_event.wait(&s.files(), Duration::from_secs(3600)) {
+            assert!(s.handle_event(fd, revents, 10));
         }
         assert!(s.stalled(10) && s.stalled(9 + STALL) && !s.stalled(10 + STALL));
     }
@@ -430,52 +429,52 @@ mod tests {
 
     /// Otherwise the file would wake the worker at once, each time.
     #[test]
-    fn a_file_that_is_gone_is_not_waited_for() {
-        let bell = crate::wake_event::WakeEvent::new().unwrap();
+    fn a_removed_file_is_not_polled() {
+        let wake_event = crate::wake_event::WakeEvent::new().unwrap();
         let files =
             SystemFiles { pressure: None, group: Some("/".into()), group_root: "/nowhere".into() };
         let mut s = Signals::open(&files);
         s.psi = Some(closed());
         s.events = Some(closed());
         s.group = files.group;
-        let heard = bell.wait(&s.files(), Duration::from_secs(3600));
+        let heard = wake_event.wait(&s.files(), Duration::from_secs(3600));
         assert_eq!(heard.len(), 2);
         for (fd, revents) in heard {
-            assert!(!s.news(fd, revents, 1));
+            assert!(!s.handle_event(fd, revents, 1));
         }
         assert!(s.files().is_empty() && !s.stalled(1));
-        assert_eq!(s.psi_state.to_string(), "not watched: the file of stalls is gone");
-        assert_eq!(s.group_state.to_string(), "not watched: /: the group is gone");
+        assert_eq!(s.psi_state.to_string(), "not watched: the pressure file is gone");
+        assert_eq!(s.group_state.to_string(), "not watched: /: the control group is gone");
     }
 
     /// The files of a removed group report `POLLERR` forever, and have no text.
     #[test]
-    fn a_group_that_was_removed_is_not_watched() {
+    fn a_removed_group_is_not_watched() {
         let dir = tempfile::tempdir().unwrap();
         let d = dir.path();
         write(d, "memory.current", "990\n");
         write(d, "memory.max", "1000\n");
         let files =
             SystemFiles { pressure: None, group: Some(d.to_owned()), group_root: d.to_owned() };
-        for by_news in [true, false] {
+        for by_event in [true, false] {
             let mut s = Signals::open(&files);
-            assert!(s.look(1) && s.group_short(1) == Some(true));
+            assert!(s.refresh(1) && s.group_short(1) == Some(true));
             // Opens, but cannot be read.
             s.events = Some(File::open(d).unwrap());
             let fd = s.files()[0];
             let error = libc::POLLERR | libc::POLLPRI;
-            assert!(if by_news { !s.news(fd, error, 2) } else { !s.look(2) });
+            assert!(if by_event { !s.handle_event(fd, error, 2) } else { !s.refresh(2) });
             assert!(s.files().is_empty());
             assert_eq!(s.group_short(2), None, "what it said last is no sign any more");
-            assert!(s.group_state.to_string().ends_with("the group is gone"));
-            assert!(s.look(3), "said once");
+            assert!(s.group_state.to_string().ends_with("the control group is gone"));
+            assert!(s.refresh(3), "said once");
         }
         // Unreadable for a moment is not gone.
         let mut s = Signals::open(&files);
         fs::remove_file(d.join("memory.current")).unwrap();
-        assert!(s.look(1));
+        assert!(s.refresh(1));
         assert_eq!(s.group_short(1), None);
         write(d, "memory.current", "990\n");
-        assert!(s.look(2) && s.group_short(2) == Some(true));
+        assert!(s.refresh(2) && s.group_short(2) == Some(true));
     }
 }

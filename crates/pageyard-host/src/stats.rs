@@ -233,28 +233,38 @@ impl YardStats {
             writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} {kind}")?;
             writeln!(out, "pageyard_{name} {value}")
         };
-        one("size_bytes", "gauge", "All memory of the yard.", bytes(self.pages))?;
+        one("size_bytes", "gauge", "Size of the yard.", bytes(self.pages))?;
         one("used_bytes", "gauge", "Memory in use.", bytes(self.used))?;
-        one("resident_bytes", "gauge", "Memory that the system backs.", bytes(self.resident))?;
-        one("kept_bytes", "gauge", "Memory that the hard limit keeps.", bytes(self.kept))?;
+        one("resident_bytes", "gauge", "Resident memory.", bytes(self.resident))?;
+        one("kept_bytes", "gauge", "Memory withheld by the hard limit.", bytes(self.kept))?;
         one("pressure_level", "gauge", "0 calm, 1 moderate, 2 critical.", level)?;
         let back = bytes(self.given_back);
-        one("given_back_bytes_total", "counter", "Memory given back to the system.", back)?;
+        one("given_back_bytes_total", "counter", "Memory returned to the system.", back)?;
         let again = bytes(self.fetched);
-        one("fetched_bytes_total", "counter", "Memory given back and fetched again.", again)?;
+        one(
+            "fetched_bytes_total",
+            "counter",
+            "Memory returned to the system and faulted in again.",
+            again,
+        )?;
         let shrunk = bytes(self.shrunk);
-        one("shrunk_bytes_total", "counter", "Memory that shrinkers freed.", shrunk)?;
-        one("moved_blocks_total", "counter", "Blocks that compaction moved.", self.moved)?;
+        one("shrunk_bytes_total", "counter", "Memory freed by shrinkers.", shrunk)?;
+        one("moved_blocks_total", "counter", "Blocks moved by compaction.", self.moved)?;
 
         type Of = fn(&ZoneStatus) -> u64;
         let zones: [(&str, &str, &str, Of); 5] = [
             ("zone_free_bytes", "gauge", "Free memory of a zone.", |z| z.free * 4096),
             ("zone_cached_bytes", "gauge", "Memory on per-CPU lists.", |z| z.cached * 4096),
-            ("zone_lock_holds_total", "counter", "Times a zone's lock was taken.", |z| {
+            ("zone_lock_holds_total", "counter", "Acquisitions of the zone lock.", |z| {
                 z.lock_holds
             }),
-            ("zone_bypasses_total", "counter", "Times a list was busy.", |z| z.bypasses),
-            ("zone_failures_total", "counter", "Requests that failed.", |z| z.failures),
+            (
+                "zone_bypasses_total",
+                "counter",
+                "Operations that bypassed a busy per-CPU list.",
+                |z| z.bypasses,
+            ),
+            ("zone_failures_total", "counter", "Failed requests.", |z| z.failures),
         ];
         for (name, kind, help, of) in zones {
             writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} {kind}")?;

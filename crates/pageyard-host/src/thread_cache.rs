@@ -81,9 +81,9 @@ impl ThreadCache {
 pub(crate) trait Backing: Send + Sync {
     /// Allocates up to `n` single pages and passes each to `each`. When memory is short, allocates
     /// none or one.
-    fn take(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize;
+    fn alloc(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize;
     /// Frees blocks of a kind. Blocks still known to be zero are recorded as never allocated.
-    fn give(&self, kind: Kind, blocks: &[Option<Ready>]);
+    fn free(&self, kind: Kind, blocks: &[Option<Ready>]);
     /// Returns by how many pages the tightest zone is above its low watermark.
     fn room(&self) -> i64;
     /// Returns the address range of the memory of the caller's node: start and bytes.
@@ -205,7 +205,7 @@ impl Drop for Memberships {
     fn drop(&mut self) {
         // Nothing below uses the cache again: seats are cleared first, and this list is no longer
         // reachable.
-        magazine::forget_seats();
+        magazine::forget_all();
         // Borrowed if a callback ends the process in the middle of a join.
         let all = self.0.try_borrow_mut().map(|mut all| std::mem::take(&mut *all));
         for (shared, magazine) in all.unwrap_or_default() {
@@ -266,7 +266,7 @@ impl ThreadCaches {
     /// Refills the thread's magazine with pages and returns one for the caller, whose `pop` failed.
     #[inline]
     pub(crate) fn refill(&self, kind: Kind, gfp: Gfp) -> Option<Ready> {
-        if kind.is_huge() && magazine::has_seat(self.id) {
+        if kind.is_huge() && magazine::has_mine(self.id) {
             // Huge blocks are not fetched in advance.
             return None;
         }
@@ -277,7 +277,7 @@ impl ThreadCaches {
     /// block.
     #[inline]
     pub(crate) fn make_room(&self, kind: Kind, start: NonNull<u8>) -> bool {
-        if kind.is_huge() && magazine::has_seat(self.id) {
+        if kind.is_huge() && magazine::has_mine(self.id) {
             // Huge blocks are not flushed in bulk either: there is little to share.
             return false;
         }
@@ -363,9 +363,9 @@ impl Shared {
             };
             // SAFETY: the thread's list keeps the magazine alive until the thread ends and has
             // cleared all seats. It is removed from the list earlier only after the yard is gone,
-            // whose ID is never reused (`yards_go_while_threads_that_used_them_stay`,
-            // `a_thread_that_ends_leaves_nothing`).
-            unsafe { magazine::sit(self.id, Arc::as_ptr(&magazine)) };
+            // whose ID is never reused (`a_yard_is_dropped_before_its_threads_exit`,
+            // `an_exiting_thread_frees_its_cache`).
+            unsafe { magazine::set_mine(self.id, Arc::as_ptr(&magazine)) };
             Some(magazine)
         };
         MEMBERSHIPS.try_with(of).ok().flatten()
@@ -401,7 +401,7 @@ impl Shared {
         let mut got = [None; ROOM];
         let mut n = 0;
         let gfp = gfp.difference(Gfp::ZERO);
-        self.backing.take(wanted, gfp, &mut |block| {
+        self.backing.alloc(wanted, gfp, &mut |block| {
             if let Some(slot) = got.get_mut(n) {
                 *slot = Some(block);
                 n += 1;
@@ -415,7 +415,7 @@ impl Shared {
         add(&mine.tally.refills, 1);
         add(&mine.tally.refilled, n as u64);
         // The magazine was claimed, or its limit lowered, in the meantime.
-        self.backing.give(kind, &rest[kept..]);
+        self.backing.free(kind, &rest[kept..]);
         *first
     }
 
@@ -445,7 +445,7 @@ impl Shared {
         if !blocks.is_empty() {
             add(&mine.tally.flushes, 1);
             add(&mine.tally.flushed, blocks.len() as u64 * u64::from(kind.order().pages()));
-            self.backing.give(kind, blocks);
+            self.backing.free(kind, blocks);
         }
     }
 
@@ -494,7 +494,7 @@ impl Shared {
         for kind in Kind::ALL {
             let mut all = [None; ROOM];
             let n = m.take_all(kind, &mut all);
-            self.backing.give(kind, &all[..n]);
+            self.backing.free(kind, &all[..n]);
             pages += n as u64 * u64::from(kind.order().pages());
         }
         if pages > 0 {

@@ -36,7 +36,7 @@ pub(crate) struct TraceEvents {
 
 /// State of what the worker has reported so far.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     #[cfg(feature = "tracing")]
     failures_at: u64,
     #[cfg(feature = "tracing")]
@@ -181,31 +181,32 @@ impl TraceEvents {
     /// Reports what requests did since the last call. Called by the worker.
     pub(crate) fn requests(
         &self,
-        told: &mut Told,
+        reported: &mut Reported,
         now: u64,
         shrunk_directly: u64,
-        front: impl FnOnce() -> ThreadCacheStats,
+        thread_caches: impl FnOnce() -> ThreadCacheStats,
     ) {
         #[cfg(feature = "tracing")]
         {
             let yard = self.yard;
-            if now >= told.failures_at
+            if now >= reported.failures_at
                 && let Some((requests, order, flags)) = self.failures.take()
             {
-                told.failures_at = now + FAILURES;
+                reported.failures_at = now + FAILURES;
                 event!(WARN, yard, requests, order, ?flags, "requests failed");
             }
-            let freed = shrunk_directly.saturating_sub(told.shrunk_directly);
+            let freed = shrunk_directly.saturating_sub(reported.shrunk_directly);
             if freed > 0 {
-                told.shrunk_directly = shrunk_directly;
+                reported.shrunk_directly = shrunk_directly;
                 event!(DEBUG, yard, freed, "requests reclaimed");
             }
             if !tracing::enabled!(target: "pageyard", tracing::Level::INFO) {
                 return;
             }
-            let ThreadCacheStats { threads, pages, presses, pressed, drained_pages, .. } = front();
-            if presses != told.presses || pressed != told.pressed {
-                (told.presses, told.pressed) = (presses, pressed);
+            let ThreadCacheStats { threads, pages, presses, pressed, drained_pages, .. } =
+                thread_caches();
+            if presses != reported.presses || pressed != reported.pressed {
+                (reported.presses, reported.pressed) = (presses, pressed);
                 event!(INFO, yard, pressed, presses, threads, pages, drained_pages, "front cache");
             }
         }

@@ -19,7 +19,7 @@ use crate::movable::Movable;
 use crate::platform::{HostPlatform, current_task};
 use crate::pressure::{Level, PressureEvent};
 use crate::relocate::Relocator;
-use crate::service::{HotplugTurn, Status};
+use crate::service::{HotplugGuard, Status};
 use crate::shrink::{Registration, Registry, Shrinker};
 use crate::signals::Watching;
 use crate::stats::YardStats;
@@ -44,7 +44,7 @@ impl<P: Policy> HostYard<P> {
         };
         let pfn = pfn.inspect_err(|&error| self.note_failure(error, order, gfp))?;
         // SAFETY: this yard, which is exclusive, just allocated the block at this order
-        // (`movable_blocks_are_moved_together_with_their_contents`).
+        // (`movable_blocks_keep_their_contents`).
         Ok(unsafe { Movable::new(self.raw(), pfn, order) })
     }
 
@@ -106,7 +106,7 @@ impl<P: Policy> HostYard<P> {
             self.drain();
         }
         let done = self.raw().adjust_balloon();
-        self.raw().service().tell.limits(limits, done);
+        self.raw().service().events.limits(limits, done);
         self.wake_worker();
         Ok(done)
     }
@@ -154,7 +154,7 @@ impl<P: Policy> HostYard<P> {
         let _turn = self.begin_hotplug(&sections)?;
         self.drain();
         let core = self.raw().core();
-        patiently(|| core.offline(sections.clone()), || core.hooks().pause())?;
+        with_retries(|| core.offline(sections.clone()), || core.hooks().pause())?;
         // If the system refuses it (hugetlbfs), the memory stays with the process.
         let pages = sections.end.0 - sections.start.0;
         let _ = self.raw().region().discard(sections.start, pages, false);
@@ -177,7 +177,7 @@ impl<P: Policy> HostYard<P> {
         Ok(())
     }
 
-    fn begin_hotplug(&self, sections: &Range<Pfn>) -> Result<HotplugTurn<'_>, HotplugError> {
+    fn begin_hotplug(&self, sections: &Range<Pfn>) -> Result<HotplugGuard<'_>, HotplugError> {
         let turn = self.raw().service().hotplug.begin(current_task());
         turn.ok_or(HotplugError::Refused(ContigError::Busy(sections.start)))
     }
@@ -234,7 +234,7 @@ impl<P: Policy> HostYard<P> {
     /// Wakes the worker, which takes its next step at once.
     pub fn wake_worker(&self) {
         if self.is_here() {
-            self.raw().service().bell.ring();
+            self.raw().service().wake_event.signal();
         }
     }
 
@@ -335,7 +335,7 @@ const TRIES: usize = 8;
 
 /// Retries with pauses while an unmovable block is in the way: a free block that a report or
 /// compaction holds looks unmovable for a moment.
-fn patiently(
+fn with_retries(
     mut attempt: impl FnMut() -> Result<(), HotplugError>,
     pause: impl Fn(),
 ) -> Result<(), HotplugError> {
@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_for_a_moment_does_not_keep_a_section() {
+    fn a_briefly_held_block_does_not_keep_a_section_online() {
         let unmovable = HotplugError::Refused(IsolateError::Unmovable(Pfn(7)).into());
         // Number of refusals before the last answer; returns the answer, attempts and pauses.
         let run = |refusals: usize, last| {
@@ -364,7 +364,7 @@ mod tests {
                 attempts.set(attempts.get() + 1);
                 if attempts.get() > refusals { last } else { Err(unmovable) }
             };
-            let answer = patiently(attempt, || pauses.set(pauses.get() + 1));
+            let answer = with_retries(attempt, || pauses.set(pauses.get() + 1));
             (answer, attempts.get(), pauses.get())
         };
         assert_eq!(run(0, Ok(())), (Ok(()), 1, 0));

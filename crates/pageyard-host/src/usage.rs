@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_low_below_its_mark_with_the_boost() {
+    fn a_zone_is_low_below_its_boosted_watermark() {
         assert!(is_low(&zone(419)) && !is_low(&zone(420)));
         assert!(is_at_min(&zone(256)) && !is_at_min(&zone(257)));
     }

@@ -1,4 +1,5 @@
-//! What a worker sleeps on: a wake event that any thread may ring, and files that report pressure.
+//! What a worker sleeps on: a wake event that any thread may signal, and files that report
+//! pressure.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use crate::wake_flag::WakeFlag;
 
 /// Rung without a lock by requests that need background work. Ringing again before the worker has
-/// taken the ring costs one exchange.
+/// taken the signal costs one exchange.
 #[derive(Debug)]
 pub(crate) struct WakeEvent {
     fd: OwnedFd,
@@ -22,22 +23,23 @@ impl WakeEvent {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just returned, so nothing else owns it
-        // (`a_bell_wakes_once_however_often_it_was_rung` fails with a closed one).
+        // (`several_signals_wake_once` fails with a closed one).
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(WakeEvent { fd, flag: WakeFlag::default() })
     }
 
-    pub(crate) fn ring(&self) {
-        self.flag.ring(|| {
-            // SAFETY: reads eight bytes of a static (`a_bell_wakes_once_however_often_it_was_rung`
+    pub(crate) fn signal(&self) {
+        self.flag.signal(|| {
+            // SAFETY: reads eight bytes of a static (`several_signals_wake_once`
             // fails with fewer).
             unsafe { libc::write(self.fd.as_raw_fd(), (&raw const ONE).cast(), 8) == 8 }
         });
     }
 
-    /// Sleeps until the event is rung, one of `files` reports urgent news (`POLLPRI`) or is dead
-    /// (`POLLERR`, `POLLHUP`, `POLLNVAL`), or `most` has passed. Returns the files that reported
-    /// something, with their events. An early return, for example for a signal, returns no files.
+    /// Sleeps until the event is signalled, one of `files` reports urgent news (`POLLPRI`) or is
+    /// dead (`POLLERR`, `POLLHUP`, `POLLNVAL`), or `most` has passed. Returns the files that
+    /// reported something, with their events. An early return, for example for a signal, returns no
+    /// files.
     pub(crate) fn wait(&self, files: &[RawFd], most: Duration) -> Vec<(RawFd, i16)> {
         let poll = |&fd: &RawFd| libc::pollfd { fd, events: libc::POLLPRI, revents: 0 };
         let mut all: Vec<_> = files.iter().map(poll).collect();
@@ -45,7 +47,7 @@ impl WakeEvent {
         let whole = most.as_nanos().div_ceil(1_000_000);
         let ms = i32::try_from(whole).unwrap_or(i32::MAX);
         // SAFETY: the vector is of this length and lives until the call returns
-        // (`files_are_told_apart` fails with a shorter one).
+        // (`sources_are_distinguished` fails with a shorter one).
         let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, ms) };
         if ready <= 0 {
             return Vec::new();
@@ -53,7 +55,7 @@ impl WakeEvent {
         self.flag.take(|| {
             let mut count = 0u64;
             // SAFETY: writes eight bytes to a local of that size; the descriptor does not block
-            // (`a_bell_wakes_once_however_often_it_was_rung`).
+            // (`several_signals_wake_once`).
             unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
         });
         all.pop();
@@ -77,41 +79,41 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_wakes_once_however_often_it_was_rung() {
-        let bell = WakeEvent::new().unwrap();
+    fn several_signals_wake_once() {
+        let wake_event = WakeEvent::new().unwrap();
         let long = Duration::from_secs(3600);
-        bell.ring();
-        bell.ring();
-        assert!(bell.wait(&[], long).is_empty());
-        assert!(!bell.is_readable());
-        assert!(bell.wait(&[], Duration::ZERO).is_empty());
+        wake_event.signal();
+        wake_event.signal();
+        assert!(wake_event.wait(&[], long).is_empty());
+        assert!(!wake_event.is_readable());
+        assert!(wake_event.wait(&[], Duration::ZERO).is_empty());
         std::thread::scope(|s| {
-            s.spawn(|| bell.ring());
-            bell.wait(&[], long);
+            s.spawn(|| wake_event.signal());
+            wake_event.wait(&[], long);
         });
     }
 
-    /// A ring between the two halves of a wait must not suppress later rings.
+    /// A signal between the two halves of a wait must not suppress later signals.
     #[test]
-    fn a_ring_during_a_wait_does_not_suppress_later_rings() {
-        let bell = WakeEvent::new().unwrap();
+    fn a_signal_during_a_wait_does_not_suppress_later_signals() {
+        let wake_event = WakeEvent::new().unwrap();
         for _ in 0..20 {
             std::thread::scope(|s| {
-                let ringer = s.spawn(|| (0..20_000).for_each(|_| bell.ring()));
-                while !ringer.is_finished() {
-                    bell.wait(&[], Duration::ZERO);
+                let signaller = s.spawn(|| (0..20_000).for_each(|_| wake_event.signal()));
+                while !signaller.is_finished() {
+                    wake_event.wait(&[], Duration::ZERO);
                 }
             });
-            bell.wait(&[], Duration::ZERO);
-            bell.ring();
-            assert!(bell.is_readable(), "the ring did not reach the eventfd");
+            wake_event.wait(&[], Duration::ZERO);
+            wake_event.signal();
+            assert!(wake_event.is_readable(), "the signal did not reach the eventfd");
         }
     }
 
     #[test]
-    fn files_are_told_apart() {
+    fn sources_are_distinguished() {
         use std::os::unix::net::UnixStream;
-        let bell = WakeEvent::new().unwrap();
+        let wake_event = WakeEvent::new().unwrap();
         let (a, _keep) = UnixStream::pair().unwrap();
         let (b, other) = UnixStream::pair().unwrap();
         // SAFETY: one byte of ours; out-of-band data is reported as urgent.
@@ -121,7 +123,7 @@ mod tests {
             return;
         }
         let files = [a.as_raw_fd(), b.as_raw_fd()];
-        let heard = bell.wait(&files, Duration::from_secs(3600));
+        let heard = wake_event.wait(&files, Duration::from_secs(3600));
         assert_eq!(heard, [(b.as_raw_fd(), libc::POLLPRI)]);
     }
 }

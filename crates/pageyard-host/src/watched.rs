@@ -100,7 +100,7 @@ impl<W: Watch> Watched<W> {
 
 // SAFETY: as for the inner lock, which is taken before and released after everything else. The
 // reported times are copied before the release, because the next holder overwrites them
-// (`waits_and_holds_are_told_of_watched_locks_alone`).
+// (`waits_and_holds_are_reported_only_for_watched_locks`).
 unsafe impl<W: Watch> RawMutex for Watched<W> {
     #[allow(clippy::declare_interior_mutable_const)] // required by `lock_api`
     const INIT: Self = Watched {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_and_holds_are_told_of_watched_locks_alone() {
+    fn waits_and_holds_are_reported_only_for_watched_locks() {
         let lock: Mutex<Watched<Told>, ()> = Mutex::new(());
         drop(lock.lock());
         assert_eq!(TOLD.get(), (0, 0, 0));

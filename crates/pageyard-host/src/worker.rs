@@ -27,7 +27,7 @@ use crate::service::States;
 use crate::signals::{Signals, SystemFiles};
 use crate::stats::YardStats;
 use crate::thread_cache::ThreadCacheStats;
-use crate::trace_events::Told;
+use crate::trace_events::Reported;
 use crate::usage::Usage;
 
 const MS: u64 = 1_000_000;
@@ -54,7 +54,7 @@ pub(crate) struct Plan {
     /// Drains the threads' magazines and the per-CPU lists, under pressure.
     pub(crate) drain: Chore,
     /// Returns the statistics of the thread cache.
-    pub(crate) front: Box<dyn Fn() -> ThreadCacheStats + Send + Sync>,
+    pub(crate) thread_caches: Box<dyn Fn() -> ThreadCacheStats + Send + Sync>,
     pub(crate) give_back: Option<GiveBack>,
     /// Why idle memory is not returned, if `give_back` is `None`.
     pub(crate) keeps: Option<String>,
@@ -80,7 +80,7 @@ type Reclaimer<'y, P> = Kswapd<'y, 'y, Hooked<HostLock, HostPlatform, P>>;
 
 /// Background reclaim and compaction of a node.
 #[derive(Debug)]
-struct Behind<'y, P: Policy> {
+struct NodeWork<'y, P: Policy> {
     node: NodeId,
     kswapd: Reclaimer<'y, P>,
     /// Napping until this time.
@@ -114,7 +114,7 @@ struct Seen {
 pub struct Worker<'y, P: Policy = Linux612> {
     raw: &'y RawYard<P, HostLock>,
     plan: &'y Plan,
-    nodes: Vec<Behind<'y, P>>,
+    nodes: Vec<NodeWork<'y, P>>,
     zones: Vec<ZoneId>,
     idle: Option<Idle>,
     signals: Signals,
@@ -124,7 +124,7 @@ pub struct Worker<'y, P: Policy = Linux612> {
     draw: u64,
     /// When statistics are published next.
     publish_at: u64,
-    told: Told,
+    reported: Reported,
     /// Dropped last: another worker may begin only after all of this one is gone.
     _working: Working,
 }
@@ -163,11 +163,11 @@ impl<'y, P: Policy> Worker<'y, P> {
         nodes.dedup();
         let behind = |node| {
             let kswapd = core.kswapd(node)?;
-            Some(Behind { node, kswapd, nap: None, compact: None })
+            Some(NodeWork { node, kswapd, nap: None, compact: None })
         };
         let signals = Signals::open(&plan.system);
         service.set_states(states(&signals, plan));
-        service.tell.began(&signals.psi_state, &signals.group_state, plan.keeps.as_deref());
+        service.events.began(&signals.psi_state, &signals.group_state, plan.keeps.as_deref());
         service.lazily.store(plan.give_back.is_some_and(|g| g.lazily), Relaxed);
         let pages = raw.region().pages();
         Worker {
@@ -182,13 +182,13 @@ impl<'y, P: Policy> Worker<'y, P> {
             used: 0,
             draw: now | 1,
             publish_at: now,
-            told: Told::default(),
+            reported: Reported::default(),
             _working: working,
         }
     }
 
     /// Does the work that is due. Returns how long there is nothing more to do, unless the yard's
-    /// wake event is rung; [`wait`](Worker::wait) waits for either.
+    /// wake event is signalled; [`wait`](Worker::wait) waits for either.
     ///
     /// It calls shrinkers, relocators and listeners. When a tick is due, the calling thread runs on
     /// each of the yard's CPUs in turn and then returns to its own.
@@ -201,7 +201,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
         let service = self.raw.service();
         self.raw.adjust_balloon();
-        if !self.signals.look(now) {
+        if !self.signals.refresh(now) {
             service.set_states(states(&self.signals, self.plan));
         }
         let usage = Usage::of(self.raw);
@@ -213,7 +213,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         let spare = self.give_back(level >= Level::Moderate && self.system_is_short(now), now);
 
         let shrunk = service.shrunk_directly.load(Relaxed);
-        service.tell.requests(&mut self.told, now, shrunk, || (self.plan.front)());
+        service.events.requests(&mut self.reported, now, shrunk, || (self.plan.thread_caches)());
 
         if let Some(page) = self.plan.page.as_ref().filter(|_| now >= self.publish_at) {
             self.publish_at = now + PUBLISH;
@@ -222,32 +222,32 @@ impl<'y, P: Policy> Worker<'y, P> {
 
         let changes = usage.used != self.used;
         self.used = usage.used;
-        let look = match () {
+        let interval = match () {
             () if changes || level > Level::Calm || spare => BUSY,
             () if usage.waiting > 0 || limits.soft.is_some() => QUIET,
             () => ASLEEP,
         };
         // Randomised, to avoid running in step with a periodic load.
         self.draw = self.draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let look = look - look / 4 + (self.draw >> 33) % (look / 2);
+        let interval = interval - interval / 4 + (self.draw >> 33) % (interval / 2);
         let naps = self.nodes.iter().flat_map(|n| [n.nap, n.compact]).flatten();
         let due = naps.chain([self.tick_at]).min().unwrap_or(self.tick_at);
-        Duration::from_nanos(due.saturating_sub(now).min(look))
+        Duration::from_nanos(due.saturating_sub(now).min(interval))
     }
 
-    /// Sleeps until the wake event is rung, the system reports a stall, or `most` has passed.
+    /// Sleeps until the wake event is signalled, the system reports a stall, or `most` has passed.
     pub fn wait(&mut self, most: Duration) {
         let service = self.raw.service();
-        let heard = service.bell.wait(&self.signals.files(), most);
+        let heard = service.wake_event.wait(&self.signals.files(), most);
         let now = clock::now();
         for (fd, revents) in heard {
-            if !self.signals.news(fd, revents, now) {
+            if !self.signals.handle_event(fd, revents, now) {
                 service.set_states(states(&self.signals, self.plan));
             }
         }
     }
 
-    /// Runs until `stop` is set and [the wake event is rung](crate::HostYard::wake_worker).
+    /// Runs until `stop` is set and [the wake event is signalled](crate::HostYard::wake_worker).
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(SeqCst) {
             let most = self.step();
@@ -296,18 +296,18 @@ impl<'y, P: Policy> Worker<'y, P> {
         if level != before {
             let Limits { hard, soft } = limits;
             let event = PressureEvent { level, before, causes, used: usage.used, soft, hard };
-            service.tell.pressure(&event);
-            service.listeners.all().iter().for_each(|told| _ = guarded(|| told(&event)));
+            service.events.pressure(&event);
+            service.listeners.all().iter().for_each(|listener| _ = guarded(|| listener(&event)));
         }
         let system = share_for_system(usage.used, group, stalled);
         if system > 0 {
             (self.plan.drain)();
-            service.tell.drained(level);
+            service.events.drained(level);
         }
         let pages = over.max(system);
         if pages > 0 {
-            let freed = service.reclaim_behind(&self.job(pages));
-            service.tell.reclaimed(None, Order::ZERO, pages, freed);
+            let freed = service.reclaim_in_background(&self.job(pages));
+            service.events.reclaimed(None, Order::ZERO, pages, freed);
         }
         level
     }
@@ -339,8 +339,8 @@ impl<'y, P: Policy> Worker<'y, P> {
             for _ in 0..RECLAIMS {
                 match n.kswapd.next(freed) {
                     ReclaimTask::Reclaim(job) => {
-                        freed = service.reclaim_behind(&job);
-                        service.tell.reclaimed(Some(n.node), job.order, job.pages, freed);
+                        freed = service.reclaim_in_background(&job);
+                        service.events.reclaimed(Some(n.node), job.order, job.pages, freed);
                     }
                     ReclaimTask::Nap(ns) => {
                         n.nap = Some(now + ns);
@@ -368,7 +368,7 @@ impl<'y, P: Policy> Worker<'y, P> {
                 let done = self.raw.core().compact_background(n.node);
                 if done.worked {
                     let moved = service.moved.load(Relaxed) - before;
-                    service.tell.compacted(n.node, moved);
+                    service.events.compacted(n.node, moved);
                 }
                 n.compact = Some(done.sleep.map_or(UNTIL_WOKEN, |ns| now + ns));
             }
@@ -412,10 +412,10 @@ impl<'y, P: Policy> Worker<'y, P> {
                 given += core.report_free_pages(zone, least, most - given);
             }
         }
-        idle.given(given);
+        idle.record_returned(given);
         service.given_back.fetch_add(given, Relaxed);
         if given > 0 {
-            service.tell.gave_back(given, resident - given.min(resident), idle.target());
+            service.events.gave_back(given, resident - given.min(resident), idle.target());
         }
         given > 0 || waiting > 0 && has_spare(resident, idle.target(), used)
     }
@@ -454,7 +454,7 @@ thread_local! {
 /// Handle of a yard's own worker thread, which ends when the handle is dropped.
 pub(crate) struct Keeper {
     stop: Arc<AtomicBool>,
-    ring: Box<dyn Fn() + Send + Sync>,
+    signal: Box<dyn Fn() + Send + Sync>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -480,15 +480,15 @@ impl Keeper {
             Worker::begin(&*own, &plan, working).run(&seen);
         };
         let thread = thread::Builder::new().name("pageyard".into()).spawn(run)?;
-        let ring = Box::new(move || raw.service().bell.ring());
-        Ok(Keeper { stop, ring, thread: Some(thread) })
+        let signal = Box::new(move || raw.service().wake_event.signal());
+        Ok(Keeper { stop, signal, thread: Some(thread) })
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
-        (self.ring)();
+        (self.signal)();
         // A callback that drops its own yard would wait for itself. Callbacks of two workers that
         // drop each other's yards would wait for each other. The thread holds references to what it
         // needs.
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_asks_for_a_16th_or_a_64th() {
+    fn system_pressure_requests_a_16th_or_a_64th() {
         assert_eq!(share_for_system(6400, Some(true), false), 400);
         assert_eq!(share_for_system(6400, Some(true), true), 400);
         assert_eq!(share_for_system(6400, Some(false), true), 100);

@@ -40,7 +40,7 @@ use crate::worker::{Keeper, Plan};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct HostYard<P: Policy = Linux612> {
-    front: Arc<ThreadCaches>,
+    thread_caches: Arc<ThreadCaches>,
     raw: Arc<RawYard<P, HostLock>>,
     plan: Arc<Plan>,
     keeper: Option<Keeper>,
@@ -49,9 +49,12 @@ pub struct HostYard<P: Policy = Linux612> {
 
 impl<P: Policy> fmt::Debug for HostYard<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { front, raw, keeper, .. } = self;
+        let Self { thread_caches, raw, keeper, .. } = self;
         let mut text = f.debug_struct("HostYard");
-        text.field("raw", raw).field("front", front).field("keeper", keeper).finish()
+        text.field("raw", raw)
+            .field("thread_caches", thread_caches)
+            .field("keeper", keeper)
+            .finish()
     }
 }
 
@@ -100,42 +103,45 @@ impl Answer {
 impl<P: Policy> HostYard<P> {
     /// Serves a request ([`alloc`](HostYard::alloc)). Returns the block's address and its thread
     /// cache kind.
-    // Always inlined, with what `alloc_bare` inlines: for constant orders and flags, as at nearly
-    // all callers, the compiler then resolves the branches on them.
+    // Always inlined, with what `alloc_uncached` inlines: for constant orders and flags, as at
+    // nearly all callers, the compiler then resolves the branches on them.
     #[inline(always)]
-    pub(crate) fn take_block(
+    pub(crate) fn alloc_block(
         &self,
         order: Order,
         gfp: Gfp,
     ) -> Result<(NonNull<u8>, Option<Kind>), AllocError> {
         let _ends = allocating();
         let kind = Kind::of(order, gfp);
-        let own = kind.and_then(|kind| Some(self.hand_out(self.front.pop(kind)?, kind, gfp)));
+        let own =
+            kind.and_then(|kind| Some(self.prepare(self.thread_caches.pop(kind)?, kind, gfp)));
         let start = match own {
             Some(start) => start,
-            None if self.front.is_on() => self.alloc_behind(order, gfp, kind).start()?,
-            None => self.alloc_bare(order, gfp).start()?,
+            None if self.thread_caches.is_on() => self.alloc_slow(order, gfp, kind).start()?,
+            None => self.alloc_uncached(order, gfp).start()?,
         };
         Ok((start, kind))
     }
 
     /// Allocates past the thread cache.
     #[inline(always)]
-    fn alloc_bare(&self, order: Order, gfp: Gfp) -> Answer {
+    fn alloc_uncached(&self, order: Order, gfp: Gfp) -> Answer {
         if !self.born.is_here() {
             return AllocError::NoMemory.into();
         }
         match self.raw.alloc(order, gfp) {
             Ok(pfn) => self.start_of(pfn, order).into(),
-            Err(error) => self.alloc_again(error, order, gfp),
+            Err(error) => self.retry_alloc(error, order, gfp),
         }
     }
 
     /// Allocates when the thread's magazine has no such block.
     #[inline(never)]
-    fn alloc_behind(&self, order: Order, gfp: Gfp, kind: Option<Kind>) -> Answer {
-        match kind.and_then(|kind| Some(self.hand_out(self.front.refill(kind, gfp)?, kind, gfp))) {
-            None => self.alloc_bare(order, gfp),
+    fn alloc_slow(&self, order: Order, gfp: Gfp, kind: Option<Kind>) -> Answer {
+        match kind
+            .and_then(|kind| Some(self.prepare(self.thread_caches.refill(kind, gfp)?, kind, gfp)))
+        {
+            None => self.alloc_uncached(order, gfp),
             fetched => fetched.into(),
         }
     }
@@ -143,8 +149,8 @@ impl<P: Policy> HostYard<P> {
     /// Retries a failed request once, if draining the threads' magazines freed any pages.
     #[cold]
     #[inline(never)]
-    fn alloc_again(&self, error: AllocError, order: Order, gfp: Gfp) -> Answer {
-        let again = error == AllocError::NoMemory && self.front.drain() > 0;
+    fn retry_alloc(&self, error: AllocError, order: Order, gfp: Gfp) -> Answer {
+        let again = error == AllocError::NoMemory && self.thread_caches.drain() > 0;
         match if again { self.raw.alloc(order, gfp) } else { Err(error) } {
             Ok(pfn) => self.start_of(pfn, order).into(),
             Err(error) => {
@@ -163,11 +169,11 @@ impl<P: Policy> HostYard<P> {
 
     /// Returns the address of a block from the thread cache, zeroed if the request asks for it.
     #[inline(always)]
-    fn hand_out(&self, ready: Ready, kind: Kind, gfp: Gfp) -> NonNull<u8> {
+    fn prepare(&self, ready: Ready, kind: Kind, gfp: Gfp) -> NonNull<u8> {
         let start = ready.start();
         if gfp.contains(Gfp::ZERO) && !ready.is_zero() {
             // SAFETY: the block is mapped and of this size. It is in the cache, so nothing else
-            // uses it (`the_same_page_comes_back_without_the_allocator`,
+            // uses it (`a_freed_page_is_reused_from_the_thread_cache`,
             // `threads_are_drained_while_they_work`).
             unsafe { start.write_bytes(0, magazine::bytes(kind)) };
         }
@@ -197,7 +203,7 @@ impl<P: Policy> HostYard<P> {
 
     /// Drains the threads' magazines. Returns the number of pages.
     pub(crate) fn drain_threads(&self) -> u64 {
-        self.front.drain()
+        self.thread_caches.drain()
     }
 
     /// Returns whether an address lies in the yard's memory.
@@ -208,41 +214,43 @@ impl<P: Policy> HostYard<P> {
 
     /// Allocates a block by address.
     #[inline(always)]
-    pub(crate) fn take(&self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
-        self.take_block(order, gfp).ok().map(|(start, _)| start)
+    pub(crate) fn alloc_ptr(&self, order: Order, gfp: Gfp) -> Option<NonNull<u8>> {
+        self.alloc_block(order, gfp).ok().map(|(start, _)| start)
     }
 
-    /// Frees a block that [`take`](HostYard::take) returned for these flags.
+    /// Frees a block that [`alloc_ptr`](HostYard::alloc_ptr) returned for these flags.
     ///
     /// # Safety
-    /// [`take`](HostYard::take) returned it at this order, and nothing uses it any more.
+    /// [`alloc_ptr`](HostYard::alloc_ptr) returned it at this order, and nothing uses it any more.
     #[inline(always)]
-    pub(crate) unsafe fn give(&self, start: NonNull<u8>, order: Order, gfp: Gfp) {
-        self.take_back(start, order, Kind::of(order, gfp));
+    pub(crate) unsafe fn free_ptr(&self, start: NonNull<u8>, order: Order, gfp: Gfp) {
+        self.free_block(start, order, Kind::of(order, gfp));
     }
 
     /// Frees a block for its owner. Only a little of it is inlined; otherwise no drop of a block
     /// would be.
     #[inline(always)]
-    pub(crate) fn take_back(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
+    pub(crate) fn free_block(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
         let _ends = allocating();
         if let Some(kind) = kind
-            && self.front.push(kind, start)
+            && self.thread_caches.push(kind, start)
         {
             return;
         }
-        self.take_back_behind(start, order, kind);
+        self.free_slow(start, order, kind);
     }
 
     #[inline(never)]
-    fn take_back_behind(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
-        if !self.front.is_on() || kind.is_none_or(|kind| !self.front.make_room(kind, start)) {
-            self.free_bare(start, order);
+    fn free_slow(&self, start: NonNull<u8>, order: Order, kind: Option<Kind>) {
+        if !self.thread_caches.is_on()
+            || kind.is_none_or(|kind| !self.thread_caches.make_room(kind, start))
+        {
+            self.free_uncached(start, order);
         }
     }
 
     #[inline(always)]
-    fn free_bare(&self, start: NonNull<u8>, order: Order) {
+    fn free_uncached(&self, start: NonNull<u8>, order: Order) {
         if self.born.is_here() {
             // Fails only if a page of the block was taken out of use in the meantime; then the
             // block stays out.
@@ -307,26 +315,26 @@ impl<P: Policy> HostYard<P> {
     /// Drains the threads' magazines and the per-CPU lists to the zones, where free blocks merge.
     pub fn drain(&self) {
         if self.born.is_here() {
-            self.front.drain();
+            self.thread_caches.drain();
             self.raw.core().drain_all(None);
         }
     }
 
     /// Returns the statistics of the thread cache.
-    pub fn front_stats(&self) -> ThreadCacheStats {
-        self.front.stats()
+    pub fn thread_cache_stats(&self) -> ThreadCacheStats {
+        self.thread_caches.stats()
     }
 
     /// Returns the statistics of the thread cache by thread.
-    pub fn front_threads(&self) -> Vec<ThreadCacheUse> {
-        self.front.threads()
+    pub fn thread_cache_threads(&self) -> Vec<ThreadCacheUse> {
+        self.thread_caches.threads()
     }
 
     /// Runs one tick for every CPU ([`RawYard::tick`]), for a yard without a worker thread. Binds
     /// the calling thread.
     pub fn tick(&self) {
         if self.born.is_here() {
-            self.front.tick();
+            self.thread_caches.tick();
             self.raw.tick();
         }
     }
@@ -345,17 +353,19 @@ impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
     pub(crate) fn new(
         raw: RawYard<P, HostLock>,
         tick: Option<Duration>,
-        front: ThreadCache,
-        gives: Result<GiveBack, &'static str>,
+        thread_caches: ThreadCache,
+        give_back: Result<GiveBack, &'static str>,
         options: &ServiceOptions,
     ) -> Result<Self, BuildError> {
         let born = Birthplace::here();
         let raw = Arc::new(raw);
         let fills = P::RULES.safety.checks_pages();
-        let behind = Arc::new(Backend::new(raw.clone()));
-        let front = Arc::new(ThreadCaches::new(front, raw.region().pages(), fills, behind));
-        let (ticked, drained) = ((front.clone(), raw.clone()), (front.clone(), raw.clone()));
-        let seen = front.clone();
+        let backend = Arc::new(Backend::new(raw.clone()));
+        let thread_caches =
+            Arc::new(ThreadCaches::new(thread_caches, raw.region().pages(), fills, backend));
+        let (ticked, drained) =
+            ((thread_caches.clone(), raw.clone()), (thread_caches.clone(), raw.clone()));
+        let seen = thread_caches.clone();
         let zones = raw.core().zones();
         let room = (16 << 10) + zones * ((4 << 10) + raw.cpus().len() * 512);
         let page = options.publish.then(|| Page::new(room)).transpose();
@@ -369,18 +379,18 @@ impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
                 drained.0.drain();
                 drained.1.core().drain_all(None);
             }),
-            front: Box::new(move || seen.stats()),
-            give_back: gives.ok(),
-            keeps: gives.err().map(str::to_owned),
+            thread_caches: Box::new(move || seen.stats()),
+            give_back: give_back.ok(),
+            keeps: give_back.err().map(str::to_owned),
             page: of("publish", page)?,
             system: options.system.clone().unwrap_or_else(SystemFiles::detect),
         });
         raw.service().balloon.set(options.limits);
         raw.adjust_balloon();
         let region = raw.region();
-        raw.service().tell.made(region.pages(), zones, raw.cpus().len(), region.backing());
+        raw.service().events.made(region.pages(), zones, raw.cpus().len(), region.backing());
         let keeper = tick.map(|_| Keeper::start(raw.clone(), plan.clone())).transpose();
         let keeper = of("tick", keeper)?;
-        Ok(HostYard { keeper, plan, front, raw, born })
+        Ok(HostYard { keeper, plan, thread_caches, raw, born })
     }
 }

@@ -119,7 +119,7 @@ fn work(yard: &HostYard, mark: u8, stop: &AtomicBool, done: &AtomicU64) {
                 let hard = (n & 0x100 == 0).then_some(3072);
                 let _ = yard.set_limits(Limits { hard, soft: None });
             }
-            _ => drop((yard.stats(), yard.status(), yard.buddyinfo(), yard.front_threads())),
+            _ => drop((yard.stats(), yard.status(), yard.buddyinfo(), yard.thread_cache_threads())),
         }
         if let Some(block) = held.last_mut() {
             block.fill(mark);
@@ -175,7 +175,8 @@ fn misuse<'y>(
     let zone = yard.zones().next().ok_or(line!())?;
     hold(yard.zone_info(zone).is_none(), line!())?;
     let _ = (yard.zone_stats(zone), yard.cpu_stats(zone, CpuId(0)), yard.resident());
-    let _ = (yard.stats(), yard.front_stats(), yard.front_threads(), format!("{yard:?}"));
+    let _ =
+        (yard.stats(), yard.thread_cache_stats(), yard.thread_cache_threads(), format!("{yard:?}"));
     let texts = [yard.buddyinfo(), yard.pagetypeinfo(), yard.zoneinfo(), yard.vmstat()];
     hold(texts.iter().all(String::is_empty), line!())
 }
@@ -206,7 +207,7 @@ fn fork_with<'y>(
     Some((end, is_of(&again(), 77)))
 }
 
-fn forks_in_the_middle(backing: Backing, front: ThreadCache, forks: u64) {
+fn forks_during_use(backing: Backing, front: ThreadCache, forks: u64) {
     let at_once = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
     let builder = Builder::new(16 << 20).backing(backing).thread_cache(front);
     let builder = builder.give_back(Some(at_once)).tick(Some(Duration::from_millis(5)));
@@ -280,21 +281,21 @@ fn forks() -> u64 {
 }
 
 #[test]
-fn of_private_memory() {
-    forks_in_the_middle(Backing::Anonymous, ThreadCache::Auto, forks());
-    forks_in_the_middle(Backing::Anonymous, ThreadCache::Off, forks());
+fn forked_children_of_private_memory() {
+    forks_during_use(Backing::Anonymous, ThreadCache::Auto, forks());
+    forks_during_use(Backing::Anonymous, ThreadCache::Off, forks());
 }
 
 #[test]
-fn of_shared_memory() {
-    forks_in_the_middle(Backing::Memfd, ThreadCache::Auto, forks());
-    forks_in_the_middle(Backing::Memfd, ThreadCache::Off, forks());
+fn forked_children_of_shared_memory() {
+    forks_during_use(Backing::Memfd, ThreadCache::Auto, forks());
+    forks_during_use(Backing::Memfd, ThreadCache::Off, forks());
 }
 
 /// The planted bugs: a child that waits for a thread of its parent, one that writes to memory shared
 /// with its parent, one that is given a page of it.
 #[test]
-fn a_child_that_waits_or_meddles_is_found() {
+fn a_hanging_or_interfering_child_is_detected() {
     let yard: HostYard<Linux612> =
         Builder::new(16 << 20).backing(Backing::Memfd).tick(None).build().unwrap();
     let movable = yard.alloc_movable(ONE, GFP).unwrap();
@@ -325,7 +326,7 @@ fn take(yard: &HostYard, n: usize) -> Vec<Block<'_>> {
 }
 
 #[test]
-fn a_child_keeps_its_copy_and_gets_no_more() {
+fn a_child_keeps_its_copy_and_cannot_allocate() {
     for how in [ThreadCache::Auto, ThreadCache::Off] {
         let yard = Builder::new(64 << 20).thread_cache(how).build().unwrap();
         let stop = AtomicBool::new(false);
@@ -340,7 +341,7 @@ fn a_child_keeps_its_copy_and_gets_no_more() {
                 let mut mine = yard.alloc(ONE, Gfp::KERNEL).unwrap();
                 let mut other = Some(yard.alloc(ONE, Gfp::KERNEL).unwrap());
                 mine.fill(round);
-                let before = yard.front_stats().hits;
+                let before = yard.thread_cache_stats().hits;
                 let end = in_child(SECONDS, || {
                     let same = mine.iter().all(|&b| b == round);
                     mine.fill(0xff);
@@ -354,7 +355,7 @@ fn a_child_keeps_its_copy_and_gets_no_more() {
                 });
                 assert_eq!(end, End::Well);
                 assert!(mine.iter().all(|&b| b == round), "the child's copy is its own");
-                assert!(yard.front_stats().hits >= before);
+                assert!(yard.thread_cache_stats().hits >= before);
             }
             stop.store(true, Relaxed);
         });
@@ -365,7 +366,7 @@ fn a_child_keeps_its_copy_and_gets_no_more() {
 }
 
 #[test]
-fn a_child_can_drop_the_yard_and_make_its_own() {
+fn a_child_can_replace_the_yard() {
     let yard = Builder::new(64 << 20).build().unwrap();
     drop(take(&yard, 10));
     let mut yard = Some(yard);

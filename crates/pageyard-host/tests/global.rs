@@ -46,7 +46,7 @@ fn work(seed: u64) -> u64 {
 }
 
 #[test]
-fn a_program_runs_on_it() {
+fn a_program_runs_on_the_global_allocator() {
     let before = vec![1u8; 1 << 20];
     let yard = yard();
     let held: u64 = std::thread::scope(|s| {
@@ -54,7 +54,7 @@ fn a_program_runs_on_it() {
         threads.into_iter().map(|t| t.join().unwrap()).sum()
     });
     assert!(held > 600, "{held} of 800 vectors lay in the yard");
-    assert!(yard.front_stats().hits > 0);
+    assert!(yard.thread_cache_stats().hits > 0);
     // What came from elsewhere goes back there.
     assert!(before.iter().all(|&b| b == 1));
     drop(before);
@@ -65,7 +65,7 @@ fn a_program_runs_on_it() {
 }
 
 #[test]
-fn a_child_goes_on_without_the_yard() {
+fn a_child_continues_without_the_yard() {
     let yard = yard();
     let copied = vec![7u8; 1 << 20];
     // SAFETY: the child allocates, which the yard leaves to the system there, and ends.
@@ -84,11 +84,11 @@ fn a_child_goes_on_without_the_yard() {
             assert_eq!(status, 0);
         }
     }
-    assert!(yard.front_stats().on);
+    assert!(yard.thread_cache_stats().on);
 }
 
 #[test]
-fn collections_of_a_yard_of_their_own() {
+fn collections_can_use_their_own_yard() {
     let own = Builder::new(32 << 20).thread_cache(ThreadCache::Off).tick(None).build().unwrap();
     let mut rows = allocator_api2::vec::Vec::new_in(InYard::new(&own, Global));
     for n in 0..100_000u64 {
@@ -151,7 +151,7 @@ unsafe impl Allocator for &Arena {
 
 /// Given back, it would be taken for a block, and one page would have two owners.
 #[test]
-fn pages_of_the_yard_are_not_taken_from_the_fallback() {
+fn yard_pages_are_never_freed_to_the_fallback() {
     let own = Builder::new(16 << 20).tick(None).build().unwrap();
     let own: &'static HostYard = Box::leak(Box::new(own));
     let arena = || Arena::of(own.alloc(Order::new(6).unwrap(), Gfp::KERNEL).unwrap());

@@ -52,8 +52,8 @@ fn use_a_little(yard: Yard) {
         drop(yard.alloc(order(n), Gfp::NOWAIT));
     }
     drop(yard.alloc_movable(Order::ZERO, Gfp::NOWAIT));
-    yard.front_stats();
-    yard.front_threads();
+    yard.thread_cache_stats();
+    yard.thread_cache_threads();
     yard.drain();
     yard.limits();
 }
@@ -111,7 +111,7 @@ const OPERATIONS: &[Operation] = &[
         .join()
         .unwrap();
     }),
-    ("front_threads of 100", |yard| {
+    ("thread_cache_threads of 100", |yard| {
         let (begun, end) = (Barrier::new(101), Barrier::new(101));
         std::thread::scope(|s| {
             for _ in 0..100 {
@@ -123,8 +123,8 @@ const OPERATIONS: &[Operation] = &[
             }
             begun.wait();
             CALLS_BACK.set(true);
-            assert!(yard.front_threads().len() >= 100);
-            assert!(yard.front_stats().threads >= 100);
+            assert!(yard.thread_cache_threads().len() >= 100);
+            assert!(yard.thread_cache_stats().threads >= 100);
             CALLS_BACK.set(false);
             end.wait();
         });
@@ -242,7 +242,7 @@ fn run(state: &str, yard: Yard) {
 }
 
 #[test]
-fn the_yard_may_be_used_wherever_it_allocates() {
+fn the_yard_may_be_used_from_nested_allocations() {
     let how = ThreadCache::Blocks { pages: 4, huge: 0 };
     // Two sections.
     let builder = Builder::new(2 * SECTION_PAGES * 4096).thread_cache(how);

@@ -137,12 +137,12 @@ fn builder(size: u64) -> Builder {
 }
 
 #[test]
-fn a_yard_its_worker_and_its_limits() {
+fn trace_of_a_yard_its_worker_and_its_limits() {
     let w = Watched::new(builder(32 * MIB).give_back(None));
     let made = w.wait("yard made", |_| true);
     assert_eq!((made.number("pages"), made.text("backing")), (8192, "Anonymous"));
     let began = w.wait("worker began", |_| true);
-    assert_eq!(began.text("keeps"), "switched off");
+    assert_eq!(began.text("keeps"), "disabled");
     assert!(began.text("group").starts_with("Not("), "{began:?}");
     w.yard.set_limits(Limits { hard: Some(4096), soft: None }).unwrap();
     let set = w.wait("limits set", |_| true);
@@ -151,7 +151,7 @@ fn a_yard_its_worker_and_its_limits() {
 }
 
 #[test]
-fn idle_memory_that_goes_back() {
+fn trace_of_returned_idle_memory() {
     let soon = GiveBack { after: Duration::from_millis(1), ..GiveBack::default() };
     let w = Watched::new(builder(64 * MIB).give_back(Some(soon)));
     drop(w.fill(10_000));
@@ -170,7 +170,7 @@ fn idle_memory_that_goes_back() {
 }
 
 #[test]
-fn pressure_and_the_reclaim_that_follows() {
+fn trace_of_pressure_and_reclaim() {
     let w = Watched::new(builder(64 * MIB).soft_limit(16 * MIB).give_back(None));
     let blocks = Arc::new(Mutex::new(w.fill(6000)));
     let held = blocks.clone();
@@ -190,7 +190,7 @@ fn pressure_and_the_reclaim_that_follows() {
 }
 
 #[test]
-fn requests_that_fail_are_told_of_together() {
+fn failed_requests_are_reported_together() {
     let w = Watched::new(builder(16 * MIB).give_back(None));
     let begun = Instant::now();
     let held = w.exhaust(Gfp::NOWAIT | Gfp::NOWARN);
@@ -222,7 +222,7 @@ fn requests_that_fail_are_told_of_together() {
 }
 
 #[test]
-fn requests_that_reclaim() {
+fn trace_of_direct_reclaim() {
     let w = Watched::new(builder(16 * MIB).give_back(None).tick(None));
     let blocks = Arc::new(Mutex::new(w.exhaust(Gfp::NOWAIT | Gfp::NOWARN)));
     let held = blocks.clone();
@@ -241,7 +241,7 @@ fn requests_that_reclaim() {
 }
 
 #[test]
-fn compaction_in_the_background() {
+fn trace_of_background_compaction() {
     let w = Watched::new(builder(64 * MIB).give_back(None));
     let mut all: Vec<_> =
         std::iter::from_fn(|| w.yard.alloc_movable(Order::ZERO, QUIET & !Gfp::RECLAIM).ok())
@@ -258,7 +258,7 @@ fn compaction_in_the_background() {
 }
 
 #[test]
-fn a_system_that_is_short() {
+fn trace_of_system_pressure() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("memory.max"), "1000000\n").unwrap();
     std::fs::write(dir.path().join("memory.current"), "990000\n").unwrap();
@@ -276,7 +276,7 @@ fn a_system_that_is_short() {
 }
 
 #[test]
-fn a_fallback_of_what_the_memory_is() {
+fn trace_of_a_memory_fallback() {
     subscribe();
     // More than there is, wherever this runs; nothing of it is touched.
     let wanted = Backing::HugeTlb(HugeSize::G1);

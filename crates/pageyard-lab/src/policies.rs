@@ -168,14 +168,17 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
         let (head, within) = match rest.split_once('<') {
             Some((head, within)) => {
                 let within = within.strip_suffix('>');
-                (head.trim(), within.ok_or(format!("{rest} lacks a > at its end"))?.trim())
+                (head.trim(), within.ok_or(format!("{rest} lacks the closing >"))?.trim())
             }
             None => (rest, ""),
         };
         let same = |name: &str| name.eq_ignore_ascii_case(head);
         if let Some(whole) = policy::POLICIES.iter().find(|p| same(p.name)) {
             if !within.is_empty() {
-                return Err(format!("{} stands alone: it changes no other policy", whole.name));
+                return Err(format!(
+                    "{} is not a modifier and cannot wrap another policy",
+                    whole.name
+                ));
             }
             // `Linux612` is what a modifier applies to by default, so it is not named.
             if whole.name != Linux612::NAME || around.is_empty() {
@@ -184,7 +187,7 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
             break;
         }
         if around.len() == MOST {
-            return Err(format!("more than {MOST} policies within each other"));
+            return Err(format!("more than {MOST} nested modifiers"));
         }
         if let Some(modifier) = policy::MODIFIERS.iter().find(|m| same(m.name)) {
             around.push(Modifier::Plain(modifier));
@@ -194,7 +197,7 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
             let order = order.trim().parse().ok().filter(|&n| n <= policy::MAX_GUARD_ORDER);
             let most = policy::MAX_GUARD_ORDER;
             around.push(Modifier::Guarded(order.ok_or(format!(
-                "Guarded takes an order up to {most} and a policy, as Guarded<3, Base>"
+                "Guarded requires an order of at most {most} and a policy, as in Guarded<3, Base>"
             ))?));
             rest = within.trim();
         } else {
@@ -219,10 +222,11 @@ fn unknown(name: &str) -> String {
     let what = if name.is_empty() {
         "a name is missing".to_owned()
     } else {
-        format!("there is no {}", printable(name))
+        format!("unknown policy {}", printable(name))
     };
     format!(
-        "{what}; there are {whole}, and around a policy, as in Vanilla<Base>: {modifiers}, Guarded"
+        "{what}; expected one of {whole}, or one in a modifier, as in Vanilla<Base>: {modifiers}, \
+         Guarded"
     )
 }
 
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn every_composition_is_that_of_its_types() {
+    fn parsed_compositions_equal_their_types() {
         let rules = |text: &str| by_name(text).unwrap().rules;
         for p in policy::POLICIES {
             assert_eq!(rules(p.name), *p.makes);
@@ -284,30 +288,34 @@ mod tests {
         let (exact, packed) = (Engine::Exact, Engine::Packed);
         let want = [("Vanilla<Base>".to_owned(), exact), ("Packed".to_owned(), packed)];
         assert_eq!(engines("vanilla<Base>, packed"), want);
-        assert!(why("Packed").contains("there is no Packed"));
-        assert!(why("Vanilla<Packed>").contains("there is no Packed"));
+        assert!(why("Packed").contains("unknown policy Packed"));
+        assert!(why("Vanilla<Packed>").contains("unknown policy Packed"));
         assert!(Choice::packed().exact().is_err());
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn parse_errors_are_specific() {
         for (text, says) in [
-            ("Linux7", "policy Linux7: there is no Linux7; there are Linux612, Base, Step1"),
-            ("Vanilla<Bas>", "policy Vanilla<Bas>: there is no Bas; there are Linux612"),
+            (
+                "Linux7",
+                "policy Linux7: unknown policy Linux7; expected one of Linux612, Base, \
+                 Step1",
+            ),
+            ("Vanilla<Bas>", "policy Vanilla<Bas>: unknown policy Bas; expected one of Linux612"),
             ("", "policy : a name is missing"),
             ("<Base>", "policy <Base>: a name is missing"),
-            ("Base<Vanilla>", "Base stands alone: it changes no other policy"),
-            ("Vanilla<Base", "Vanilla<Base lacks a > at its end"),
-            ("Guarded", "as Guarded<3, Base>"),
-            ("Guarded<6>", "an order up to 5"),
-            ("Guarded<Base>", "as Guarded<3, Base>"),
-            ("Base+high", "policy Base+high: high: give NAME=VALUE"),
-            ("Base+lists=3", "there is no knob \"lists\""),
+            ("Base<Vanilla>", "Base is not a modifier and cannot wrap another policy"),
+            ("Vanilla<Base", "Vanilla<Base lacks the closing >"),
+            ("Guarded", "as in Guarded<3, Base>"),
+            ("Guarded<6>", "an order of at most 5"),
+            ("Guarded<Base>", "as in Guarded<3, Base>"),
+            ("Base+high", "policy Base+high: high: expected NAME=VALUE"),
+            ("Base+lists=3", "unknown knob \"lists\""),
         ] {
             let said = why(text);
             assert!(said.contains(says), "{text}: {said}");
         }
         let deep = "Vanilla<".repeat(100_000) + "Base" + &">".repeat(100_000);
-        assert!(why(&deep).contains("more than 32 policies within each other"));
+        assert!(why(&deep).contains("more than 32 nested modifiers"));
     }
 }

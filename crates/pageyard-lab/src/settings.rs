@@ -11,19 +11,19 @@ use pageyard_trace::printable;
 /// A limit of the per-CPU lists that has no file in the kernel.
 struct Limit {
     name: &'static str,
-    takes: RangeInclusive<i32>,
+    range: RangeInclusive<i32>,
     set: fn(&mut Limits, i32),
 }
 
 const LIMITS: [Limit; 4] = [
     Limit {
         name: "high",
-        takes: 0..=MAX_PAGES,
+        range: 0..=MAX_PAGES,
         set: |limits, n| (limits.high_min, limits.high_max) = (n, n),
     },
-    Limit { name: "high_min", takes: 0..=MAX_PAGES, set: |limits, n| limits.high_min = n },
-    Limit { name: "high_max", takes: 0..=MAX_PAGES, set: |limits, n| limits.high_max = n },
-    Limit { name: "batch", takes: 1..=MAX_BATCH, set: |limits, n| limits.batch = n },
+    Limit { name: "high_min", range: 0..=MAX_PAGES, set: |limits, n| limits.high_min = n },
+    Limit { name: "high_max", range: 0..=MAX_PAGES, set: |limits, n| limits.high_max = n },
+    Limit { name: "batch", range: 1..=MAX_BATCH, set: |limits, n| limits.batch = n },
 ];
 
 /// Settings of the allocator by name, in the order in which they are applied. These are all
@@ -36,10 +36,10 @@ pub struct Settings(Vec<(String, String)>);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingError {
     /// The text is not of the form `NAME=VALUE`.
-    #[error("{}: give NAME=VALUE, as high=400", printable(.0))]
+    #[error("{}: expected NAME=VALUE, such as high=400", printable(.0))]
     Form(String),
     /// The limit is out of range.
-    #[error("{name} = {}: it takes a number of pages, {least} to {most}", printable(.value))]
+    #[error("{name} = {}: expected a number of pages from {least} to {most}", printable(.value))]
     Limit {
         /// The limit.
         name: &'static str,
@@ -51,7 +51,7 @@ pub enum SettingError {
         value: String,
     },
     /// The minimum of a zone's lists exceeds their maximum.
-    #[error("{zone}: high_min = {} is above high_max = {} (to fix: set both)",
+    #[error("{zone}: high_min = {} is above high_max = {}; set both",
             .limits.high_min, .limits.high_max)]
     Crossed {
         /// The zone.
@@ -60,7 +60,7 @@ pub enum SettingError {
         limits: Limits,
     },
     /// The knob does not exist.
-    #[error("{0}; besides knobs there are high, high_min, high_max and batch")]
+    #[error("{0}; expected a knob, high, high_min, high_max or batch")]
     Unknown(KnobError),
     /// The allocator rejects the value.
     #[error(transparent)]
@@ -98,11 +98,11 @@ fn limit(name: &str) -> Option<&'static Limit> {
 
 impl Limit {
     fn parse(&self, value: &str) -> Result<i32, SettingError> {
-        let number = value.parse().ok().filter(|n| self.takes.contains(n));
+        let number = value.parse().ok().filter(|n| self.range.contains(n));
         number.ok_or_else(|| SettingError::Limit {
             name: self.name,
-            least: *self.takes.start(),
-            most: *self.takes.end(),
+            least: *self.range.start(),
+            most: *self.range.end(),
             value: value.to_owned(),
         })
     }
@@ -155,15 +155,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_allocator_takes_is_refused() {
+    fn invalid_settings_are_rejected() {
         let said = |text: &str| text.parse::<Settings>().unwrap_err().to_string();
         for (text, says) in [
-            ("high", "high: give NAME=VALUE, as high=400"),
-            ("high=-1", "high = -1: it takes a number of pages, 0 to 268435456"),
-            ("batch=0", "batch = 0: it takes a number of pages, 1 to 16384"),
-            ("high_max=many", "high_max = many: it takes"),
-            ("percpu_pagelist_high_fraction=7", "it takes 0, or 8 to 2^31-1"),
-            ("lists=3", "there is no knob \"lists\"; besides knobs there are high, high_min"),
+            ("high", "high: expected NAME=VALUE, such as high=400"),
+            ("high=-1", "high = -1: expected a number of pages from 0 to 268435456"),
+            ("batch=0", "batch = 0: expected a number of pages from 1 to 16384"),
+            ("high_max=many", "high_max = many: expected"),
+            ("percpu_pagelist_high_fraction=7", "expected 0, or 8 to 2^31-1"),
+            ("lists=3", "unknown knob \"lists\"; expected a knob, high, high_min"),
             ("init_on_free=Y", "the policy"),
             ("page_owner=on", "page_owner"),
         ] {

@@ -21,7 +21,7 @@ impl State {
     /// Rings the alarm of a node's thread: it has work.
     pub(crate) fn ring(&mut self, node: NodeId, thread: Thread) {
         let Some(alarm) = self.alarms.get_mut(alarm(node, thread)) else { return };
-        alarm.rung = true;
+        alarm.ringing = true;
         let task = std::mem::replace(&mut alarm.task, NONE);
         if task != NONE {
             self.wake(task);
@@ -38,7 +38,7 @@ impl State {
     ) -> bool {
         let (me, until) = (self.task, most_ns.map(|ns| self.clock() + ns * 1000));
         let alarm = &mut self.alarms[alarm(node, thread)];
-        if std::mem::take(&mut alarm.rung) {
+        if std::mem::take(&mut alarm.ringing) {
             return false;
         }
         alarm.task = me;

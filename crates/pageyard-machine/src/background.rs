@@ -21,7 +21,7 @@ impl Task<'_, '_> {
             fiber::suspend();
             let mut state = state.borrow_mut();
             let alarm = &mut state.alarms[alarm(node, thread)];
-            alarm.rung = false;
+            alarm.ringing = false;
             alarm.task = NONE;
         }
     }

@@ -250,13 +250,13 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_where_it_was_touched_last_until_it_is_pushed_out() {
+    fn a_page_is_cached_where_last_touched_until_evicted() {
         let spec = spec();
         let mut c = Caches::new(&spec, 64, 16);
         let mut touch = |cpu: usize, pfn| {
             c.touch(&spec, spec.cpus[cpu], Line::Contents(pfn), 4096).map(|l| l.0)
         };
-        assert_eq!(touch(0, 1), None, "nobody has touched it");
+        assert_eq!(touch(0, 1), None, "never touched");
         assert_eq!(touch(0, 1), Some(Level::Private));
         assert_eq!(touch(1, 1), Some(Level::Complex));
         assert_eq!(touch(2, 1), Some(Level::Socket));
@@ -267,11 +267,11 @@ mod tests {
         }
         assert_eq!(touch(0, 10), Some(Level::LastLevel));
         assert_eq!(touch(1, 12), Some(Level::Complex));
-        assert_eq!(touch(1, 11), Some(Level::LastLevel), "pushed out of CPU 0 by then");
+        assert_eq!(touch(1, 11), Some(Level::LastLevel), "evicted from CPU 0 by then");
         for pfn in 20..28 {
             touch(0, pfn);
         }
-        assert_eq!(touch(0, 10), None, "pushed out of the last level too");
+        assert_eq!(touch(0, 10), None, "evicted from the last level too");
     }
 
     #[test]

@@ -70,12 +70,12 @@ impl Channel {
 
     /// Requests `lines` lines now, after a call of [`queued`](Channel::queued).
     #[inline]
-    pub(crate) fn ask(&mut self, lines: u64) {
+    pub(crate) fn request(&mut self, lines: u64) {
         self.queued += lines * self.line;
     }
 
     /// Requests `bytes` bytes evenly over `lasts` picoseconds from `now` on.
-    pub(crate) fn ask_evenly(&mut self, now: u64, lasts: u64, bytes: u64) {
+    pub(crate) fn request_evenly(&mut self, now: u64, lasts: u64, bytes: u64) {
         self.queued(now);
         let time =
             (u128::from(bytes) * u128::from(self.line) / u128::from(crate::cache::LINE)) as u64;
@@ -101,23 +101,23 @@ mod tests {
     }
 
     #[test]
-    fn lines_wait_for_each_other() {
+    fn lines_are_queued() {
         let mut c = channel();
         assert_eq!((c.line, c.queued(5_000)), (1000, 0));
-        c.ask(10);
+        c.request(10);
         assert_eq!(c.queued(5_000), 10_000);
         assert_eq!(c.queued(12_000), 3_000);
-        c.ask(1);
-        assert_eq!(c.queued(11_000), 4_000, "late: as those before it");
+        c.request(1);
+        assert_eq!(c.queued(11_000), 4_000, "late, like those before it");
         assert_eq!(c.queued(1 << 50), 0);
     }
 
     #[test]
-    fn work_asks_evenly_while_it_lasts() {
+    fn work_requests_bandwidth_evenly() {
         const W: u64 = 1 << WINDOW;
         let mut c = channel();
         // Twice the bandwidth: 20 windows of moving within 10.
-        c.ask_evenly(0, 10 * W, 20 * W * 64 / 1000);
+        c.request_evenly(0, 10 * W, 20 * W * 64 / 1000);
         assert_eq!(c.queued(W), 0, "from the next window on");
         let near = |queued: u64, windows: u64| queued.abs_diff(windows * W) < 2_000;
         let half = c.queued(6 * W);
@@ -130,11 +130,11 @@ mod tests {
         assert_eq!(c.rate, 0);
         // Half the bandwidth, twice: no queue.
         for _ in 0..2 {
-            c.ask_evenly(30 * W, 100 * W, 50 * W * 64 / 1000);
+            c.request_evenly(30 * W, 100 * W, 50 * W * 64 / 1000);
         }
         assert_eq!(c.queued(80 * W), 0);
         // A third one exceeds the bandwidth: 1.5 windows of moving per window, for 50 more.
-        c.ask_evenly(80 * W, 50 * W, 25 * W * 64 / 1000);
+        c.request_evenly(80 * W, 50 * W, 25 * W * 64 / 1000);
         let late = c.queued(131 * W);
         assert!(near(late, 25), "{late}");
     }

@@ -155,7 +155,7 @@ costs! {
     /// Duration of instructions while the other thread of the core spins for a lock, in
     /// thousandths.
     smt_spin = 1_050 "1/1000", Assumed,
-        "it pauses 140 cycles each time around (Intel optimization manual, Skylake)";
+        "PAUSE takes 140 cycles per iteration (Intel optimization manual, Skylake)";
     /// The instructions of a successful request, without locks and descriptors.
     alloc_path = 6_000, Measured,
         "docs/performance.md: alloc-64k 9.9 ns, less the lock's share";

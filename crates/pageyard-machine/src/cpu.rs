@@ -54,9 +54,9 @@ pub(crate) struct CpuState {
     /// The last touched line of descriptors.
     pub(crate) last_line: u64,
     /// Whether the allocator has reported a block since the CPU acquired a lock.
-    pub(crate) told: bool,
+    pub(crate) event_seen: bool,
     /// Whether a block has gone to the zone since then.
-    pub(crate) gave: bool,
+    pub(crate) freed: bool,
     pub(crate) place: Place,
 }
 
@@ -73,8 +73,8 @@ impl CpuState {
             resched: false,
             lines: [0; LEVELS],
             last_line: 0,
-            told: false,
-            gave: false,
+            event_seen: false,
+            freed: false,
             place,
         }
     }

@@ -157,6 +157,6 @@ impl Explorer {
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     match panic.downcast_ref::<String>() {
         Some(text) => text.clone(),
-        None => panic.downcast_ref::<&str>().unwrap_or(&"a panic without words").to_string(),
+        None => panic.downcast_ref::<&str>().unwrap_or(&"a panic without a message").to_string(),
     }
 }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_holds_what_is_between_its_least_and_the_next() {
+    fn a_bucket_covers_values_up_to_the_next() {
         for value in (0..5000).chain([u64::MAX, u64::MAX / 3, 1 << 40]) {
             let b = bucket(value);
             assert!(least(b) <= value, "{value}");

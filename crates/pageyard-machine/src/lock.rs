@@ -30,7 +30,7 @@ impl SimLock {
             match shared::with_running(|state| state.take(self, block)) {
                 Some(Outcome::Taken) => {
                     let before = self.held.replace(true);
-                    assert!(!before, "a lock is held since before the run");
+                    assert!(!before, "a lock was held before the run");
                     return true;
                 }
                 Some(Outcome::Refused) => return false,
@@ -40,17 +40,17 @@ impl SimLock {
                     // The releasing task has made this task the owner.
                     return true;
                 }
-                None => return self.take_outside(block),
+                None => return self.acquire_outside_run(block),
             }
         }
     }
 
     /// Takes the lock while no machine runs.
     #[cold]
-    fn take_outside(&self, block: bool) -> bool {
+    fn acquire_outside_run(&self, block: bool) -> bool {
         shared::with_naming(|state| state.name(self));
         let held = self.held.replace(true);
-        assert!(!(held && block), "waiting for a lock that is held, and nobody runs to release it");
+        assert!(!(held && block), "waiting for a lock that no running task can release");
         !held
     }
 
@@ -81,7 +81,7 @@ impl SimLock {
         if known == machine {
             return Some(self.id.get() as usize);
         }
-        assert!(known == 0, "this lock belongs to another machine; build the yard anew");
+        assert!(known == 0, "this lock belongs to another machine; create a new yard");
         None
     }
 

@@ -34,7 +34,7 @@ pub(crate) struct LockState {
     /// The CPU that held it last.
     pub(crate) last: u32,
     /// The CPU whose lists it protects; that CPU may run ahead with it.
-    pub(crate) home: u32,
+    pub(crate) owner_cpu: u32,
     /// The time at which it was acquired.
     pub(crate) since: u64,
     /// When its home CPU released it: in the future of other CPUs if the home CPU ran ahead.
@@ -56,19 +56,19 @@ pub(crate) struct Contention {
     pub(crate) longest_wait: u64,
     pub(crate) passed: [u64; LEVELS],
     /// Holds in which blocks left the zone or none moved, and their total time.
-    pub(crate) takes: (Histogram, u64),
+    pub(crate) alloc_holds: (Histogram, u64),
     /// Holds in which blocks returned to the zone, and their total time.
-    pub(crate) gives: (Histogram, u64),
+    pub(crate) free_holds: (Histogram, u64),
     pub(crate) waits: Histogram,
 }
 
 impl LockState {
     pub(crate) fn new(name: LockName) -> Self {
-        let home = if let LockName::Pageset(_, cpu) = name { cpu.0 } else { NONE };
+        let owner_cpu = if let LockName::Pageset(_, cpu) = name { cpu.0 } else { NONE };
         LockState {
             owner: NONE,
             last: NONE,
-            home,
+            owner_cpu,
             since: 0,
             free_at: 0,
             acquired: 0,
@@ -89,14 +89,14 @@ impl LockState {
         if self.is_zone() { Spent::ZoneWait } else { Spent::OtherWait }
     }
 
-    /// Records a hold of `held` picoseconds; `gave` tells whether blocks went to the zone.
+    /// Records a hold of `held` picoseconds; `freed` tells whether blocks went to the zone.
     #[inline]
-    pub(crate) fn note_hold(&mut self, held: u64, gave: bool) {
+    pub(crate) fn note_hold(&mut self, held: u64, freed: bool) {
         self.held += held;
         self.longest_held = self.longest_held.max(held);
         if self.is_zone() {
             let c = &mut *self.contention;
-            let (holds, sum) = if gave { &mut c.gives } else { &mut c.takes };
+            let (holds, sum) = if freed { &mut c.free_holds } else { &mut c.alloc_holds };
             holds.note(held / 1000);
             *sum += held;
         }

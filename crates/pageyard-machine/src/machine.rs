@@ -191,7 +191,7 @@ impl Machine {
     pub fn name_locks(&self, name: LockName, f: impl FnOnce()) {
         {
             let mut state = self.state.borrow_mut();
-            assert_eq!(state.phase, Phase::Idle, "locks are named between runs");
+            assert_eq!(state.phase, Phase::Idle, "locks can be named only between runs");
             state.phase = Phase::Naming;
             state.naming = Some(name);
         }
@@ -221,7 +221,7 @@ impl Machine {
         let mut fibers: Vec<Option<Fiber<'_>>> = Vec::new();
         {
             let mut state = self.state.borrow_mut();
-            assert_eq!(state.phase, Phase::Idle, "the machine runs already");
+            assert_eq!(state.phase, Phase::Idle, "the machine is already running");
             state.align();
             state.clear();
         }
@@ -245,7 +245,7 @@ impl Machine {
             }
             let next = self.state.borrow_mut().next();
             let Some(task) = next else {
-                break self.who_is_stuck();
+                break self.check_stuck();
             };
             let fiber = &mut fibers[task as usize];
             if fiber.as_mut().is_some_and(Fiber::resume) {
@@ -262,7 +262,7 @@ impl Machine {
         stuck
     }
 
-    fn who_is_stuck(&self) -> Result<(), Stuck> {
+    fn check_stuck(&self) -> Result<(), Stuck> {
         let state = self.state.borrow();
         if state.live == 0 {
             return Ok(());
@@ -281,7 +281,7 @@ impl Machine {
             }
         }
         if tasks.is_empty() {
-            tasks.push("nobody waits, but the schedule has no end".into());
+            tasks.push("no task waits, but the schedule does not end".into());
         }
         Err(Stuck { tasks })
     }

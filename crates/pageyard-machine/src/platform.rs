@@ -89,13 +89,13 @@ impl State {
             }
             Event::ZoneLocked { pfn, .. } => {
                 self.charge_own(Spent::Alloc, costs.zone_take);
-                self.cpus[self.cpu as usize].told = true;
+                self.cpus[self.cpu as usize].event_seen = true;
                 self.access(pfn.0);
             }
             Event::Drain { pfn, order, .. } => {
                 self.charge_own(Spent::Alloc, costs.zone_free);
-                self.cpus[self.cpu as usize].told = true;
-                self.cpus[self.cpu as usize].gave = true;
+                self.cpus[self.cpu as usize].event_seen = true;
+                self.cpus[self.cpu as usize].freed = true;
                 self.access(pfn.0);
                 self.access(pfn.0 ^ u64::from(order.pages()));
             }

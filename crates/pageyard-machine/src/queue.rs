@@ -41,14 +41,14 @@ impl State {
 
     /// Whether the task must let others go first at an operation on a lock.
     #[inline]
-    fn must_give_way(&mut self, id: usize) -> bool {
+    fn must_yield(&mut self, id: usize) -> bool {
         if self.point() {
             return true;
         }
         // A CPU's own lists are private except for rare drains, so the CPU may run ahead a little.
-        let slack = if self.locks[id].home == self.cpu { self.look_ahead } else { 0 };
+        let slack = if self.locks[id].owner_cpu == self.cpu { self.look_ahead } else { 0 };
         if !self.is_in_order(slack) {
-            self.give_way();
+            self.yield_cpu();
             return true;
         }
         false
@@ -58,7 +58,7 @@ impl State {
     #[inline]
     pub(crate) fn take(&mut self, lock: &SimLock, block: bool) -> Outcome {
         let id = self.id(lock);
-        if self.must_give_way(id) {
+        if self.must_yield(id) {
             return Outcome::Later;
         }
         if self.should_preempt() {
@@ -93,8 +93,8 @@ impl State {
         self.tasks[task as usize].held += 1;
         self.locks[id].since = self.clock();
         self.charge(Spent::Alloc, lines);
-        self.cpus[cpu as usize].told = false;
-        self.cpus[cpu as usize].gave = false;
+        self.cpus[cpu as usize].event_seen = false;
+        self.cpus[cpu as usize].freed = false;
         if self.stalls.is_some() {
             let stall = self.stall();
             self.charge(Spent::Stall, stall);
@@ -139,21 +139,21 @@ impl State {
     pub(crate) fn release(&mut self, lock: &SimLock) -> Outcome {
         let id = self.id(lock);
         // A block freed directly to the zone, past the per-CPU lists, produces no event.
-        let told = &mut self.cpus[self.cpu as usize].told;
-        if !std::mem::replace(told, true) && self.locks[id].is_zone() {
-            self.cpus[self.cpu as usize].gave = true;
+        let event_seen = &mut self.cpus[self.cpu as usize].event_seen;
+        if !std::mem::replace(event_seen, true) && self.locks[id].is_zone() {
+            self.cpus[self.cpu as usize].freed = true;
             self.charge_own(Spent::Alloc, self.costs.zone_free + self.costs.link);
         }
-        if self.must_give_way(id) {
+        if self.must_yield(id) {
             return Outcome::Later;
         }
         self.charge(Spent::Alloc, self.costs.unlock);
         self.tasks[self.task as usize].held -= 1;
         let (cpu, now) = (self.cpu, self.clock());
-        let gave = self.cpus[cpu as usize].gave;
+        let freed = self.cpus[cpu as usize].freed;
         let lock = &mut self.locks[id];
         let held = now - lock.since;
-        lock.note_hold(held, gave);
+        lock.note_hold(held, freed);
         lock.last = cpu;
         lock.free_at = now;
         lock.owner = NONE;
@@ -166,12 +166,12 @@ impl State {
             }
             return Outcome::Taken;
         }
-        self.hand_over(id);
+        self.pass_lock(id);
         Outcome::Parked
     }
 
     /// Passes a released lock to one of its waiters.
-    fn hand_over(&mut self, id: usize) {
+    fn pass_lock(&mut self, id: usize) {
         let (cpu, now) = (self.cpu, self.clock());
         let next = match self.lock_kind {
             LockKind::Queued => 0,
@@ -206,8 +206,8 @@ impl State {
         let lines = if kind == Spent::ZoneWait { ZONE_LINES * passage } else { 0 };
         let stall = self.stall();
         let theirs = &mut self.cpus[waiter.cpu as usize];
-        theirs.told = false;
-        theirs.gave = false;
+        theirs.event_seen = false;
+        theirs.freed = false;
         theirs.clock += lines + stall;
         theirs.spent[Spent::Alloc as usize] += lines;
         theirs.spent[Spent::Stall as usize] += stall;

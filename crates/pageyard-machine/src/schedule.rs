@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn bounded_schedules_are_all_there_are_and_each_once() {
+    fn bounded_schedules_are_complete_and_unique() {
         assert_eq!(runs(Schedule::bounded(0)), [[0, 0, 1, 1], [1, 1, 0, 0]]);
         let mut all = runs(Schedule::bounded(9));
         assert_eq!(all.len(), 6, "4! / 2! 2!");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn picks_are_tried_like_tasks() {
+    fn choices_are_explored_like_tasks() {
         let mut schedule = Schedule::bounded(0);
         let mut all = Vec::new();
         loop {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_what_it_prints() {
+    fn a_printed_schedule_parses_back() {
         let mut schedule: Schedule = "0*3,1,2,0,1,0*2,1".parse().unwrap();
         let ready = [0, 1, 2];
         let first: Vec<_> = (0..12).map(|_| schedule.choose(&ready, 0, false).unwrap()).collect();

@@ -60,7 +60,7 @@ pub(crate) struct TaskState {
 /// The alarm of a background thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alarm {
-    pub(crate) rung: bool,
+    pub(crate) ringing: bool,
     /// The task that sleeps until the alarm rings.
     pub(crate) task: u32,
 }
@@ -171,7 +171,7 @@ impl State {
             threads: Threads::new(spec),
             homes,
             since: 0,
-            alarms: vec![Alarm { rung: false, task: NONE }; usize::from(spec.nodes) * 2],
+            alarms: vec![Alarm { ringing: false, task: NONE }; usize::from(spec.nodes) * 2],
             schedule: None,
             switches: 0,
             spec: spec.clone(),
@@ -217,7 +217,7 @@ impl State {
     }
 
     /// Returns the running task to the queue. It must then suspend itself.
-    pub(crate) fn give_way(&mut self) {
+    pub(crate) fn yield_cpu(&mut self) {
         let mine = self.due(self.clock(), self.task);
         // One replacement instead of a pop and a push. The task is late, so the queue is not empty.
         if let Some(mut first) = self.order.peek_mut() {
@@ -441,7 +441,7 @@ impl State {
     /// Ends the running task.
     pub(crate) fn finish(&mut self) {
         let task = &mut self.tasks[self.task as usize];
-        assert_eq!(task.held, 0, "a task ended with a lock held");
+        assert_eq!(task.held, 0, "a task ended while holding a lock");
         task.doing = Doing::Done;
         self.live -= usize::from(!task.daemon);
         self.leave_cpu();

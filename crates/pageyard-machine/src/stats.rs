@@ -95,20 +95,20 @@ pub struct LockStats {
     /// Durations of holds; of zone locks only.
     pub holds: Histogram,
     /// Of these, holds in which blocks left the zone or none moved, mainly refills.
-    pub takes: Histogram,
+    pub alloc_holds: Histogram,
     /// Total duration of these.
-    pub held_taking: u64,
+    pub held_alloc: u64,
     /// Of the holds, those in which blocks returned to the zone, mainly bulk frees.
-    pub gives: Histogram,
+    pub free_holds: Histogram,
     /// Total duration of these.
-    pub held_giving: u64,
+    pub held_free: u64,
 }
 
 impl LockStats {
     fn of(lock: &LockState) -> Self {
         let c = &lock.contention;
-        let mut holds = c.takes.0.clone();
-        holds.merge(&c.gives.0);
+        let mut holds = c.alloc_holds.0.clone();
+        holds.merge(&c.free_holds.0);
         LockStats {
             name: lock.name,
             acquired: lock.acquired,
@@ -121,10 +121,10 @@ impl LockStats {
             passed: c.passed,
             waits: c.waits.clone(),
             holds,
-            takes: c.takes.0.clone(),
-            held_taking: c.takes.1,
-            gives: c.gives.0.clone(),
-            held_giving: c.gives.1,
+            alloc_holds: c.alloc_holds.0.clone(),
+            held_alloc: c.alloc_holds.1,
+            free_holds: c.free_holds.0.clone(),
+            held_free: c.free_holds.1,
         }
     }
 }

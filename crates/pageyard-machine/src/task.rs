@@ -252,7 +252,7 @@ impl State {
     fn is_late(&mut self) -> bool {
         let late = !self.is_in_order(self.look_ahead);
         if late {
-            self.give_way();
+            self.yield_cpu();
         }
         late
     }
@@ -268,7 +268,7 @@ impl State {
         }
         let late = !self.is_in_order(if strictly { 0 } else { self.look_ahead });
         if late {
-            self.give_way();
+            self.yield_cpu();
         }
         late
     }

@@ -73,7 +73,7 @@ impl State {
             for channel in self.channels.of(passage) {
                 // Meanwhile the other cores move as much, each.
                 let wait = channel.queued(now).min(lines * cores * channel.line);
-                channel.ask(lines);
+                channel.request(lines);
                 loaded = loaded.max(wait + lines * channel.line);
             }
             self.channels.waited += loaded.saturating_sub(cost);
@@ -101,7 +101,7 @@ impl State {
         // The work cannot end before its lines have arrived, with as many in flight as possible.
         let lasts = ps.max((lines * (latency + wait)).checked_div(self.own_lines()).unwrap_or(ps));
         for channel in self.channels.of(passage) {
-            channel.ask_evenly(now, lasts, bytes);
+            channel.request_evenly(now, lasts, bytes);
         }
         if passage.memory.is_none() && passage.link.is_none() {
             return self.charge(Spent::Think, ps);
@@ -133,7 +133,7 @@ impl State {
         for channel in self.channels.of(passage) {
             let most = (most * channel.line).saturating_sub(latency);
             wait = wait.max(channel.queued(now).min(most));
-            channel.ask(1);
+            channel.request(1);
         }
         wait
     }
@@ -158,7 +158,7 @@ impl State {
             Some((level, _)) => (level, None),
             None => {
                 let (Line::Contents(pfn) | Line::Descriptor(pfn)) = line;
-                let node = self.home_of(pfn);
+                let node = self.node_of_frame(pfn);
                 let passage = self.channels.passage(node, me.socket);
                 (self.memory_level(me, node), Some(passage))
             }
@@ -174,7 +174,7 @@ impl State {
     }
 
     /// Returns the node of a frame: the last one that does not begin above it.
-    pub(crate) fn home_of(&self, pfn: u64) -> u16 {
+    pub(crate) fn node_of_frame(&self, pfn: u64) -> u16 {
         self.homes.iter().rev().find(|h| h.0 <= pfn).map_or(0, |h| h.1)
     }
 

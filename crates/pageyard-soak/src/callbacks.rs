@@ -7,8 +7,8 @@ use pageyard_host::{Registration, Shrinker};
 
 use crate::found::{Found, Report};
 use crate::held::Held;
-use crate::house::{House, lock};
 use crate::pool::{Moves, Pool};
+use crate::tracked::{TrackedYard, lock};
 
 /// The callbacks of a yard.
 #[derive(Default)]
@@ -30,29 +30,29 @@ impl Callbacks {
     pub(crate) fn relocator(
         &'static self,
         to: &'static dyn Report,
-        house: &'static House,
+        tracked: &'static TrackedYard,
     ) -> Moves {
-        Moves { to, house, pool: &self.pool }
+        Moves { to, tracked, pool: &self.pool }
     }
 
     /// Registers a shrinker, a relocator and a listener.
-    pub(crate) fn open(&'static self, to: &'static dyn Report, house: &'static House) {
+    pub(crate) fn open(&'static self, to: &'static dyn Report, tracked: &'static TrackedYard) {
         let added = [
-            house.yard.register_shrinker(self.shrinker(to)),
-            house.yard.register_relocator(self.relocator(to, house)),
-            house.yard.on_pressure(|event| drop(event.clone())),
+            tracked.yard.register_shrinker(self.shrinker(to)),
+            tracked.yard.register_relocator(self.relocator(to, tracked)),
+            tracked.yard.on_pressure(|event| drop(event.clone())),
         ];
         lock(&self.registrations).extend(added);
     }
 
     /// Frees the items of the shrinker and the relocator, and ends their registrations.
-    pub(crate) fn close(&self, house: &'static House) -> Result<(), Found> {
+    pub(crate) fn close(&self, tracked: &'static TrackedYard) -> Result<(), Found> {
         // A call of one of them may continue until the worker's step ends.
         lock(&self.registrations).clear();
-        house.wait_for_worker()?;
+        tracked.wait_for_worker()?;
         let all = std::mem::take(&mut *lock(&self.cache));
         all.into_iter().try_for_each(Held::release)?;
-        std::iter::from_fn(|| self.pool.take(house)).try_for_each(Held::release)
+        std::iter::from_fn(|| self.pool.take(tracked)).try_for_each(Held::release)
     }
 }
 

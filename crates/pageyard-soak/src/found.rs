@@ -9,7 +9,7 @@ use crate::owner::Owner;
 #[serde(rename_all = "snake_case")]
 pub enum Found {
     /// An allocated page belongs to another owner.
-    #[error("page {frame:#x} is handed out to {to} while it belongs to {owner}")]
+    #[error("page {frame:#x} was allocated to {to} while owned by {owner}")]
     HandedOut {
         /// Its frame number.
         frame: u64,
@@ -19,7 +19,7 @@ pub enum Found {
         to: Owner,
     },
     /// A page is freed by another owner than its own.
-    #[error("page {frame:#x} is given back by {by} while it belongs to {owner}")]
+    #[error("page {frame:#x} was freed by {by} while owned by {owner}")]
     NotOwner {
         /// Its frame number.
         frame: u64,
@@ -30,8 +30,8 @@ pub enum Found {
     },
     /// A page does not carry its owner's pattern.
     #[error(
-        "page {frame:#x} of {owner} holds {found:#x} at byte {at}, not {expected:#x}: \
-         its contents were overwritten"
+        "page {frame:#x} of {owner} contains {found:#x} at byte {at}, expected {expected:#x}: its \
+         contents were overwritten"
     )]
     Pattern {
         /// Its frame number.
@@ -46,7 +46,7 @@ pub enum Found {
         found: u64,
     },
     /// A page that was requested as zero is not zero.
-    #[error("page {frame:#x} was requested as zero by {owner}, and is not zero")]
+    #[error("page {frame:#x} was requested zeroed by {owner} and is not zero")]
     NotZero {
         /// Its frame number.
         frame: u64,
@@ -55,7 +55,7 @@ pub enum Found {
     },
     /// A yard is not empty although everything was freed.
     #[error(
-        "yard {yard} is not empty after everything was returned: {used} pages in use, {free} of \
+        "yard {yard} is not empty after everything was freed: {used} pages in use, {free} of \
          {managed} free, {poisoned} poisoned, {front} in thread caches; first owner: {owner}"
     )]
     NotEmpty {

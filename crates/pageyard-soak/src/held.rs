@@ -7,9 +7,9 @@ use pageyard::PAGE_SIZE;
 use pageyard_host::{Block, InYard, Movable, PageRange};
 
 use crate::found::Found;
-use crate::house::House;
 use crate::owner::Owner;
 use crate::raw::Heap;
+use crate::tracked::TrackedYard;
 
 const PAGE: usize = PAGE_SIZE as usize;
 /// Offsets of the pattern in a page: both ends and two places between.
@@ -52,7 +52,7 @@ pub(crate) struct Terms {
 /// An item whose pages are entered as owned.
 pub(crate) struct Held {
     pub(crate) item: Item,
-    pub(crate) house: &'static House,
+    pub(crate) tracked: &'static TrackedYard,
     pub(crate) terms: Terms,
 }
 
@@ -75,13 +75,13 @@ fn is_zero(bytes: &[u8]) -> bool {
 impl Held {
     /// Enters the owner of an item that was just allocated, and writes its patterns.
     pub(crate) fn new(
-        house: &'static House,
+        tracked: &'static TrackedYard,
         item: Item,
         owner: Owner,
         zero: bool,
         patterns: bool,
     ) -> Result<Held, Found> {
-        let mut held = Held { item, house, terms: Terms { owner, patterns, pages: 0 } };
+        let mut held = Held { item, tracked, terms: Terms { owner, patterns, pages: 0 } };
         if let Err(found) = held.enter() {
             // The item belongs to another owner, so it must not be freed.
             std::mem::forget(held);
@@ -106,7 +106,7 @@ impl Held {
 
     /// Calls `f` for each piece of the item. A movable block's piece is entered as owned meanwhile.
     pub(crate) fn each(&mut self, f: &mut Look<'_>) -> Result<(), Found> {
-        let Held { item, house, terms: Terms { owner, .. } } = self;
+        let Held { item, tracked, terms: Terms { owner, .. } } = self;
         match item {
             Item::Block(b) => f(frames(b.pfn().0, b), b),
             Item::Bulk(all) => all.iter_mut().try_for_each(|b| f(frames(b.pfn().0, b), b)),
@@ -114,30 +114,30 @@ impl Held {
             Item::Movable(m) => {
                 let mut pinned = m.lock();
                 let frames = frames(pinned.pfn().0, &pinned);
-                house.owners.take(frames.clone(), *owner)?;
+                tracked.owners.acquire(frames.clone(), *owner)?;
                 f(frames.clone(), &mut pinned)?;
-                house.owners.give(frames, *owner)
+                tracked.owners.release(frames, *owner)
             }
-            Item::Rows(rows) => f(house.frames(rows.as_ptr(), rows.capacity()), rows),
-            Item::Heap(heap) => f(house.frames(heap.as_ptr(), heap.size()), heap),
+            Item::Rows(rows) => f(tracked.frames(rows.as_ptr(), rows.capacity()), rows),
+            Item::Heap(heap) => f(tracked.frames(heap.as_ptr(), heap.size()), heap),
         }
     }
 
     /// Enters the owner of all pages.
     pub(crate) fn enter(&mut self) -> Result<(), Found> {
-        let (house, owner) = (self.house, self.terms.owner);
+        let (tracked, owner) = (self.tracked, self.terms.owner);
         match self.item {
             Item::Movable(_) => Ok(()),
-            _ => self.each(&mut |frames, _| house.owners.take(frames, owner)),
+            _ => self.each(&mut |frames, _| tracked.owners.acquire(frames, owner)),
         }
     }
 
     /// Removes the owner of all pages.
     pub(crate) fn leave(&mut self) -> Result<(), Found> {
-        let (house, owner) = (self.house, self.terms.owner);
+        let (tracked, owner) = (self.tracked, self.terms.owner);
         match self.item {
             Item::Movable(_) => Ok(()),
-            _ => self.each(&mut |frames, _| house.owners.give(frames, owner)),
+            _ => self.each(&mut |frames, _| tracked.owners.release(frames, owner)),
         }
     }
 

@@ -4,7 +4,7 @@
 //! threads, which start and end during the phase. The seed and the phase's number determine the
 //! yards' sizes, thread caches and workers. The threads allocate and free memory by every public
 //! method while settings, limits and memory change ([the table](https://docs.rs/pageyard-soak) of
-//! methods is `src/ways.rs`).
+//! methods is `src/operations.rs`).
 //!
 //! A shadow map holds the owner of every page. One atomic exchange enters an allocated page, and
 //! finds a page that already has an owner. Another exchange removes it when it is freed. In half of
@@ -21,12 +21,12 @@
 //! # Ok::<(), pageyard_soak::SoakError>(())
 //! ```
 
+mod actor;
 mod callbacks;
 mod counts;
 mod found;
-mod hand;
 mod held;
-mod house;
+mod operations;
 mod owner;
 mod owners;
 mod phase;
@@ -35,7 +35,7 @@ mod raw;
 mod run;
 mod settings;
 mod tally;
-mod ways;
+mod tracked;
 mod work;
 mod world;
 
@@ -105,7 +105,7 @@ pub enum SoakError {
     #[error("a new yard has no free page")]
     Empty,
     /// The number of threads is 0 or too large.
-    #[error("threads: {0}; give 1 to 1024")]
+    #[error("threads: {0}; expected 1 to 1024")]
     Threads(usize),
     /// A thread could not be started.
     #[error("a thread: {0}")]

@@ -40,7 +40,7 @@ impl Owners {
     }
 
     /// Enters the owner of allocated pages.
-    pub(crate) fn take(&self, frames: Range<u64>, to: Owner) -> Result<(), Found> {
+    pub(crate) fn acquire(&self, frames: Range<u64>, to: Owner) -> Result<(), Found> {
         for frame in frames {
             self.swap(frame, to, Owner::FREE).map_err(|owner| Found::HandedOut {
                 frame,
@@ -52,7 +52,7 @@ impl Owners {
     }
 
     /// Removes the owner of pages that are about to be freed.
-    pub(crate) fn give(&self, frames: Range<u64>, by: Owner) -> Result<(), Found> {
+    pub(crate) fn release(&self, frames: Range<u64>, by: Owner) -> Result<(), Found> {
         for frame in frames {
             self.swap(frame, Owner::FREE, by).map_err(|owner| Found::NotOwner {
                 frame,
@@ -109,7 +109,7 @@ impl Owners {
 
     /// Records that a poisoned frame is about to be unpoisoned.
     pub(crate) fn unpoison(&self, frame: u64) -> Result<(), Found> {
-        self.give(frame..frame + 1, Owner::POISONED)
+        self.release(frame..frame + 1, Owner::POISONED)
     }
 
     /// Returns the first page that is neither free nor poisoned, and its owner.
@@ -130,33 +130,39 @@ mod tests {
     fn a_page_has_one_owner_at_a_time() {
         let owners = Owners::new(100..200, NAMES);
         let (a, b) = (Owner::new(1, 0, 7, NAMES), Owner::new(2, 1, 7, NAMES));
-        assert_eq!(owners.take(110..120, a), Ok(()));
-        assert_eq!(owners.take(119..130, b), Err(Found::HandedOut { frame: 119, owner: a, to: b }));
+        assert_eq!(owners.acquire(110..120, a), Ok(()));
+        assert_eq!(
+            owners.acquire(119..130, b),
+            Err(Found::HandedOut { frame: 119, owner: a, to: b })
+        );
         let owners = Owners::new(100..200, NAMES);
-        assert_eq!(owners.take(110..120, a), Ok(()));
+        assert_eq!(owners.acquire(110..120, a), Ok(()));
         assert_eq!(owners.first_owned(), Some((110, a)));
-        assert_eq!(owners.give(110..111, b), Err(Found::NotOwner { frame: 110, owner: a, by: b }));
+        assert_eq!(
+            owners.release(110..111, b),
+            Err(Found::NotOwner { frame: 110, owner: a, by: b })
+        );
         let free = Found::NotOwner { frame: 120, owner: Owner::FREE, by: a };
-        assert_eq!(owners.give(111..121, a), Err(free));
+        assert_eq!(owners.release(111..121, a), Err(free));
         assert_eq!(owners.first_owned(), None);
     }
 
     #[test]
-    fn a_page_that_is_in_use_cannot_go() {
+    fn a_used_page_cannot_be_offlined() {
         let (a, in_use) = (Owner::new(1, 0, 7, NAMES), |to| Found::HandedOut {
             frame: 110,
             owner: Owner::new(1, 0, 7, NAMES),
             to,
         });
         let owners = Owners::new(100..200, NAMES);
-        assert_eq!(owners.take(110..111, a), Ok(()));
+        assert_eq!(owners.acquire(110..111, a), Ok(()));
         assert_eq!(owners.offline(110..120), Err(in_use(Owner::OFFLINE)));
         assert_eq!(owners.online(110..120), Err(in_use(Owner::FREE)));
         assert_eq!(owners.poison(110), Err(in_use(Owner::POISONED)));
     }
 
     #[test]
-    fn a_page_that_is_gone_cannot_be_handed_out() {
+    fn an_offline_page_cannot_be_allocated() {
         let a = Owner::new(1, 0, 7, NAMES);
         let owners = Owners::new(100..200, NAMES);
         assert_eq!(owners.poison(115), Ok(()));
@@ -164,20 +170,20 @@ mod tests {
         // Poisoned just before its section went offline.
         assert_eq!(owners.poison(116), Ok(()));
         let gone = |frame, owner| Err(Found::HandedOut { frame, owner, to: a });
-        assert_eq!(owners.take(112..113, a), gone(112, Owner::OFFLINE));
-        assert_eq!(owners.take(115..116, a), gone(115, Owner::POISONED));
+        assert_eq!(owners.acquire(112..113, a), gone(112, Owner::OFFLINE));
+        assert_eq!(owners.acquire(115..116, a), gone(115, Owner::POISONED));
         let owners = Owners::new(100..200, NAMES);
         assert_eq!([owners.poison(115), owners.poison(116)], [Ok(()), Ok(())]);
         assert_eq!(owners.offline(110..120), Ok(()));
         assert_eq!(owners.unpoison(116), Ok(()));
         assert_eq!(owners.online(110..120), Ok(()));
-        assert_eq!(owners.take(110..115, a), Ok(()));
-        assert_eq!(owners.take(116..120, a), Ok(()));
-        assert_eq!(owners.take(115..116, a), gone(115, Owner::POISONED));
+        assert_eq!(owners.acquire(110..115, a), Ok(()));
+        assert_eq!(owners.acquire(116..120, a), Ok(()));
+        assert_eq!(owners.acquire(115..116, a), gone(115, Owner::POISONED));
     }
 
     #[test]
-    fn an_owner_is_named_by_thread_item_and_way() {
+    fn an_owner_is_named_by_thread_item_and_operation() {
         assert_eq!(Owner::new(3, 0, 9, NAMES).to_string(), "thread 3 (item 9, by alloc)");
         assert_eq!(Owner::FREE.to_string(), "the yard");
     }

@@ -10,7 +10,7 @@ use pageyard_host::{Moving, Relocator};
 
 use crate::found::Report;
 use crate::held::{Held, Item, Terms};
-use crate::house::{House, lock};
+use crate::tracked::{TrackedYard, lock};
 
 /// Blocks lent to a relocator, which may move them, by frame number.
 #[derive(Default)]
@@ -19,29 +19,29 @@ pub(crate) struct Pool(Mutex<HashMap<Pfn, (Order, Terms)>>);
 impl Pool {
     /// Lends a block; any other item is dropped.
     pub(crate) fn put(&self, held: Held) {
-        let Held { item: Item::Block(block), house, terms } = held else { return };
+        let Held { item: Item::Block(block), tracked, terms } = held else { return };
         let (pfn, order) = block.into_raw();
         let mut all = lock(&self.0);
         all.insert(pfn, (order, terms));
         // SAFETY: no `Block` owns it. If this fails, it is not moved.
-        let _ = unsafe { house.yard.core() }.set_movable(pfn, order, true);
+        let _ = unsafe { tracked.yard.core() }.set_movable(pfn, order, true);
     }
 
     /// Takes back a lent block.
-    pub(crate) fn take(&self, house: &'static House) -> Option<Held> {
+    pub(crate) fn take(&self, tracked: &'static TrackedYard) -> Option<Held> {
         let mut all = lock(&self.0);
         let pfn = *all.keys().next()?;
         let (order, terms) = all.remove(&pfn)?;
         // SAFETY: `put` gave up its ownership, and the relocator moves only blocks in the table.
-        let block = unsafe { house.yard.from_raw(pfn, order) }.expect("a block of this yard");
-        Some(Held { item: Item::Block(block), house, terms })
+        let block = unsafe { tracked.yard.from_raw(pfn, order) }.expect("a block of this yard");
+        Some(Held { item: Item::Block(block), tracked, terms })
     }
 }
 
 /// Moves the blocks of a yard's pool.
 pub(crate) struct Moves {
     pub(crate) to: &'static dyn Report,
-    pub(crate) house: &'static House,
+    pub(crate) tracked: &'static TrackedYard,
     pub(crate) pool: &'static Pool,
 }
 
@@ -60,10 +60,10 @@ unsafe impl Relocator for Moves {
             return Relocation::Refused;
         };
         let frames = |pfn: Pfn| pfn.0..pfn.0 + u64::from(order.pages());
-        self.to.report(self.house.owners.take(frames(to), owner));
+        self.to.report(self.tracked.owners.acquire(frames(to), owner));
         // SAFETY: the pool owns the block, and its table is locked.
         unsafe { block.copy() };
-        self.to.report(self.house.owners.give(frames(from), owner));
+        self.to.report(self.tracked.owners.release(frames(from), owner));
         let lent = all.remove(&from);
         all.extend(lent.map(|lent| (to, lent)));
         Relocation::Moved

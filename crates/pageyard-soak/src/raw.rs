@@ -96,7 +96,7 @@ pub(crate) fn has_file(yard: &HostYard) -> bool {
 }
 
 /// Allocates the memory of a block a second time, for a planted mistake.
-pub(crate) fn twin(yard: &'static HostYard, block: &Block<'static>) -> Block<'static> {
+pub(crate) fn duplicate(yard: &'static HostYard, block: &Block<'static>) -> Block<'static> {
     // SAFETY: none. The caller enters it as owned, which fails, and leaks it.
     unsafe { yard.from_raw(block.pfn(), block.order()) }.expect("a block")
 }
@@ -201,12 +201,12 @@ pub(crate) fn in_child(checks: &mut [Check<'_>]) -> Result<(), Found> {
             while unsafe { libc::waitpid(child, &mut status, 0) } == -1
                 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
             {}
-            how_it_ended(status, checks)
+            child_result(status, checks)
         }
     }
 }
 
-fn how_it_ended(status: i32, checks: &[Check<'_>]) -> Result<(), Found> {
+fn child_result(status: i32, checks: &[Check<'_>]) -> Result<(), Found> {
     let wrong = |what: &str| Err(Found::Child(what.to_owned()));
     match (libc::WIFEXITED(status), libc::WEXITSTATUS(status), libc::WTERMSIG(status)) {
         (true, 0, _) => Ok(()),

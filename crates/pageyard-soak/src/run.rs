@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use crate::actor::Actor;
 use crate::counts::{Counts, Finding, Report};
 use crate::found::{Found, Report as _};
-use crate::hand::Hand;
-use crate::house::lock;
+use crate::operations::NAMES;
 use crate::phase::Phase;
 use crate::raw::Shared;
-use crate::ways::NAMES;
+use crate::tracked::lock;
 use crate::world::World;
 use crate::{Plan, Plant, SoakError};
 
@@ -97,7 +97,7 @@ fn run(
             lock(&world.found).take().or_else(|| world.close().err())
         }
     };
-    world.houses.iter().for_each(|house| house.count(&mut lock(&world.counts)));
+    world.houses.iter().for_each(|tracked| tracked.count(&mut lock(&world.counts)));
     let over = Over {
         counts: std::mem::take(&mut *lock(&world.counts)),
         plant: lock(&world.plant).take(),
@@ -116,7 +116,7 @@ fn work(world: &'static World, seed: u64) -> io::Result<()> {
     let mut rng = Rng::with_seed(seed);
     let mut start = |seat| {
         let rng = rng.fork();
-        thread::Builder::new().spawn(move || Hand::new(world, seat, rng).run())
+        thread::Builder::new().spawn(move || Actor::new(world, seat, rng).run())
     };
     let all: Vec<io::Result<JoinHandle<()>>> = (0..world.seats.len()).map(&mut start).collect();
     let mut done = Ok(());

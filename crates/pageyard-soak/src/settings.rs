@@ -28,7 +28,7 @@ mod tests {
     use super::SETTINGS;
 
     #[test]
-    fn every_setting_moves() {
+    fn every_setting_changes() {
         let moves = |a: Access| matches!(a, Access::RunTime | Access::WriteOnly);
         let all: Vec<&str> = KNOBS.iter().filter(|k| moves(k.access)).map(|k| k.name).collect();
         let ours: Vec<&str> = SETTINGS.iter().map(|&(name, _)| name).collect();

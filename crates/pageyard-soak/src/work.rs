@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use pageyard::Gfp;
 
 use crate::Plant;
+use crate::actor::{Actor, DROP, FREE_BULK, LAST};
 use crate::found::{Found, Report};
-use crate::hand::{DROP, FREE_BULK, Hand, LAST};
 use crate::held::{Held, Item};
-use crate::house::{House, lock};
+use crate::operations::{Operation, TABLE, draw, row};
 use crate::phase::Work;
-use crate::ways::{TABLE, Way, draw, row};
+use crate::tracked::{TrackedYard, lock};
 use crate::world::Role;
 
 /// Operations of a worker in a phase, about one second's worth.
@@ -24,7 +24,7 @@ const TYPES: [Gfp; 3] =
 /// The most items in one shared collection.
 const MOST: usize = 1000;
 
-impl Hand {
+impl Actor {
     /// Does the seat's work, then frees everything.
     pub(crate) fn run(mut self) {
         let role = self.world.seats[self.seat].role;
@@ -47,49 +47,49 @@ impl Hand {
         };
         while self.operations < operations && !world.is_done() {
             n += 1;
-            let house = self.house();
+            let tracked = self.tracked();
             match role {
                 Role::Worker(Work::Mixed) => self.mix(n)?,
                 Role::Worker(Work::Burst(most)) => {
                     let gfp = TYPES[self.rng.usize(..TYPES.len())];
                     let pages = self.rng.usize(1..=most);
-                    self.burst(house, pages, gfp)?;
+                    self.burst(tracked, pages, gfp)?;
                 }
-                Role::Swing => self.swing(house)?,
+                Role::Swing => self.swing(tracked)?,
                 Role::Repeat(row) => {
-                    self.other(row, house)?;
+                    self.other(row, tracked)?;
                     self.nap();
                 }
                 Role::Others => {
-                    let row = draw(&mut self.rng, |way| matches!(way, Way::Other(_)));
-                    self.other(row, house)?;
+                    let row = draw(&mut self.rng, |way| matches!(way, Operation::Other(_)));
+                    self.other(row, tracked)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn other(&mut self, row: usize, house: &'static House) -> Result<(), Found> {
+    fn other(&mut self, row: usize, tracked: &'static TrackedYard) -> Result<(), Found> {
         self.begin(row);
         match TABLE[row].way {
-            Way::Other(f) => f(self, house),
-            Way::In(_) | Way::Out(_) => Ok(()),
+            Operation::Other(f) => f(self, tracked),
+            Operation::In(_) | Operation::Out(_) => Ok(()),
         }
     }
 
     /// Allocates an item. Returns `None` if the request fails.
-    fn take(&mut self, house: &'static House) -> Result<Option<Held>, Found> {
-        let row = draw(&mut self.rng, |way| matches!(way, Way::In(_)));
-        let Way::In(f) = TABLE[row].way else { return Ok(None) };
+    fn alloc(&mut self, tracked: &'static TrackedYard) -> Result<Option<Held>, Found> {
+        let row = draw(&mut self.rng, |way| matches!(way, Operation::In(_)));
+        let Operation::In(f) = TABLE[row].way else { return Ok(None) };
         let gfp = self.gfp() | if self.rng.u8(..) < 80 { Gfp::ZERO } else { Gfp::empty() };
         self.begin(row);
-        let item = f(&mut self.rng, house, gfp);
-        self.enter(row, house, item, gfp.contains(Gfp::ZERO), self.world.phase.patterns)
+        let item = f(&mut self.rng, tracked, gfp);
+        self.enter(row, tracked, item, gfp.contains(Gfp::ZERO), self.world.phase.patterns)
     }
 
     /// Frees an item by a random method.
-    fn give(&mut self, mut held: Held) -> Result<(), Found> {
-        let house = held.house;
+    fn free(&mut self, mut held: Held) -> Result<(), Found> {
+        let tracked = held.tracked;
         self.tally.checked += 1;
         if self.world.plant_now(Plant::WrongOwner) {
             held.terms.owner = self.owner(DROP);
@@ -99,15 +99,15 @@ impl Hand {
                 std::mem::forget(item);
             }
             Item::Block(block) => {
-                let out = draw(&mut self.rng, |way| matches!(way, Way::Out(_)));
+                let out = draw(&mut self.rng, |way| matches!(way, Operation::Out(_)));
                 self.begin(out);
-                if let Way::Out(f) = TABLE[out].way {
-                    f(house, block)?;
+                if let Operation::Out(f) = TABLE[out].way {
+                    f(tracked, block)?;
                 }
             }
             Item::Bulk(all) if self.rng.bool() => {
                 self.begin(FREE_BULK);
-                house.yard.free_bulk(all);
+                tracked.yard.free_bulk(all);
             }
             item => {
                 self.begin(DROP);
@@ -121,7 +121,7 @@ impl Hand {
     fn mix(&mut self, turn: u64) -> Result<(), Found> {
         if turn % 64 == 1 {
             // In most phases, from nothing to half more than the memory.
-            let all: u64 = self.world.houses.iter().map(House::pages).sum();
+            let all: u64 = self.world.houses.iter().map(TrackedYard::pages).sum();
             let part = all * self.rng.u64(0..=self.world.phase.appetite) / 100;
             self.appetite = part / self.world.phase.workers.len() as u64;
         }
@@ -132,12 +132,12 @@ impl Hand {
                 _ => 25,
             };
             if self.rng.u8(0..100) < take {
-                let house = self.house();
-                if let Some(held) = self.take(house)? {
+                let tracked = self.tracked();
+                if let Some(held) = self.alloc(tracked)? {
                     self.hold(held);
                 }
             } else {
-                self.let_go()?;
+                self.release_some()?;
             }
         }
         if let Some(at) = self.any() {
@@ -145,25 +145,25 @@ impl Hand {
             self.held[at].check()?;
             self.held[at].mark()?;
         }
-        let house = self.house();
+        let tracked = self.tracked();
         let row = if self.rng.bool() { row("resize") } else { row("register_relocator") };
-        self.other(row, house)?;
+        self.other(row, tracked)?;
         for _ in 0..16 {
             let Some(held) = lock(&self.world.exchange).pop() else { break };
             self.tally.exchanged += 1;
-            self.give(held)?;
+            self.free(held)?;
         }
         Ok(())
     }
 
     /// Frees an item, or leaves it to another thread.
-    fn let_go(&mut self) -> Result<(), Found> {
+    fn release_some(&mut self) -> Result<(), Found> {
         let Some(at) = self.any() else { return Ok(()) };
         let held = self.remove(at);
         let place = match self.rng.u8(0..100) {
             0..10 => &self.world.exchange,
-            10..20 => &self.world.callbacks(held.house).cache,
-            _ => return self.give(held),
+            10..20 => &self.world.callbacks(held.tracked).cache,
+            _ => return self.free(held),
         };
         let mut place = lock(place);
         if place.len() < MOST {
@@ -171,15 +171,15 @@ impl Hand {
             return Ok(());
         }
         drop(place);
-        self.give(held)
+        self.free(held)
     }
 
     /// Frees everything, and ends with a full cache.
     fn release_all(&mut self) -> Result<(), Found> {
         while let Some(held) = self.held.pop() {
-            self.give(held)?;
+            self.free(held)?;
         }
-        let house = self.house();
-        self.burst(house, LAST, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN)
+        let tracked = self.tracked();
+        self.burst(tracked, LAST, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN)
     }
 }

@@ -7,9 +7,9 @@ use crate::callbacks::Callbacks;
 use crate::counts::Counts;
 use crate::found::{Found, Report};
 use crate::held::Held;
-use crate::house::{House, lock};
 use crate::owner::Names;
 use crate::phase::{Phase, Work};
+use crate::tracked::{TrackedYard, lock};
 use crate::{Plant, SoakError};
 
 /// The role of a thread.
@@ -39,7 +39,7 @@ pub(crate) struct World {
     pub(crate) exchange: Mutex<Vec<Held>>,
     /// One per house.
     callbacks: Vec<Callbacks>,
-    pub(crate) houses: Vec<House>,
+    pub(crate) houses: Vec<TrackedYard>,
     /// The names of the table's rows.
     pub(crate) names: Names,
     /// Number of threads so far. Each thread's number is part of its owners.
@@ -60,7 +60,8 @@ impl World {
         plant: Option<Plant>,
         names: Names,
     ) -> Result<World, SoakError> {
-        let houses = phase.yards.iter().enumerate().map(|(n, shape)| House::new(n, *shape, names));
+        let houses =
+            phase.yards.iter().enumerate().map(|(n, shape)| TrackedYard::new(n, *shape, names));
         let houses = houses.collect::<Result<Vec<_>, _>>()?;
         let workers = phase.workers.iter().map(|&work| Role::Worker(work));
         let swings = std::iter::repeat_n(Role::Swing, phase.swings);
@@ -88,10 +89,10 @@ impl World {
 
     /// Registers a shrinker, a relocator and a listener with each yard.
     pub(crate) fn open(&'static self) {
-        for house in &self.houses {
-            self.callbacks(house).open(self, house);
+        for tracked in &self.houses {
+            self.callbacks(tracked).open(self, tracked);
             // None was installed before.
-            let _ = house.heap.install(&house.yard);
+            let _ = tracked.heap.install(&tracked.yard);
         }
     }
 
@@ -99,13 +100,13 @@ impl World {
     pub(crate) fn close(&'static self) -> Result<(), Found> {
         let left = std::mem::take(&mut *lock(&self.exchange));
         left.into_iter().try_for_each(Held::release)?;
-        self.houses.iter().try_for_each(|house| self.callbacks(house).close(house))?;
-        self.houses.iter().try_for_each(House::prove_empty)
+        self.houses.iter().try_for_each(|tracked| self.callbacks(tracked).close(tracked))?;
+        self.houses.iter().try_for_each(TrackedYard::prove_empty)
     }
 
     /// Returns the callbacks registered with a house's yard.
-    pub(crate) fn callbacks(&self, house: &House) -> &Callbacks {
-        &self.callbacks[house.number]
+    pub(crate) fn callbacks(&self, tracked: &TrackedYard) -> &Callbacks {
+        &self.callbacks[tracked.number]
     }
 
     pub(crate) fn stop(&self) {

@@ -139,7 +139,7 @@ fn phases() -> u64 {
 }
 
 #[test]
-fn a_soak_runs_on_a_yard_of_its_own() {
+fn a_soak_runs_under_the_global_allocator() {
     let yard = install();
     let over = AtomicBool::new(false);
     let repeat = |f: &dyn Fn()| {
@@ -167,7 +167,7 @@ fn a_soak_runs_on_a_yard_of_its_own() {
     let owned = HEAP.owners.iter().filter(|p| p.load(Relaxed) != 0).count() as u64;
     assert_eq!(yard.status().used, owned);
     assert!(HEAP.requests.load(Relaxed) > 10_000, "{}", HEAP.requests.load(Relaxed));
-    assert!(yard.front_stats().presses > 0);
+    assert!(yard.thread_cache_stats().presses > 0);
     // A page that is handed out while it has an owner is found.
     let page = vec![0u8; PAGE_SIZE as usize];
     assert!(HEAP.pages.is_of_yard(page.as_ptr()));

@@ -11,7 +11,7 @@ use pageyard_host::planted::FILL_READS_LIMIT_AGAIN;
 use pageyard_soak::{Found, Plan, soak};
 
 #[test]
-fn a_fill_that_reads_its_limit_again_is_found() {
+fn a_fill_that_rereads_its_limit_is_detected() {
     FILL_READS_LIMIT_AGAIN.store(true, Relaxed);
     // A phase in which thread caches are refilled and pressed all the time. It finds the defect
     // within some ten CPU seconds.

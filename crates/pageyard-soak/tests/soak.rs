@@ -22,7 +22,7 @@ fn found(plant: Plant) -> Found {
 }
 
 #[test]
-fn nothing_is_found_and_every_way_is_used() {
+fn a_soak_finds_no_errors_and_uses_every_operation() {
     let report = run(&plan(10, None));
     assert_eq!((report.phases, report.found), (10, None));
     let unused: Vec<_> = report.counts.0.iter().filter(|(_, n)| **n == 0).collect();
@@ -30,13 +30,13 @@ fn nothing_is_found_and_every_way_is_used() {
 }
 
 #[test]
-fn a_page_that_is_handed_out_twice_is_found() {
+fn a_double_allocation_is_detected() {
     let Found::HandedOut { owner, to, .. } = found(Plant::Twice) else { panic!("as another one") };
     assert_ne!(owner, to);
 }
 
 #[test]
-fn a_lost_page_is_found() {
+fn a_lost_page_is_detected() {
     let Found::NotEmpty { used, free, managed, .. } = found(Plant::Lose) else {
         panic!("as another one")
     };
@@ -44,12 +44,12 @@ fn a_lost_page_is_found() {
 }
 
 #[test]
-fn a_page_that_is_not_zero_is_found() {
+fn a_nonzero_page_is_detected() {
     assert!(matches!(found(Plant::Dirt), Found::NotZero { .. }));
 }
 
 #[test]
-fn a_page_that_is_freed_by_the_wrong_owner_is_found() {
+fn a_free_by_the_wrong_owner_is_detected() {
     let Found::NotOwner { owner, by, .. } = found(Plant::WrongOwner) else {
         panic!("as another one")
     };
@@ -57,7 +57,7 @@ fn a_page_that_is_freed_by_the_wrong_owner_is_found() {
 }
 
 #[test]
-fn an_overwritten_page_is_found() {
+fn an_overwritten_page_is_detected() {
     assert!(matches!(found(Plant::Scribble), Found::Pattern { at: 0, .. }));
 }
 
@@ -74,11 +74,11 @@ fn one_phase_can_be_repeated() {
 }
 
 #[test]
-fn impossible_plans_are_errors() {
+fn invalid_plans_are_errors() {
     let wrong = |plan: Plan| {
         let done = soak(&plan, &mut |_| ControlFlow::Continue(()));
         done.unwrap_err().to_string()
     };
     assert!(wrong(Plan { size: 1, ..Plan::new(1) }).contains("size 1 bytes"));
-    assert!(wrong(Plan { threads: 0, ..Plan::new(1) }).contains("give 1 to 1024"));
+    assert!(wrong(Plan { threads: 0, ..Plan::new(1) }).contains("expected 1 to 1024"));
 }

@@ -7,16 +7,35 @@ use crate::compression::Compression;
 use crate::printable::printable;
 
 /// A fault in an input, with its position and a suggested fix.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {position}: {fault} (to fix: {})", printable(.input), fault.fix())]
+#[derive(Debug)]
 pub struct TraceError {
     /// The input's name as the caller gave it, usually a path.
     pub input: Box<str>,
     /// Position in the input.
     pub position: Position,
     /// What is wrong.
-    #[source]
     pub fault: Box<Fault>,
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", printable(&self.input))?;
+        if self.position != Position::Whole {
+            write!(f, "{}: ", self.position)?;
+        }
+        write!(f, "{}", self.fault)?;
+        match *self.fault {
+            // The operating system's message needs no general advice.
+            Fault::Io(_) => Ok(()),
+            _ => write!(f, "; {}", self.fault.fix()),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.fault)
+    }
 }
 
 impl TraceError {
@@ -68,16 +87,16 @@ pub enum Fault {
     #[error("the input is empty")]
     Empty,
     /// The input has a format that this crate does not read.
-    #[error("this is {0}, not a trace that can be read here")]
+    #[error("{0} is not a supported trace format")]
     Foreign(&'static str),
     /// The text line has no known form.
     #[error("not an ftrace line: {0}")]
     NotALine(&'static str),
     /// The last line does not end with a newline, so it may be truncated.
-    #[error("the last line has no line end: the text was cut short")]
+    #[error("the last line has no line end, so the text may be truncated")]
     CutLine,
     /// The line is longer than any line that ftrace prints.
-    #[error("a line of more than {limit} bytes")]
+    #[error("line of more than {limit} bytes")]
     LongLine {
         /// Maximum length in bytes.
         limit: usize,
@@ -99,7 +118,7 @@ pub enum Fault {
         text: Box<str>,
     },
     /// A number is out of range.
-    #[error("`{field}` is {value}; the greatest possible value is {limit}")]
+    #[error("`{field}` is {value}; the maximum is {limit}")]
     OutOfRange {
         /// The field.
         field: &'static str,
@@ -143,7 +162,10 @@ pub enum Fault {
         by_ns: u64,
     },
     /// The `.pgy` file has a version that this program does not know.
-    #[error("version {found} of the .pgy format; this program reads versions 1 to {known}")]
+    #[error(
+        "unsupported version {found} of the .pgy format; this program reads versions 1 to \
+         {known}"
+    )]
     Version {
         /// The file's version.
         found: u16,
@@ -154,7 +176,7 @@ pub enum Fault {
     #[error("the file ends inside {0}")]
     Truncated(&'static str),
     /// A checksum does not match.
-    #[error("{0} is damaged: its checksum does not fit")]
+    #[error("{0} is damaged: wrong checksum")]
     Checksum(&'static str),
     /// The content of a chunk contradicts itself.
     #[error("the chunk contradicts itself: {0}")]
@@ -170,7 +192,7 @@ pub enum Fault {
         limit: u64,
     },
     /// The attachment is not a state file.
-    #[error("the attachment `{name}` is none of the state files of a recording")]
+    #[error("the attachment `{name}` is not a state file of a recording")]
     UnknownAttachment {
         /// Its name, shortened.
         name: Box<str>,
@@ -192,55 +214,54 @@ impl Fault {
     /// Returns a short instruction for the user.
     pub fn fix(&self) -> &'static str {
         match self {
-            Fault::Io(_) => "check the path, the permissions and the space on the device",
+            Fault::Io(_) => "check the path, the permissions and the free space",
             Fault::Compression(..) => {
-                "copy the file again from its source, or read it leniently (--lenient) up \
-                 to the damage"
+                "copy the file again, or use --lenient to read it up to the damage"
             }
-            Fault::Empty => "give a recording; was the command that should make it successful?",
+            Fault::Empty => "check that the command that recorded it succeeded",
             Fault::Foreign("a binary trace.dat") => {
                 "convert it: trace-cmd report -t -i trace.dat > trace.txt"
             }
             Fault::Foreign(_) => "convert it to ftrace text or to .pgy first",
             Fault::NotALine(_) => {
-                "give the output of `trace-cmd report -t` or a `trace` file with task, [cpu] and \
-                 seconds (trace_clock local or mono), or read leniently (--lenient)"
+                "use the output of `trace-cmd report -t` or a `trace` file with task, [cpu] and \
+                 seconds (trace_clock local or mono), or use --lenient"
             }
             Fault::CutLine => {
-                "copy the file again; if its last line is whole, end it with a newline; or read \
-                 leniently (--lenient)"
+                "copy the file again; if its last line is complete, end it with a newline; or use \
+                 --lenient"
             }
-            Fault::LongLine { .. } => {
-                "check that this is a text recording, or read leniently (--lenient)"
-            }
+            Fault::LongLine { .. } => "check that this is a text recording, or use --lenient",
             Fault::MissingField { .. } | Fault::BadNumber { .. } | Fault::UnknownWord { .. } => {
-                "record again with the kernel's own event format, or read leniently (--lenient)"
+                "record again with the kernel's own event format, or use --lenient"
             }
             Fault::OutOfRange { .. } | Fault::NoFrame { .. } | Fault::NilPage { .. } => {
-                "the line is damaged or from another kind of machine: repair it, or read \
-                 leniently (--lenient)"
+                "repair the line, which is damaged or from another kind of machine, or use \
+                 --lenient"
             }
             Fault::UnknownGfp { .. } => {
-                "write the flags as a number (gfp_flags=0x...), or read leniently (--lenient)"
+                "write the flags as a number (gfp_flags=0x...), or use --lenient"
             }
             Fault::Backwards { .. } => {
-                "sort the recording by time, record with one clock (trace_clock mono), or read \
-                 leniently (--lenient)"
+                "sort the recording by time, record with one clock (trace_clock mono), or use \
+                 --lenient"
             }
             Fault::Version { .. } => "use a program of that version, or import the text again",
             Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) => {
-                "copy the file again from its source, or read leniently (--lenient) to skip \
-                 what is damaged"
+                "copy the file again, or use --lenient to skip the damaged parts"
             }
             Fault::Expands { .. } => {
-                "if it should be so large, decompress it first (zstd -d, xz -d, gzip -d), or \
-                 import the text again"
+                "if this size is correct, decompress it first (zstd -d, xz -d, gzip -d), or import \
+                 the text again"
             }
             Fault::UnknownAttachment { .. } => {
-                "import the recording again, or read leniently (--lenient) to leave it out"
+                "import the recording again, or use --lenient to skip it"
             }
-            Fault::State { .. } => "copy the file again from the machine, or leave it out",
-            Fault::Unwritable(_) => "change the record, or write .pgy, which carries everything",
+            Fault::State { .. } => "copy the file from the machine again, or remove it",
+            Fault::Unwritable(_) => {
+                "change the record, or write .pgy, which can represent every \
+                 record"
+            }
         }
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     ];
 
     #[test]
-    fn names_are_numbers() {
+    fn names_convert_to_numbers() {
         for &(names, number) in SEEN {
             assert_eq!(parse(names), Ok(number), "{names}");
         }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_back_from_names() {
+    fn numbers_survive_names() {
         for &(_, number) in SEEN {
             assert_eq!(parse(&to_names(number)), Ok(number));
         }

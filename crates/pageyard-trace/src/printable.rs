@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_active_character_is_escaped_and_no_other() {
+    fn exactly_the_active_characters_are_escaped() {
         for c in '\0'..=char::MAX {
             let text = format!("a{c}b");
             let shown = printable(&text);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_their_bytes_apart() {
+    fn escaped_names_stay_distinct() {
         let name = |bytes: &[u8]| name_from_bytes(bytes, None);
         assert_eq!(name("kworker/0:1 é".as_bytes()), "kworker/0:1 é");
         assert_eq!(name(b"a\x1b[31m\xffz"), "a\\x1b[31m\\xffz");

@@ -33,7 +33,7 @@ static BLOCKS: [Pageblock; PAGES.div_ceil(PAGEBLOCK_PAGES as usize)] =
 static ZONES: Mutex<Lock, [Zone<'static, Lock>; 1]> = Mutex::new([Zone::new()]);
 static NODES: Mutex<Lock, [Node<'static, Lock>; 1]> = Mutex::new([Node::new()]);
 static SLOTS: Mutex<Lock, [PerCpu<Lock>; 2]> = Mutex::new([const { PerCpu::new() }; 2]);
-static HOMES: Mutex<Lock, [CpuZones<'static, Lock>; 2]> =
+static CPU_ZONES: Mutex<Lock, [CpuZones<'static, Lock>; 2]> =
     Mutex::new([const { CpuZones::new() }; 2]);
 /// The allocator, after [`boot`].
 static YARD: spin::Once<Yard<'static, Bare<Lock, Machine>>> = spin::Once::new();
@@ -60,7 +60,7 @@ fn storage() -> Option<Storage<'static, Lock>> {
         zones: take(&ZONES)?,
         slots: take(&SLOTS)?,
         nodes: take(&NODES)?,
-        cpu_zones: take(&HOMES)?,
+        cpu_zones: take(&CPU_ZONES)?,
     })
 }
 
@@ -118,6 +118,6 @@ fn main() {
 }
 
 #[test]
-fn a_yard_in_statics_hands_out_and_takes_back_every_page() {
+fn a_yard_in_statics_allocates_and_frees_every_page() {
     main();
 }

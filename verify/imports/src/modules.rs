@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn uses_and_paths_lead_to_the_file_that_defines_the_item() {
+    fn uses_and_paths_resolve_to_the_defining_file() {
         let b = "pub struct B; pub mod inner { pub fn f() {} }";
         for a in [
             "use crate::b::B;",
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reexport_hides_nothing() {
+    fn reexports_are_followed() {
         let a = ("a/mod.rs", "mod x; mod y; pub use x::X;");
         let files = [("lib.rs", "mod a; pub use a::X as Z;"), a, ("a/x.rs", "pub struct X;")];
         let through = |y| imports(&[files[0], files[1], files[2], ("a/y.rs", y)]);
@@ -368,13 +368,13 @@ mod tests {
     }
 
     #[test]
-    fn a_given_path_is_where_the_module_is() {
+    fn path_attributes_locate_modules() {
         let lib = "#[path = \"c/x.rs\"] mod b; fn f() { b::g() }";
         assert_eq!(imports(&[("lib.rs", lib), ("c/x.rs", "pub fn g() {}")]), ["lib c/x"]);
     }
 
     #[test]
-    fn what_a_macro_defines_is_in_the_file_that_calls_it() {
+    fn macro_items_belong_to_the_calling_file() {
         let b = ("b.rs", "macro_rules! make { ($n:ident) => { pub struct $n; } } make!(B);");
         let a = ("a.rs", "use crate::b::B; use crate::c::C;");
         let files = [("lib.rs", "mod a; mod b; mod c;"), a, b, ("c.rs", "pub use other::C;")];

@@ -9,7 +9,7 @@ use loom::thread;
 use pageyard::{Order, ZoneKind};
 
 use crate::busy::BusyFlag;
-use crate::handshake::take_away;
+use crate::handshake::with_claimed;
 use crate::magazine::{KINDS, Kind, Magazine, ROOM, Ready};
 use crate::roster::{Limits, Roster};
 use crate::seqlock::{HEAD, length, publish, snapshot};
@@ -117,7 +117,7 @@ pub fn magazine(planted: Planted, twice: bool) {
             }
             true
         };
-        take_away(
+        with_claimed(
             &[&*magazine],
             |m| m.pages() > 0,
             barrier,
@@ -142,7 +142,7 @@ pub fn magazine(planted: Planted, twice: bool) {
 
 /// The former version of `Magazine::fill`, run by the owner while its limit changes. It read the
 /// limit to count the blocks that fit, and again for each block.
-fn fill_as_it_was(m: &Magazine, blocks: &[Option<Ready>]) -> usize {
+fn fill_rereading_limit(m: &Magazine, blocks: &[Option<Ready>]) -> usize {
     let room = u64::from(m.limit(KIND)).saturating_sub(m.pages());
     let n = blocks.len().min(room as usize);
     blocks[..n].iter().rev().flatten().take_while(|b| m.push(KIND, b.start())).count()
@@ -185,7 +185,7 @@ fn check_limits(roster: &Roster) {
 /// returns, and while another thread empties the magazine. Every block must have one owner, and
 /// none may be leaked.
 ///
-/// Planted: [`fill_as_it_was`].
+/// Planted: [`fill_rereading_limit`].
 pub fn fill(planted: Planted) {
     let pages = Arc::new(Pages(std::array::from_fn(|_| UnsafeCell::new(0))));
     let roster = Arc::new(roster());
@@ -195,7 +195,7 @@ pub fn fill(planted: Planted) {
         thread::spawn(move || {
             let fetched = [0, 1].map(|n| Some(Ready::new(Pages::block(n), false)));
             let kept = if planted.is() {
-                fill_as_it_was(&magazine, &fetched)
+                fill_rereading_limit(&magazine, &fetched)
             } else {
                 magazine.fill(KIND, &fetched)
             };
@@ -315,7 +315,7 @@ pub fn lie_down(planted: Planted) {
     let served = wakeups.take().is_some();
     let asleep = wakeups.lie_down();
     asker.join().expect("it ends");
-    assert!(served || !asleep || woken.load(SeqCst), "asleep, and nobody woke it");
+    assert!(served || !asleep || woken.load(SeqCst), "asleep without a wake-up");
 }
 
 /// Two threads make requests, and background reclaim takes them both during and after that. It must
@@ -341,7 +341,7 @@ pub fn asked(planted: Planted) {
     told.extend(wakeups.take());
     for (order, highest) in wants {
         let heard = told.iter().any(|&(o, h)| o >= order && h >= highest);
-        assert!(heard, "nobody heard of {order:?} up to {highest:?}: {told:?}");
+        assert!(heard, "lost wake-up of {order:?} up to {highest:?}: {told:?}");
     }
 }
 
@@ -380,20 +380,20 @@ pub fn turn(planted: Planted) {
     assert!(shared.0.try_take().is_some(), "it is free at the end");
 }
 
-/// Two threads publish work and ring. A third one waits twice, and once more if the event is
-/// readable at the end. It must see all work, and a later ring must still reach the event. The
+/// Two threads publish work and signal. A third one waits twice, and once more if the event is
+/// readable at the end. It must see all work, and a later signal must still reach the event. The
 /// eventfd is modelled as a relaxed counter, so only the flag orders the work.
 ///
 /// Planted: the flag is cleared before the event is read.
-pub fn ring(planted: Planted) {
+pub fn signal(planted: Planted) {
     struct Shared {
         flag: WakeFlag,
         event: AtomicU64,
         work: AtomicU64,
     }
     impl Shared {
-        fn ring(&self) {
-            self.flag.ring(|| {
+        fn signal(&self) {
+            self.flag.signal(|| {
                 self.event.fetch_add(1, Ordering::Relaxed);
                 true
             });
@@ -423,7 +423,7 @@ pub fn ring(planted: Planted) {
         let shared = shared.clone();
         thread::spawn(move || {
             shared.work.fetch_or(bit, Ordering::Relaxed);
-            shared.ring();
+            shared.signal();
         })
     });
     let mut seen = 0;
@@ -437,7 +437,7 @@ pub fn ring(planted: Planted) {
     if shared.is_readable() {
         seen = shared.wait(planted);
     }
-    assert_eq!(seen, 3, "asleep, and a ring was lost");
-    shared.ring();
-    assert!(shared.is_readable(), "a later ring is suppressed");
+    assert_eq!(seen, 3, "asleep after a lost signal");
+    shared.signal();
+    assert!(shared.is_readable(), "a later signal is suppressed");
 }

@@ -13,20 +13,20 @@ use pageyard_loom::models;
 const TWO_OWNERS: &str = "Causality violation: Concurrent write accesses to `UnsafeCell`";
 
 #[test]
-fn a_magazine_loses_nothing_to_one_who_empties_it() {
+fn emptying_a_magazine_loses_no_block() {
     holds("magazine", None, || models::magazine(No, false));
     finds("magazine", TWO_OWNERS, || models::magazine(Yes, false));
 }
 
 #[test]
-fn a_magazine_may_be_emptied_again() {
+fn a_magazine_can_be_emptied_repeatedly() {
     holds("magazine, twice", Some(3), || models::magazine(No, true));
     assert!(models::AGAIN.load(Relaxed) > 0);
     finds("magazine, twice", TWO_OWNERS, || models::magazine(Yes, true));
 }
 
 #[test]
-fn a_fill_keeps_what_it_says_while_limits_change() {
+fn a_fill_is_consistent_while_limits_change() {
     holds("fill", None, || models::fill(No));
     finds("fill", "a block is lost, or has two owners", || models::fill(Yes));
 }
@@ -38,7 +38,7 @@ fn limits_follow_pressure() {
 }
 
 #[test]
-fn a_reader_of_the_statistics_page_has_a_whole_text() {
+fn a_statistics_reader_sees_a_consistent_text() {
     holds("page", Some(3), || models::page(No));
     finds("page", "half of a text", || models::page(Yes));
 }
@@ -46,23 +46,23 @@ fn a_reader_of_the_statistics_page_has_a_whole_text() {
 #[test]
 fn background_reclaim_is_woken() {
     holds("lie down", None, || models::lie_down(No));
-    finds("lie down", "asleep, and nobody woke it", || models::lie_down(Yes));
+    finds("lie down", "asleep without a wake-up", || models::lie_down(Yes));
 }
 
 #[test]
-fn background_reclaim_hears_of_what_is_asked_for() {
+fn background_reclaim_sees_every_request() {
     holds("asked", None, || models::asked(No));
-    finds("asked", "nobody heard of", || models::asked(Yes));
+    finds("asked", "lost wake-up of", || models::asked(Yes));
 }
 
 #[test]
-fn a_turn_has_one_holder_at_a_time() {
+fn a_busy_flag_has_one_holder() {
     holds("turn", None, || models::turn(No));
     finds("turn", TWO_OWNERS, || models::turn(Yes));
 }
 
 #[test]
-fn a_ring_is_never_lost() {
-    holds("ring", None, || models::ring(No));
-    finds("ring", "asleep, and a ring was lost", || models::ring(Yes));
+fn a_signal_is_never_lost() {
+    holds("ring", None, || models::signal(No));
+    finds("ring", "asleep after a lost signal", || models::signal(Yes));
 }

@@ -11,7 +11,7 @@ use pageyard_loom_atomics::Planted::{No, NoAcquire, NoWait, NoWaitUntold};
 const TWO_HOLDERS: &str = "Causality violation: Concurrent write accesses to `UnsafeCell`";
 
 #[test]
-fn a_cpu_s_lists_may_be_emptied_by_another() {
+fn a_cpus_lists_may_be_drained_by_another() {
     holds("drain and take", None, || yard::drain_and_take(No));
     holds("drain and give", None, || yard::drain_and_give(No));
     holds("drain by two", Some(1), || yard::drain_by_two(No));
@@ -21,7 +21,7 @@ fn a_cpu_s_lists_may_be_emptied_by_another() {
 }
 
 #[test]
-fn a_cpu_may_go() {
+fn a_cpu_may_go_offline() {
     holds("offline and drain", None, || yard::offline_and_drain(No));
     holds("offline and take", None, || yard::offline_and_take(No));
     finds("offline and drain, without the locks", TWO_HOLDERS, || yard::offline_and_drain(NoWait));
@@ -29,7 +29,7 @@ fn a_cpu_may_go() {
 }
 
 #[test]
-fn no_part_of_a_counter_is_lost() {
+fn no_counter_delta_is_lost() {
     holds("fold", None, || yard::fold(No));
     holds("fold by three", Some(1), || yard::fold_by_three(No));
     let lost = "a page or a count is lost";
@@ -38,7 +38,7 @@ fn no_part_of_a_counter_is_lost() {
 }
 
 #[test]
-fn a_reader_of_the_counter_is_off_by_what_is_on_its_way() {
+fn a_counter_reader_misses_at_most_pending_deltas() {
     holds("read", None, || yard::read(No));
     holds("fold and read", Some(1), || yard::fold_and_read(No));
     let off = "the counter is off by";

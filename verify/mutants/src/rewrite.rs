@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_chosen_at_run_time() {
+    fn operators_are_selected_at_run_time() {
         let changes = [
             (Genre::BinaryOperator, "<", "<="),
             (Genre::BinaryOperator, "<", ">"),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_guards_and_arms_ask_first() {
+    fn functions_guards_and_arms_test_the_switch() {
         let changes = [
             (Genre::FnValue, "match", "7"),
             (Genre::MatchArm, "1 =>", ""),

@@ -23,7 +23,7 @@ fn lacks_something() {
 }
 
 #[test]
-fn a_skip_is_seen_though_the_test_passes() {
+fn a_skip_is_reported_though_the_test_passes() {
     const LINE: &str = "notes::lacks_something: no-such-program (apt-get install nothing)";
     // The list belongs to the parent's run, so the second child would see leftovers of the first.
     for needs in [None, Some("0")] {
@@ -35,7 +35,7 @@ fn a_skip_is_seen_though_the_test_passes() {
 }
 
 #[test]
-fn a_skip_fails_where_it_may_not_be() {
+fn a_skip_fails_where_forbidden() {
     let o = run(Some("1"));
     assert_eq!(o.status.code(), Some(101));
     let said = String::from_utf8_lossy(&o.stdout);
@@ -60,7 +60,7 @@ fn shows_its_emulator() {
 }
 
 #[test]
-fn what_is_there_is_no_skip() {
+fn an_available_program_is_no_skip() {
     assert!(pageyard_unmet::program("cargo", "cargo"));
     assert!(pageyard_unmet::met("nothing", true));
 }

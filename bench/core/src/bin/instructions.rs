@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let Some(pattern) = PATTERNS.into_iter().find(|p| p.name == wanted && p.threads == 1) else {
-        eprintln!("no pattern of one thread is called {wanted}");
+        eprintln!("no single-threaded pattern {wanted}");
         return ExitCode::FAILURE;
     };
     let Ok(times) = times.parse() else {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     let mut run = Run { name, pattern, times, found: false };
     visit_all(&mut run);
     if !run.found {
-        eprintln!("no contestant is called {name}");
+        eprintln!("unknown contestant {name}");
         return ExitCode::FAILURE;
     }
     println!("{}", if matches!(pattern.shape, Shape::Pair(_)) { PAIRS } else { HELD });

@@ -117,7 +117,7 @@ fn symbols(arguments: &[&str], library: &str) -> BTreeSet<String> {
 
 #[cfg(target_pointer_width = "64")]
 #[test]
-fn abi_is_the_one_described() {
+fn abi_matches_its_description() {
     let headers = HEADERS.map(made);
     let mut made = String::from(
         "# The binary interface of version 0.1, on 64-bit processors. A library with this soname keeps\n\
@@ -162,7 +162,7 @@ fn every_declared_function_is_exported() {
 
 /// What every C environment has, with a libc or without, and no more.
 #[test]
-fn the_core_needs_nothing_but_four_functions() {
+fn the_core_imports_only_four_functions() {
     let needs = symbols(&["-u"], "libpageyard-core.a");
     let always = ["memcmp", "memcpy", "memmove", "memset"].map(str::to_owned).into();
     assert!(needs.is_subset(&always), "{needs:?}");

@@ -31,7 +31,7 @@ fn source(program: &str) -> String {
 }
 
 #[test]
-fn every_function_has_a_row_of_numbers() {
+fn every_function_has_a_row_of_argument_values() {
     assert_eq!(HEADERS, PROGRAMS.map(|(header, _)| header));
     for (header, program) in PROGRAMS {
         let mut declared = functions(&declarations(&made(header)));

@@ -51,7 +51,7 @@ pub(crate) fn run(command: &mut Command) -> String {
 }
 
 #[test]
-fn everything_is_there() {
+fn every_file_is_installed() {
     for file in [
         "include/pageyard.h",
         "include/pageyard_core.h",

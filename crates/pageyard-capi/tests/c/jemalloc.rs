@@ -61,7 +61,7 @@ fn output(program: &[&str], input: &[u8], library: Option<&Path>) -> (Vec<u8>, [
 }
 
 #[test]
-fn programs_do_the_same_on_extents_from_a_yard() {
+fn jemalloc_programs_run_on_extents_from_a_yard() {
     let Some(library) = library() else { return };
     // Lines of which no two are alike, in no order.
     let lines: Vec<String> = (0u64..200_000)

@@ -97,7 +97,7 @@ fn misuse_is_an_error() {
 }
 
 #[test]
-fn a_function_that_does_not_look_is_found() {
+fn an_unchecked_pointer_is_detected() {
     for plant in ["PLANT_HANDLE", "PLANT_TWICE"] {
         let mut compiler = threaded(false);
         compiler.arg(format!("-D{plant}"));

@@ -81,19 +81,19 @@ fn upkeep_of_the_host_level() {
 }
 
 #[test]
-fn frees_of_the_same_blocks_at_once() {
+fn concurrent_frees_of_the_same_blocks() {
     let mut program = built(threaded(false), "tests/c/races.c", &flags("pageyard"), "races");
     assert_eq!(run(&mut program), "pageyard.h, races: all is well\n");
 }
 
 #[test]
-fn forks_in_the_middle() {
+fn forks_during_use() {
     let mut program = built(threaded(false), "tests/c/fork.c", &flags("pageyard"), "fork");
     assert_eq!(run(&mut program), "forks: all is well\n");
 }
 
 #[test]
-fn hooks_and_registered_functions_use_the_library() {
+fn hooks_and_callbacks_may_call_the_library() {
     let mut program = built(threaded(false), "tests/c/reentry.c", &flags("pageyard"), "reentry");
     assert_eq!(run(&mut program), "re-entry: all is well\n");
 }

@@ -52,7 +52,7 @@ fn answers(preload: Option<&Path>) -> (String, String) {
 }
 
 #[test]
-fn sqlite_answers_the_same_with_its_pages_in_a_yard() {
+fn sqlite_results_are_unchanged_with_a_yard_page_cache() {
     if !met("programs for this processor, which is emulated", !is_emulated()) {
         return;
     }

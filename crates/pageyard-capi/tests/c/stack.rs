@@ -333,7 +333,7 @@ fn library() -> Option<Code> {
 const STEP: i64 = 128;
 
 #[test]
-fn no_function_of_the_core_level_takes_more_stack_than_documented() {
+fn core_functions_stay_within_the_documented_stack() {
     let Some(code) = library() else { return };
     assert!(
         !code.functions.keys().any(|f| f.contains("4core3fmt")),

@@ -102,7 +102,7 @@ fn summary(frame: &mut Frame<'_>, area: Rect, view: &View) {
     ]);
     frame.render_widget(Paragraph::new(pressure), rows[2]);
     let back = format!(
-        "given back {} ({}/s), fetched again {} ({}/s), to stay {}",
+        "given back {} ({}/s), fetched again {} ({}/s), target {}",
         size(y.given_back),
         size(view.rate(y.given_back, view.before.given_back) as u64),
         size(y.fetched),
@@ -121,7 +121,7 @@ fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, bef
     let parts = Layout::vertical(rows).split(inner);
     let [min, low, high] = z.watermarks;
     let marks = format!(
-        "free {} of {}, on lists {}   marks {min} {low} {high} +{} pages",
+        "free {} of {}, on lists {}   watermarks {min} {low} {high} +{} pages",
         size(z.free),
         size(z.managed),
         size(z.cached),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yard_and_what_happened_in_a_second() {
+    fn a_yard_is_drawn_with_rates_per_second() {
         let before = yard();
         let mut now = yard();
         now.at_ns += 2_000_000_000;
@@ -259,7 +259,7 @@ mod tests {
             "in use 23.4 MiB of 64.0 MiB",
             "pressure moderate",
             "soft 20.0 MiB, hard none",
-            "marks 256 320 384 +0 pages",
+            "watermarks 256 320 384 +0 pages",
             "zone lock 1500/s",
             "free blocks 1 2 3 4 5 6 7 8 9 10 11   unusable  order 9 25%",
             "UUMMR",
@@ -277,7 +277,7 @@ mod tests {
 
     /// Another process may publish any figures: it may be of another version, or hostile.
     #[test]
-    fn any_figures_will_do() {
+    fn any_figures_can_be_drawn() {
         let most = |cpu| CpuStatus {
             cpu,
             count: i32::MAX,
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn any_screen_will_do() {
+    fn any_screen_size_can_be_drawn() {
         let view = View { now: yard(), before: yard(), which: (1, 1) };
         for (width, height) in [(1, 1), (10, 5), (80, 12), (300, 100)] {
             picture(&view, width, height);

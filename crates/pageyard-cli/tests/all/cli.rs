@@ -20,7 +20,7 @@ fn with_input(args: &[&str], input: &[u8]) -> Output {
 
 /// The table on the front page is what the command above it prints.
 #[test]
-fn the_readme_s_replay_prints_the_readme_s_table() {
+fn the_readmes_replay_prints_its_table() {
     let readme = include_str!("../../../../README.md");
     let table = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let kbuild = sample("kbuild.pgy");
@@ -34,16 +34,16 @@ fn the_readme_s_replay_prints_the_readme_s_table() {
 }
 
 #[test]
-fn a_short_soak_finds_nothing() {
+fn a_short_soak_finds_no_errors() {
     let o = pageyard(&["soak", "--minutes", "0.03", "--size", "64", "--seed", "3", "--json"]);
     assert_eq!(o.status.code(), Some(0));
     let report: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
     assert!(report["found"].is_null() && report["seed"] == 3);
     assert!(report["counts"]["checked"].as_u64() > Some(0));
     for (wrong, says) in [
-        (["--minutes", "0"], "give 0.01 to"),
-        (["--size", "1"], "give at least"),
-        (["--threads", "0"], "give 1 to 1024"),
+        (["--minutes", "0"], "expected 0.01 to"),
+        (["--size", "1"], "expected at least"),
+        (["--threads", "0"], "expected 1 to 1024"),
     ] {
         let o = pageyard(&[&["soak"][..], &wrong].concat());
         assert_eq!(o.status.code(), Some(2));
@@ -54,7 +54,7 @@ fn a_short_soak_finds_nothing() {
 
 /// Every help says what the command is for, and what its exit codes mean where there are several.
 #[test]
-fn help_is_for_somebody_who_is_new() {
+fn help_introduces_the_program() {
     let long: &[&[&str]] = &[
         &["replay"],
         &["run", "hygiene"],
@@ -118,7 +118,7 @@ cpus=2
 ";
 
 #[test]
-fn conform_says_what_matched() {
+fn conform_prints_what_matched() {
     let file = sample("oracle/reserves-1.jsonl.zst");
     let o = pageyard(&["conform", file.to_str().unwrap()]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
@@ -138,7 +138,7 @@ fn conform_prints_json() {
 }
 
 #[test]
-fn conform_exits_with_1_on_a_difference_and_2_on_nonsense() {
+fn conform_exits_with_1_on_a_difference_and_2_on_malformed_input() {
     let folder = Folder::new("conform");
     let file = std::fs::File::open(sample("oracle/reserves-1.jsonl.zst")).unwrap();
     let good = std::io::read_to_string(zstd::Decoder::new(file).unwrap()).unwrap();
@@ -182,7 +182,7 @@ fn conform_and_show_read_two_zones() {
 }
 
 #[test]
-fn traces_come_in_and_go_out_unchanged() {
+fn traces_survive_import_and_export() {
     let folder = Folder::new("trace");
     let (text, pgy, back) = (folder.file("t.txt"), folder.file("t.pgy"), folder.file("u.txt"));
     std::fs::write(&text, TEXT).unwrap();
@@ -206,14 +206,14 @@ fn traces_come_in_and_go_out_unchanged() {
 }
 
 #[test]
-fn a_trace_may_come_from_standard_input() {
+fn a_trace_is_read_from_standard_input() {
     let o = with_input(&["trace", "info", "-"], TEXT.as_bytes());
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     assert!(out(&o).contains("events                                 2"), "{}", out(&o));
 }
 
 #[test]
-fn the_sample_carries_its_machine() {
+fn the_sample_contains_its_state_files() {
     let file = sample("kbuild.pgy");
     let o = pageyard(&["trace", "info", "--json", file.to_str().unwrap()]);
     let info: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
@@ -251,7 +251,7 @@ fn show_prints_the_state_files_of_a_trace() {
     }
     let o = pageyard(&["show", file, "--as", "vmstat", "--at", "traced_start"]);
     assert_eq!(o.status.code(), Some(2));
-    assert!(err(&o).contains("kbuild.pgy: there is no vmstat at"), "{}", err(&o));
+    assert!(err(&o).contains("kbuild.pgy: no vmstat at"), "{}", err(&o));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn show_prints_a_recorded_state_of_the_oracle() {
 }
 
 #[test]
-fn show_says_who_holds_what_when_a_trace_ends() {
+fn show_prints_page_owners_at_the_end_of_a_trace() {
     let small = ["show", "-", "--as", "page_owner", "--memory", "64M"];
     let o =
         with_input(&small, TEXT.replacen("pfn=0x10 order=1\n", "pfn=0x20 order=1\n", 1).as_bytes());
@@ -286,7 +286,7 @@ fn show_says_who_holds_what_when_a_trace_ends() {
     let file = file.to_str().unwrap();
     let o = pageyard(&["show", file, "--as", "page_owner", "--by", "name", "--policy", "base"]);
     let text = out(&o);
-    assert!(text.contains("under Base: 11991 blocks, 12406 pages"), "{text}");
+    assert!(text.contains("under Base: 11991 blocks and 12406 pages"), "{text}");
     assert!(text.ends_with("\n1 times, 2 pages: cut\n"), "{text}");
     let o = pageyard(&["show", file, "--as", "page_owner", "--by", "name", "--json"]);
     let v: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
@@ -297,7 +297,7 @@ fn show_says_who_holds_what_when_a_trace_ends() {
 }
 
 #[test]
-fn a_damaged_trace_leaves_nothing_half_written() {
+fn a_damaged_trace_leaves_no_partial_output() {
     let folder = Folder::new("damaged");
     let (text, pgy) = (folder.file("t.txt"), folder.file("t.pgy"));
     std::fs::write(&text, TEXT.replace("pfn=0x10 order=1\n", "pfn=0x10 order=77\n")).unwrap();
@@ -308,11 +308,11 @@ fn a_damaged_trace_leaves_nothing_half_written() {
 
     let o = pageyard(&["trace", "import", "--lenient", &text, &pgy]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
-    assert!(err(&o).contains("1 damaged place"), "{}", err(&o));
+    assert!(err(&o).contains("1 damaged part"), "{}", err(&o));
 }
 
 #[test]
-fn a_file_takes_its_place_when_it_is_whole() {
+fn an_output_appears_only_when_complete() {
     let folder = Folder::new("export");
     let (text, out_file) = (folder.file("t.txt"), folder.file("u.txt"));
     let damaged = TEXT.replace("pfn=0x10 order=1\n", "pfn=0x10 order=77\n");
@@ -336,17 +336,21 @@ fn a_file_takes_its_place_when_it_is_whole() {
     let o = pageyard(&["trace", "export", &text, "-o", "/dev/stdout"]);
     assert!(out(&o).contains("mm_page_alloc: "), "{}", out(&o));
     let o = pageyard(&["trace", "export", &text, "-o", &folder.file("no/dir")]);
-    assert!(err(&o).contains("no/dir: ") && err(&o).contains("; name a file"), "{}", err(&o));
+    assert!(
+        err(&o).contains("no/dir: ") && err(&o).contains("; name a writable file"),
+        "{}",
+        err(&o)
+    );
 }
 
 #[test]
-fn state_files_that_cannot_be_extracted_are_named() {
+fn errors_name_state_files_that_cannot_be_extracted() {
     let folder = Folder::new("extract");
     let (text, to) = (folder.file("t.txt"), folder.file("file/state"));
     std::fs::write(&text, TEXT).unwrap();
     let o = pageyard(&["trace", "export", &text, "--state", &to]);
     assert_eq!(o.status.code(), Some(2));
-    assert!(err(&o).contains("t.txt: it carries no state files"), "{}", err(&o));
+    assert!(err(&o).contains("t.txt: no state files"), "{}", err(&o));
 
     std::fs::write(folder.file("file"), "").unwrap();
     let file = sample("kbuild.pgy");
@@ -357,7 +361,7 @@ fn state_files_that_cannot_be_extracted_are_named() {
 
 /// Somebody who reads one line and leaves is no error.
 #[test]
-fn nobody_has_to_read_to_the_end() {
+fn a_closed_pipe_is_no_error() {
     let folder = Folder::new("pipe");
     let file = sample("kbuild.pgy");
     let file = file.to_str().unwrap();
@@ -381,7 +385,7 @@ fn nobody_has_to_read_to_the_end() {
 }
 
 #[test]
-fn mistakes_are_named_and_end_with_2() {
+fn argument_errors_are_named_and_exit_with_2() {
     for (args, says) in [
         (&["conform"][..], "FILE"),
         (&["conform", "no/such/file"], "no/such/file"),
@@ -390,7 +394,7 @@ fn mistakes_are_named_and_end_with_2() {
         (&["replay", "no/such/file"], "no/such/file"),
         (
             &["replay", "x", "--policy", "Base,Linux7"],
-            "'--policy <P,P>': policy Linux7: there is no Linux7; there are",
+            "'--policy <P,P>': policy Linux7: unknown policy Linux7; expected one of",
         ),
         (&["replay", "x", "--memory", "2X"], "'--memory <SIZE>': `2X` is not a size"),
         (&["frobnicate"], "frobnicate"),
@@ -402,9 +406,13 @@ fn mistakes_are_named_and_end_with_2() {
         (&["show", "x", "--as", "meminfo"], "vmstat, show_mem, page_owner"),
         (&["show", "no/such/file", "--as", "page_owner"], "no/such/file"),
         (&["show", "x", "--as", "page_owner", "--by", "stack"], "one of task, name, request"),
-        (&["show", "x", "--as", "page_owner", "--policy", "Linux7"], "there are Linux612, Base"),
-        (&["show", "x", "--as", "page_owner", "--at", "after"], "leave out --at"),
-        (&["show", "x", "--as", "vmstat", "--by", "task"], "ask for --as page_owner"),
+        (
+            &["show", "x", "--as", "page_owner", "--policy", "Linux7"],
+            "expected one of Linux612, \
+             Base",
+        ),
+        (&["show", "x", "--as", "page_owner", "--at", "after"], "remove --at"),
+        (&["show", "x", "--as", "vmstat", "--by", "task"], "use --as page_owner"),
     ] {
         let o = pageyard(args);
         assert_eq!(o.status.code(), Some(2), "{args:?}");
@@ -414,7 +422,7 @@ fn mistakes_are_named_and_end_with_2() {
 }
 
 #[test]
-fn the_page_of_knobs_is_what_the_table_says() {
+fn the_knobs_page_matches_the_table() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/knobs.md");
     let o = pageyard(&["knobs", "--markdown"]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
@@ -451,7 +459,7 @@ fn topologies_are_shown() {
 }
 
 #[test]
-fn topologies_are_data_too() {
+fn topologies_are_printed_as_json() {
     let o = pageyard(&["topology", "two-nodes", "--json"]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     let v: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
@@ -461,7 +469,7 @@ fn topologies_are_data_too() {
 }
 
 #[test]
-fn a_wrong_topology_names_file_and_entry() {
+fn a_topology_error_names_file_and_entry() {
     let folder = Folder::new("topology");
     let file = folder.file("wrong.toml");
     std::fs::write(&file, "[[node]]\nmemory = [\"1G..512M\"]\ncpus = \"0-3\"\n").unwrap();
@@ -472,7 +480,7 @@ fn a_wrong_topology_names_file_and_entry() {
 }
 
 #[test]
-fn compaction_goes_through_a_compact_trace() {
+fn compaction_events_survive_a_compact_trace() {
     let folder = Folder::new("compaction");
     let (text, pgy, back) = (folder.file("t.txt"), folder.file("t.pgy"), folder.file("u.txt"));
     let line = "      kcompactd0-38    [001]     2.000001000: mm_compaction_suitable: \
@@ -489,7 +497,7 @@ fn compaction_goes_through_a_compact_trace() {
 }
 
 #[test]
-fn hygiene_runs_and_says_its_seed() {
+fn hygiene_prints_its_seed() {
     let o = pageyard(&["run", "hygiene", "--rounds", "2", "--memory", "256M", "--seed", "77"]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     assert!(out(&o).contains("seed 77"), "{}", out(&o));

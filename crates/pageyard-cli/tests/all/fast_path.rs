@@ -35,7 +35,7 @@ fn fast_path_counts_what_each_idea_saves() {
 }
 
 #[test]
-fn without_valgrind_it_says_what_to_do() {
+fn missing_valgrind_is_reported_with_a_fix() {
     let empty = std::env::temp_dir().join(format!("pageyard-no-valgrind-{}", std::process::id()));
     std::fs::create_dir_all(&empty).unwrap();
     let o = pageyard(&["reproduce", "fast-path"], Some(empty.to_str().unwrap()));
@@ -46,18 +46,18 @@ fn without_valgrind_it_says_what_to_do() {
 }
 
 #[test]
-fn what_is_not_simulated_has_no_sensitivity() {
+fn sensitivity_requires_a_simulated_experiment() {
     let o = pageyard(&["reproduce", "fast-path", "--sensitivity"], None);
     assert_eq!(o.status.code(), Some(2));
     assert!(err(&o).contains("without --sensitivity"), "{}", err(&o));
 }
 
 #[test]
-fn the_command_that_is_counted_is_hidden_and_names_its_names() {
+fn the_hot_path_command_is_hidden_and_lists_its_names() {
     assert!(!out(&pageyard(&["--help"], None)).contains("hot-path"));
     let o = pageyard(&["hot-path", "tomorrow", "pair-4k", "10", "10"], None);
     assert_eq!(o.status.code(), Some(2));
-    assert!(err(&o).contains("no variant tomorrow; there are today"), "{}", err(&o));
+    assert!(err(&o).contains("unknown variant tomorrow; expected one of today"), "{}", err(&o));
     assert_eq!(
         pageyard(&["hot-path", "today", "pair-4k", "10", "10"], None).status.code(),
         Some(0)

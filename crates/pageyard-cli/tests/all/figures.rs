@@ -71,7 +71,7 @@ fn marked(document: &str) -> Vec<(Vec<&str>, &str)> {
 }
 
 #[test]
-fn marked_blocks_are_what_the_commands_print() {
+fn marked_blocks_match_command_output() {
     let mut documents = vec!["README.md".to_owned()];
     for entry in fs::read_dir(root().join("docs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -92,7 +92,7 @@ fn marked_blocks_are_what_the_commands_print() {
 }
 
 #[test]
-fn a_changed_figure_is_found() {
+fn a_changed_figure_is_detected() {
     let output = "taken   5  7\n  refills   1\n";
     assert_eq!(lacks(output, "taken 5 7\n\n  refills 1\n"), None);
     assert_eq!(lacks(output, "taken 5 8\n"), Some("taken 5 8"));
@@ -110,7 +110,7 @@ const SENTENCES: [(&str, &str, &[&str], &str); 1] = [(
 )];
 
 #[test]
-fn figures_in_sentences_are_what_the_commands_print() {
+fn figures_in_sentences_match_command_output() {
     for (document, said, command, shown) in SENTENCES {
         assert!(squeezed(&read(document)).contains(said), "{document} no longer says: {said}");
         let printed = printed(command);
@@ -119,7 +119,7 @@ fn figures_in_sentences_are_what_the_commands_print() {
 }
 
 #[test]
-fn the_picture_is_what_its_command_makes() {
+fn the_picture_matches_its_command() {
     let made = std::env::temp_dir().join(format!("pageyard-lists-{}.svg", std::process::id()));
     let path = made.to_str().unwrap();
     let policies = ["--policy", "Base,Linux612"];

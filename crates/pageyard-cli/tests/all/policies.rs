@@ -4,7 +4,7 @@ use crate::{err, out, pageyard, sample};
 
 /// The table of docs/policies.md has exactly the policies that the program lists.
 #[test]
-fn the_chapter_on_policies_has_every_policy() {
+fn the_policies_chapter_lists_every_policy() {
     let chapter = include_str!("../../../../docs/policies.md");
     let section = chapter.split("\n## All policies\n").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
@@ -29,7 +29,7 @@ fn the_chapter_on_policies_has_every_policy() {
 }
 
 #[test]
-fn any_composition_is_a_column_and_settings_may_follow_it() {
+fn compositions_with_settings_are_columns() {
     let kbuild = sample("kbuild.pgy");
     let kbuild = kbuild.to_str().unwrap();
     let policies = "guarded<3,Vanilla<base>>,Linux612+high=400";
@@ -55,15 +55,15 @@ fn any_composition_is_a_column_and_settings_may_follow_it() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error() {
+fn invalid_policies_and_settings_are_errors() {
     let kbuild = sample("kbuild.pgy");
     let kbuild = kbuild.to_str().unwrap();
     for (option, value, says) in [
-        ("--policy", "Linux7", "there is no Linux7; there are Linux612, Base"),
-        ("--policy", "Vanilla<Base", "lacks a > at its end"),
-        ("--policy", "Linux612+high=-3", "it takes a number of pages, 0 to"),
-        ("--knob", "high", "give NAME=VALUE"),
-        ("--knob", "lists=3", "there is no knob"),
+        ("--policy", "Linux7", "unknown policy Linux7; expected one of Linux612, Base"),
+        ("--policy", "Vanilla<Base", "lacks the closing >"),
+        ("--policy", "Linux612+high=-3", "expected a number of pages from 0 to"),
+        ("--knob", "high", "expected NAME=VALUE"),
+        ("--knob", "lists=3", "unknown knob"),
         ("--knob", "init_on_free=Y", "init_on_free"),
         ("--knob", "high_min=9000000", "is above high_max"),
     ] {
@@ -73,5 +73,5 @@ fn what_cannot_be_is_an_error() {
     }
     let o = pageyard(&["run", "unix", "--on", "host", "--policy", "Vanilla<Base>"]);
     assert_eq!(o.status.code(), Some(2));
-    assert!(err(&o).contains("take --on machine:NAME, or one of Base, Step1"), "{}", err(&o));
+    assert!(err(&o).contains("use --on machine:NAME, or one of Base, Step1"), "{}", err(&o));
 }

@@ -30,7 +30,7 @@ fn an_unknown_experiment_is_an_error_that_names_the_known() {
     assert_eq!(out.status.code(), Some(2));
     assert!(out.stdout.is_empty(), "nothing ran before the mistake was seen");
     let said = String::from_utf8(out.stderr).unwrap();
-    assert!(said.contains("no experiment bulkfree; there are bulk-free, "), "{said}");
+    assert!(said.contains("unknown experiment bulkfree; expected one of bulk-free, "), "{said}");
 }
 
 /// A.5: the pagesets are computed by an allocator, and batches of 7 cost what batches of 63 do not.

@@ -24,7 +24,7 @@ fn small(more: &[&str]) -> Output {
 }
 
 #[test]
-fn a_workload_runs_and_says_that_it_is_simulated() {
+fn a_simulated_run_is_labelled() {
     let o = small(&["--seed", "5"]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     let text = out(&o);
@@ -37,7 +37,7 @@ fn a_workload_runs_and_says_that_it_is_simulated() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_json_in_a_file_too() {
+fn the_same_seed_gives_the_same_json() {
     let json = small(&["--json", "--iterations", "2"]);
     assert_eq!(json.status.code(), Some(0), "{}", err(&json));
     let results: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -55,20 +55,28 @@ fn the_same_seed_gives_the_same_json_in_a_file_too() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn invalid_arguments_are_named() {
     for (more, says) in [
-        (&["run", "unis"][..], "no workload unis; there are micro, "),
+        (&["run", "unis"][..], "unknown workload unis; expected one of micro, "),
         (
             &["run", "unix", "--on", "hosts"],
-            "give host, or machine: and a name, such as machine:2x56",
+            "expected host, or machine: and a name, such as machine:2x56",
         ),
-        (&["run", "micro", "--on", "host", "--memory", "900T"], "take less, by --memory"),
-        (&["run", "micro", "--on", "host", "--descriptor", "64"], "--descriptor: on the host"),
+        (&["run", "micro", "--on", "host", "--memory", "900T"], "reduce --memory"),
+        (
+            &["run", "micro", "--on", "host", "--descriptor", "64"],
+            "--descriptor: a descriptor \
+             always",
+        ),
         (&["run", "unix", "--on", "machine:3x5"], "3x5"),
-        (&["run", "unix", "--policy", "Step2"], "there is no Step2; there are Linux612, Base, "),
-        (&["run", "unix", "--set", "pairs"], "give name=value, such as pairs=16"),
-        (&["run", "unix", "--set", "pairs=0"], "unix: pairs=0: give a whole number from 1 to "),
-        (&["run", "unix", "--descriptor", "32"], "give 16 or 64"),
+        (
+            &["run", "unix", "--policy", "Step2"],
+            "unknown policy Step2; expected one of Linux612, \
+             Base, ",
+        ),
+        (&["run", "unix", "--set", "pairs"], "expected NAME=VALUE, such as pairs=16"),
+        (&["run", "unix", "--set", "pairs=0"], "unix: pairs=0: expected a whole number from 1 to "),
+        (&["run", "unix", "--descriptor", "32"], "expected 16 or 64"),
         (&["run"], "WORKLOAD"),
     ] {
         let o = pageyard(more);
@@ -79,7 +87,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_workload_runs_on_this_host_and_says_so() {
+fn a_run_on_the_host_is_labelled() {
     let args =
         ["run", "page_fault1", "--on", "host", "--memory", "64M", "--policy", "Base,Linux612"];
     let set = ["--set", "pages=2000", "--iterations", "2"];

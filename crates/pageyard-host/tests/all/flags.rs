@@ -42,7 +42,7 @@ fn dirty(yard: &HostYard) {
 }
 
 #[test]
-fn blocks_are_zeros_whatever_else_their_flags_say() {
+fn zeroed_blocks_are_zero_with_any_flags() {
     for front in [ThreadCache::Auto, ThreadCache::Off] {
         let builder = Builder::new(16 << 20).thread_cache(front).tick(None);
         let yard = builder.build().unwrap();
@@ -77,7 +77,7 @@ fn blocks_are_zeros_whatever_else_their_flags_say() {
 
 /// The flags are not the caller's here; what others' requests left behind is.
 #[test]
-fn allocators_are_not_told_that_memory_is_fresh_by_others_flags() {
+fn fresh_memory_is_reported_only_for_zeroed_requests() {
     for gfp in hostile() {
         let yard = Builder::new(16 << 20).tick(None).build().unwrap();
         let yard: &'static HostYard = Box::leak(Box::new(yard));
@@ -107,7 +107,7 @@ fn allocators_are_not_told_that_memory_is_fresh_by_others_flags() {
 }
 
 #[test]
-fn frames_are_zeros_whatever_else_their_flags_say() {
+fn zeroed_frames_are_zero_with_any_flags() {
     type Raw = RawYard<Linux612, HostLock, ()>;
     let yard: Raw = Builder::new(16 << 20).build_raw(()).unwrap();
     let core = yard.core();

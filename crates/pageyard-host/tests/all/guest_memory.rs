@@ -41,7 +41,7 @@ fn fails(plant: &str, says: &str) {
 }
 
 #[test]
-fn guests_and_their_device_see_the_same_and_nobody_elses() {
+fn guests_share_memory_only_with_their_device() {
     let (output, text) = check(&[]);
     assert!(output.status.success(), "{text}");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -49,22 +49,22 @@ fn guests_and_their_device_see_the_same_and_nobody_elses() {
 }
 
 #[test]
-fn what_another_guest_wrote_is_found() {
+fn another_guests_write_is_detected() {
     fails("dirty", "is not zero at its start");
 }
 
 #[test]
-fn a_hole_in_memory_in_use_is_found() {
+fn a_hole_in_used_memory_is_detected() {
     fails("punch", "does not hold what was written");
 }
 
 #[test]
-fn a_device_that_maps_another_place_is_found() {
+fn a_wrong_device_mapping_is_detected() {
     fails("offset", "guest 2: page");
 }
 
 #[test]
-fn with_and_without_a_yard_the_same_is_measured() {
+fn both_configurations_measure_the_same() {
     let mut command = Command::new(example());
     command.args(["measure", "--mib", "8", "--requests", "200", "--rounds", "1", "--json"]);
     let output = command.output().unwrap();

@@ -119,8 +119,8 @@ const ROWS: &[Row] = &[
             "HostYard::cpus",
             "HostYard::stats",
             "HostYard::status",
-            "HostYard::front_stats",
-            "HostYard::front_threads",
+            "HostYard::thread_cache_stats",
+            "HostYard::thread_cache_threads",
             "HostYard::resident",
             "HostYard::buddyinfo",
             "HostYard::pagetypeinfo",
@@ -609,7 +609,7 @@ fn looks() {
     assert!(unsafe { yard.fd() }.is_some());
     let texts = [yard.buddyinfo(), yard.pagetypeinfo(), yard.zoneinfo(), yard.vmstat()];
     assert!(texts.iter().all(|t| t.contains("Normal") || t.contains("nr_free_pages")));
-    let _ = (yard.stats(), yard.status(), yard.front_stats(), yard.front_threads());
+    let _ = (yard.stats(), yard.status(), yard.thread_cache_stats(), yard.thread_cache_threads());
     std::thread::scope(|s| s.spawn(|| yard.tick()).join()).unwrap();
     whole(&yard);
 }

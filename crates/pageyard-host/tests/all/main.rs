@@ -2,9 +2,9 @@
 //! a whole process: its allocator, its subscriber, its system calls, or the process itself by forks. Each says why.
 
 mod flags;
-mod front;
 mod guest_memory;
 mod hostile;
 mod service;
 mod small;
+mod thread_cache;
 mod yard;

@@ -49,7 +49,7 @@ fn fill(yard: &HostYard, pages: u64) -> Vec<Block<'_>> {
 }
 
 #[test]
-fn idle_memory_goes_back_and_comes_again() {
+fn idle_memory_is_returned_and_refaulted() {
     for backing in [Backing::Anonymous, Backing::Memfd] {
         let yard = builder(256 * MIB).backing(backing).build().unwrap();
         let blocks = fill(&yard, 50_000);
@@ -68,7 +68,7 @@ fn idle_memory_goes_back_and_comes_again() {
 }
 
 #[test]
-fn memory_in_use_is_never_given_back() {
+fn memory_in_use_is_never_returned() {
     let how = GiveBack { after: Duration::from_millis(1), ..GiveBack::default() };
     let yard: HostYard = builder(128 * MIB)
         .give_back(Some(how))
@@ -109,7 +109,7 @@ fn memory_in_use_is_never_given_back() {
 }
 
 #[test]
-fn the_floor_stays_and_what_is_switched_off_says_so() {
+fn the_floor_is_kept_and_a_disabled_give_back_is_reported() {
     let how = GiveBack { floor: 32 * MIB, ..GiveBack::default() };
     let yard = builder(128 * MIB).give_back(Some(how)).prefault(true).build().unwrap();
     assert!(until(|| yard.resident().unwrap() <= 8192 + 1024));
@@ -124,8 +124,8 @@ fn the_floor_stays_and_what_is_switched_off_says_so() {
         assert!(until(|| says() != "no worker has begun"));
         says()
     };
-    assert_eq!(keeps(builder(16 * MIB).give_back(None)), "switched off");
-    assert_eq!(keeps(builder(16 * MIB).prefault(true)), "all memory was to be taken at once");
+    assert_eq!(keeps(builder(16 * MIB).give_back(None)), "disabled");
+    assert_eq!(keeps(builder(16 * MIB).prefault(true)), "all memory is prefaulted");
 }
 
 #[test]
@@ -201,7 +201,7 @@ impl pageyard_host::Shrinker for Cache {
 }
 
 #[test]
-fn a_cache_yields_to_requests() {
+fn a_shrinker_yields_to_requests() {
     let yard = forever(builder(64 * MIB).give_back(None).tick(None));
     let cache = Cache::new();
     let registered = yard.register_shrinker(cache.share());
@@ -247,7 +247,7 @@ fn background_reclaim_keeps_memory_free() {
 }
 
 #[test]
-fn the_soft_limit_is_kept_by_shrinkers_and_told() {
+fn the_soft_limit_is_kept_by_shrinkers_and_reported() {
     let yard = forever(builder(64 * MIB).soft_limit(16 * MIB).give_back(None));
     let cache = Cache::new();
     yard.register_shrinker(cache.share()).keep();
@@ -311,7 +311,7 @@ fn the_hard_limit_holds_and_its_reserve_is_for_critical_requests() {
 }
 
 #[test]
-fn movable_blocks_are_moved_together_with_their_contents() {
+fn movable_blocks_keep_their_contents() {
     let yard = builder(64 * MIB).give_back(None).tick(None).build().unwrap();
     let mut all = Vec::new();
     while let Ok(block) = yard.alloc_movable(order(0), QUIET & !Gfp::RECLAIM) {
@@ -374,7 +374,7 @@ fn a_memfd_yard_is_shared_with_another_mapping() {
 }
 
 #[test]
-fn options_that_cannot_be_are_named() {
+fn invalid_options_are_named() {
     let told = |b: Builder| b.build().unwrap_err().to_string();
     let good = || builder(16 * MIB);
     assert!(told(good().hard_limit(1 << 40)).starts_with("hard_limit: "));
@@ -397,11 +397,11 @@ fn options_that_cannot_be_are_named() {
 }
 
 #[test]
-fn a_fallback_is_taken_where_it_is_allowed() {
+fn an_allowed_fallback_is_used() {
     let huge = |bytes| Builder::new(bytes).backing(Backing::HugeTlb(HugeSize::G1)).fallback(true);
     let yard = huge(1 << 30).build().unwrap();
     let wrong = huge(256 * MIB).build().unwrap_err();
-    assert!(wrong.to_string().contains("no multiple"), "a mistake is not hidden: {wrong}");
+    assert!(wrong.to_string().contains("not a multiple"), "a mistake is not hidden: {wrong}");
     #[allow(unsafe_code)]
     // SAFETY: nothing is done with it.
     let has_file = unsafe { yard.fd() }.is_some();
@@ -409,7 +409,7 @@ fn a_fallback_is_taken_where_it_is_allowed() {
 }
 
 #[test]
-fn huge_pages_are_made_at_once_where_the_system_lets_us() {
+fn huge_pages_are_collapsed_at_once_where_supported() {
     let b = Builder::new(32 * MIB).huge_pages(HugePages::Collapse).prefault(true);
     match b.clone().build() {
         Ok(yard) => {
@@ -430,7 +430,7 @@ fn huge_pages_are_made_at_once_where_the_system_lets_us() {
 }
 
 #[test]
-fn a_group_near_its_limit_makes_caches_shrink() {
+fn a_group_near_its_limit_calls_shrinkers() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         // Whole or not at all: the worker reads it meanwhile.
@@ -463,7 +463,7 @@ fn a_group_near_its_limit_makes_caches_shrink() {
 
 /// How many pages a step of the worker asks the shrinkers for.
 #[test]
-fn shrinkers_are_asked_for_a_part_of_what_is_in_use() {
+fn shrinkers_are_asked_for_a_share_of_used_memory() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     write("memory.max", "1000000\n");
@@ -558,7 +558,7 @@ fn a_text_for_prometheus() {
 }
 
 #[test]
-fn sections_of_memory_go_and_come() {
+fn sections_go_offline_and_online() {
     let yard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
     let managed = || yard.zones().map(|z| yard.zone_info(z).unwrap().managed).sum::<u64>();
     let all = managed();
@@ -624,7 +624,7 @@ fn a_hard_limit_does_not_count_memory_that_is_offline() {
 }
 
 #[test]
-fn a_relocator_that_wants_memory_to_go_is_refused() {
+fn offlining_from_a_relocator_is_rejected() {
     struct Nested {
         yard: &'static HostYard,
         seen: Arc<Mutex<Vec<HotplugError>>>,
@@ -679,7 +679,7 @@ fn a_movable_block_whose_guard_is_forgotten_can_be_dropped() {
 
 /// A count that allocates on a full yard asks for no other count.
 #[test]
-fn a_shrinker_that_allocates_is_not_asked_again_for_it() {
+fn a_shrinkers_own_allocation_does_not_call_shrinkers() {
     thread_local! {
         static DEPTH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }
@@ -718,7 +718,7 @@ fn a_shrinker_that_allocates_is_not_asked_again_for_it() {
 }
 
 #[test]
-fn a_panicking_shrinker_costs_the_request_nothing_else() {
+fn a_panicking_shrinker_does_not_affect_the_request() {
     struct Wrong(bool);
     impl pageyard_host::Shrinker for Wrong {
         fn count(&self) -> u64 {
@@ -769,7 +769,7 @@ fn a_panicking_listener_does_not_end_the_worker() {
 
 /// Its count is the default, and each call gives up a little.
 #[test]
-fn a_shrinker_that_does_not_know_its_count_is_asked_until_it_has_helped() {
+fn a_shrinker_of_unknown_count_is_called_until_it_frees_enough() {
     let yard = forever(builder(64 * MIB).tick(None).give_back(None));
     let mut held = Vec::new();
     while let Ok(block) = yard.alloc(order(0), QUIET | Gfp::MEMALLOC) {
@@ -792,7 +792,7 @@ fn a_shrinker_that_does_not_know_its_count_is_asked_until_it_has_helped() {
 /// Its offset would name bytes of another block in this yard's file.
 #[test]
 #[should_panic(expected = "the block is another yard's")]
-fn a_yard_has_no_offset_for_another_ones_block() {
+fn an_offset_of_another_yards_block_is_rejected() {
     let yard = || builder(16 * MIB).backing(Backing::Memfd).build().unwrap();
     let (one, other): (HostYard, HostYard) = (yard(), yard());
     let block = other.alloc(order(0), QUIET).unwrap();
@@ -802,7 +802,7 @@ fn a_yard_has_no_offset_for_another_ones_block() {
 /// A drop waits for callbacks, but not from within one: another worker's callback may be waiting for
 /// this one.
 #[test]
-fn two_workers_that_drop_each_others_yard_both_end() {
+fn two_workers_dropping_each_others_yard_both_terminate() {
     let yard = || builder(64 * MIB).soft_limit(16 * MIB).give_back(None).build().unwrap();
     let yards: [Arc<Mutex<Option<HostYard>>>; 2] =
         std::array::from_fn(|_| Arc::new(Mutex::new(Some(yard()))));
@@ -878,7 +878,7 @@ fn lazy_pages(address: *const u8) -> u64 {
 }
 
 #[test]
-fn pages_given_back_lazily_are_taken_back_before_they_are_handed_out() {
+fn lazily_freed_pages_are_reclaimed_before_allocation() {
     type Held = Box<dyn std::any::Any>;
     fn blocks(yard: &'static HostYard, n: u8, count: usize) -> Held {
         Box::new((0..count).map(|_| yard.alloc(order(n), QUIET).unwrap()).collect::<Vec<_>>())

@@ -88,7 +88,7 @@ fn threads_without_a_cache_own_their_blocks() {
 }
 
 #[test]
-fn a_block_made_on_one_thread_is_freed_on_another() {
+fn a_block_may_be_freed_on_another_thread() {
     let yard = yard(ThreadCache::Auto);
     let mut blocks: Vec<Block<'_>> = (0..4).map(|_| yard.alloc(ONE, GFP).unwrap()).collect();
     blocks.iter_mut().for_each(|b| mark(b, 7));

@@ -75,7 +75,7 @@ fn churn<P: StaticPolicy>(yard: &HostYard<P>, thread: u64, rounds: u64) {
 }
 
 #[test]
-fn threads_that_wander_never_share_a_page() {
+fn migrating_threads_never_share_a_page() {
     fn run<P: StaticPolicy + Send + Sync + 'static>() {
         let builder = Builder::new(64 << 20).tick(Some(Duration::from_millis(2)));
         let yard = builder.build_with::<P>().unwrap();
@@ -93,7 +93,7 @@ fn threads_that_wander_never_share_a_page() {
 }
 
 #[test]
-fn blocks_go_from_thread_to_thread() {
+fn blocks_are_freed_on_other_threads() {
     let yard = Builder::new(32 << 20).build().unwrap();
     let all = free_pages(&yard);
     std::thread::scope(|s| {
@@ -112,7 +112,7 @@ fn blocks_go_from_thread_to_thread() {
 }
 
 #[test]
-fn a_full_yard_says_so_and_recovers() {
+fn a_full_yard_fails_and_recovers() {
     let yard = Builder::new(16 << 20).build().unwrap();
     let all = free_pages(&yard);
     let held = Mutex::new(Vec::new());
@@ -171,7 +171,7 @@ fn blocks_are_aligned_and_zeroed_when_asked() {
 }
 
 #[test]
-fn raw_blocks_are_in_use_until_made_blocks_again() {
+fn raw_blocks_stay_allocated_until_converted_back() {
     let yard = Builder::new(16 << 20).build().unwrap();
     let all = free_pages(&yard);
     let mut block = yard.alloc(order(1), Gfp::KERNEL).unwrap();
@@ -188,7 +188,7 @@ fn raw_blocks_are_in_use_until_made_blocks_again() {
 }
 
 #[test]
-fn memory_is_taken_on_demand_or_at_once() {
+fn memory_is_populated_on_demand_or_at_once() {
     let builder = Builder::new(32 << 20).huge_pages(HugePages::Never);
     let yard = builder.build().unwrap();
     assert_eq!(yard.resident().unwrap(), 0);
@@ -200,7 +200,7 @@ fn memory_is_taken_on_demand_or_at_once() {
 }
 
 #[test]
-fn the_tick_shortens_lists_that_nobody_uses() {
+fn ticks_shrink_unused_lists() {
     let yard = Builder::new(256 << 20).tick(None).build().unwrap();
     let zone = yard.zones().next().unwrap();
     // A long run of requests makes `high` grow; then all comes back.
@@ -218,7 +218,7 @@ fn the_tick_shortens_lists_that_nobody_uses() {
 }
 
 #[test]
-fn a_raw_yard_by_frame_number() {
+fn a_raw_yard_works_by_frame_number() {
     let builder = Builder::new(16 << 20);
     let yard: RawYard = builder.build_raw::<_, HostLock, _>(()).unwrap();
     let pfn = yard.alloc(order(1), Gfp::KERNEL | Gfp::ZERO).unwrap();
@@ -239,7 +239,7 @@ fn a_raw_yard_by_frame_number() {
 }
 
 #[test]
-fn a_deferred_yard_grows_when_it_is_asked() {
+fn a_deferred_yard_grows_on_request() {
     let yard: RawYard = Builder::new(1 << 30).deferred(true).build_raw(()).unwrap();
     let zone = yard.core().zone_ids().next().unwrap();
     let managed = || yard.core().zone_info(zone).unwrap().managed;
@@ -271,17 +271,17 @@ fn a_deferred_yard_grows_when_it_is_asked() {
 }
 
 #[test]
-fn wrong_options_are_named() {
+fn invalid_builder_options_are_named() {
     let told = |b: Builder| b.build().unwrap_err().to_string();
     let good = || Builder::new(16 << 20);
     let size = told(Builder::new(4096));
-    assert!(size.starts_with("size 4096 bytes: give at least 4194304"), "{size}");
+    assert!(size.starts_with("size 4096 bytes: expected at least 4194304"), "{size}");
     assert!(told(Builder::new(1 << 60)).starts_with("size "));
     let cpu = told(good().cpus([60_000]));
-    assert!(cpu.starts_with("cpus: CPU 60000 is not online; there are 0"), "{cpu}");
+    assert!(cpu.starts_with("cpus: CPU 60000 is not online; online are 0"), "{cpu}");
     assert_eq!(told(good().cpus([])), "cpus: name at least one");
     let node = told(good().nodes([900]));
-    assert!(node.starts_with("nodes: node 900 has no memory; there are 0"), "{node}");
+    assert!(node.starts_with("nodes: node 900 has no memory; nodes with memory are 0"), "{node}");
     assert_eq!(told(good().nodes([])), "nodes: name at least one, and each once");
     assert_eq!(told(good().nodes([0, 0])), "nodes: name at least one, and each once");
     assert!(told(good().tick(Some(Duration::ZERO))).starts_with("tick: "));
@@ -290,7 +290,7 @@ fn wrong_options_are_named() {
 }
 
 #[test]
-fn one_list_serves_cpus_that_have_none() {
+fn cpus_without_a_list_share_one() {
     let first = cpu::allowed().unwrap()[0];
     let yard = Builder::new(16 << 20).cpus([first]).build().unwrap();
     let all = free_pages(&yard);

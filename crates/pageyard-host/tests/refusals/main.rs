@@ -53,7 +53,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     // The system's barrier is asked for once, so in a process of its own.
     ("no barrier", |calm| {
         let yard: Yard = Builder::new(16 * MIB).tick(None).build()?;
-        assert!(!yard.front_stats().on, "no cache of threads without a barrier");
+        assert!(!yard.thread_cache_stats().on, "no cache of threads without a barrier");
         use_it(&yard);
         calm();
         Ok(())
@@ -333,7 +333,7 @@ fn cannot_refuse(told: &str) -> bool {
 }
 
 #[test]
-fn any_system_call_may_be_refused() {
+fn any_system_call_may_fail() {
     let mut failed = Vec::new();
     for (scenario, _) in SCENARIOS {
         match in_a_process(scenario) {
@@ -346,7 +346,7 @@ fn any_system_call_may_be_refused() {
 }
 
 #[test]
-fn a_leak_and_a_hang_are_found() {
+fn a_leak_and_a_hang_are_detected() {
     for ((planted, _), says) in PLANTED.iter().zip(["left behind", "asked without end"]) {
         match in_a_process(planted) {
             Ok(told) => assert!(cannot_refuse(&told), "nothing was found: {told}"),

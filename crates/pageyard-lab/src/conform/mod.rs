@@ -40,6 +40,6 @@ pub(crate) fn state_at(path: &Path, line: u64) -> Result<(u64, States), ConformE
         }
     }
     found.ok_or_else(|| {
-        lines.malformed(format!("there is no state up to line {line}; a recording begins with one"))
+        lines.malformed(format!("no state up to line {line}; a recording must begin with a state"))
     })
 }

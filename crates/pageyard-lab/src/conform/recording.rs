@@ -55,10 +55,9 @@ impl Lines {
         loop {
             self.text.clear();
             self.number += 1;
-            let n = (&mut self.input)
-                .take(MOST_BYTES)
-                .read_until(b'\n', &mut self.text)
-                .map_err(|e| self.malformed(format!("{e}; the file may be damaged or cut off")))?;
+            let n = (&mut self.input).take(MOST_BYTES).read_until(b'\n', &mut self.text).map_err(
+                |e| self.malformed(format!("{e}; the file may be damaged or truncated")),
+            )?;
             if n == 0 {
                 return Ok(None);
             }

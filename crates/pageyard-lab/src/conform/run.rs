@@ -104,7 +104,7 @@ struct Requests {
 
 impl Requests {
     fn of(states: &States) -> Result<Requests, String> {
-        let Some(first) = states.zones.first() else { return Err("there is no zone".into()) };
+        let Some(first) = states.zones.first() else { return Err("no zone".into()) };
         let upper = match first.request_zone {
             0 => Gfp::DMA,
             1 => Gfp::DMA32,
@@ -188,14 +188,14 @@ impl Run<'_, '_> {
     /// Charges an operation on `n` slots or pages to the work limit.
     fn work(&mut self, n: u64) -> Result<(), Trouble> {
         if n > MOST_AT_ONCE {
-            let what =
-                format!("an operation on {n} slots or pages; expected {MOST_AT_ONCE} at most");
+            let what = format!("operation on {n} slots or pages; expected at most {MOST_AT_ONCE}");
             return Err(Trouble::Malformed(what));
         }
         self.work = self.work.checked_sub(n).ok_or_else(|| {
             let (free, each) = WORK;
             Trouble::Malformed(format!(
-                "operations on too many slots or pages; expected {free}, and {each} for each line"
+                "operations on too many slots or pages; expected at most {free}, plus {each} per \
+                 line"
             ))
         })?;
         Ok(())
@@ -252,7 +252,7 @@ impl Run<'_, '_> {
             return Ok(());
         }
         let answer = list(answer);
-        Err(format!("operation \"{}\" is answered by {answer}; expected {expected}", op.name))
+        Err(format!("operation \"{}\": invalid answer {answer}; expected {expected}", op.name))
     }
 
     /// Returns the zone that operations on a zone apply to.
@@ -262,7 +262,7 @@ impl Run<'_, '_> {
 
     fn current_zone(&self) -> Result<&Zone, Trouble> {
         let zone = self.zones.get(self.current);
-        zone.ok_or_else(|| Trouble::Malformed(format!("there is no zone {}", self.current)))
+        zone.ok_or_else(|| Trouble::Malformed(format!("zone {} does not exist", self.current)))
     }
 
     fn perform(&mut self, op: &Op<'_>, expected: Option<&[i64]>) -> Result<Vec<i64>, Trouble> {
@@ -315,7 +315,7 @@ impl Run<'_, '_> {
             }
             "v" => {
                 let t = u8::try_from(op.number(0)?).ok().and_then(MigrateType::from_number);
-                let t = t.ok_or_else(|| Trouble::Malformed("there is no such type".into()))?;
+                let t = t.ok_or_else(|| Trouble::Malformed("unknown type".into()))?;
                 Ok(vec![self.yard.unreserve_highatomic(t, op.flag(1)?).into()])
             }
             "w" => self.sysctl(op),
@@ -330,22 +330,22 @@ impl Run<'_, '_> {
                 Ok(vec![answer.err().map_or(0, |e| e.errno().into())])
             }
             "g" => self.take_range(op),
-            other => Err(Trouble::Malformed(format!("there is no operation \"{other}\""))),
+            other => Err(Trouble::Malformed(format!("unknown operation \"{other}\""))),
         }
     }
 
     /// Makes later operations on a zone apply to this one.
     fn choose_zone(&mut self, op: &Op<'_>) -> Result<Vec<i64>, Trouble> {
         if !self.listed {
-            let what = "operation \"z\" chooses a zone, and the recording has one; expected a state \
-                        of two, [{…},{…}]";
+            let what = "operation \"z\" selects a zone, but the recording has one zone; expected a \
+                        state of two zones, [{…},{…}]";
             return Err(Trouble::Malformed(what.into()));
         }
         let zone = op.number(0)?;
         match usize::try_from(zone).ok().filter(|&k| k < self.zones.len()) {
             Some(k) => self.current = k,
             None => {
-                let what = format!("there is no zone {zone}; expected 0 or 1");
+                let what = format!("zone {zone} does not exist; expected 0 or 1");
                 return Err(Trouble::Malformed(what));
             }
         }
@@ -357,8 +357,8 @@ impl Run<'_, '_> {
             (false, _) => self.requests.upper,
             (true, Some(lower)) => lower,
             (true, None) => {
-                let what = "GFP letter 'l' names the lower zone, and the recording has one zone; \
-                            expected a state of two, [{…},{…}]";
+                let what = "GFP letter 'l' selects the lower zone, but the recording has one zone; \
+                            expected a state of two zones, [{…},{…}]";
                 return Err(Trouble::Malformed(what.into()));
             }
         };
@@ -373,7 +373,7 @@ impl Run<'_, '_> {
                 'c' => Gfp::COMP,
                 'M' => Gfp::MEMALLOC,
                 'L' | 'l' => Gfp::empty(),
-                c => return Err(Trouble::Malformed(format!("there is no GFP letter '{c}'"))),
+                c => return Err(Trouble::Malformed(format!("unknown GFP letter '{c}'"))),
             };
         }
         Ok(gfp)
@@ -381,7 +381,7 @@ impl Run<'_, '_> {
 
     /// Appends a frame to an answer. The frame is relative to its zone's first frame, preceded by
     /// the zone if answers name it.
-    fn tell(&self, answer: &mut Vec<i64>, pfn: Pfn) {
+    fn push_frame(&self, answer: &mut Vec<i64>, pfn: Pfn) {
         let id = self.yard.zone_of(pfn);
         let found = self.zones.iter().enumerate().find(|(_, zone)| Some(zone.id) == id);
         // The allocator has no other zones.
@@ -395,7 +395,7 @@ impl Run<'_, '_> {
     /// Returns the answer of an operation on one block.
     fn place(&self, pfn: Pfn) -> Vec<i64> {
         let mut answer = Vec::new();
-        self.tell(&mut answer, pfn);
+        self.push_frame(&mut answer, pfn);
         answer
     }
 
@@ -506,7 +506,7 @@ impl Run<'_, '_> {
         for (s, page) in (slot..).zip(&pages) {
             let Some(pfn) = page else { continue };
             if (s - slot) < done as u64 {
-                self.tell(&mut got, *pfn);
+                self.push_frame(&mut got, *pfn);
             }
             self.slots.entry(s).or_insert(Slot::Ours(*pfn, Order::ZERO));
         }
@@ -524,7 +524,7 @@ impl Run<'_, '_> {
                 let value = u32::try_from(value).unwrap_or(u32::MAX);
                 self.yard.set_percpu_pagelist_high_fraction(value)
             }
-            other => return Err(Trouble::Malformed(format!("there is no sysctl \"{other}\""))),
+            other => return Err(Trouble::Malformed(format!("unknown sysctl \"{other}\""))),
         };
         Ok(vec![0])
     }
@@ -572,7 +572,7 @@ impl<'l> Op<'l> {
     fn slot(&self, i: usize) -> Result<u64, String> {
         let slot = self.number(i)?;
         if slot > MOST_SLOT {
-            return Err(format!("there is no slot {slot}; they are numbered up to {MOST_SLOT}"));
+            return Err(format!("slot {slot} does not exist; expected at most {MOST_SLOT}"));
         }
         Ok(slot)
     }
@@ -591,7 +591,7 @@ fn difference(op: &str, expected: Option<&[i64]>, got: String) -> Difference {
 fn list(answer: &[i64]) -> String {
     match answer.get(..8) {
         Some(start) if answer.len() > 8 => {
-            format!("{} numbers, beginning {start:?}", answer.len())
+            format!("{} numbers, starting with {start:?}", answer.len())
         }
         _ => format!("{answer:?}"),
     }

@@ -23,7 +23,7 @@ impl Start {
     pub(super) fn new(states: &States) -> Result<Start, String> {
         let specs = states.zones.iter().map(spec).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = states.zones.first() else {
-            return Err("there is no zone; expected one or two".into());
+            return Err("no zone; expected one or two".into());
         };
         for (above, below) in specs.iter().zip(specs.iter().skip(1)) {
             if above.node != below.node || above.kind <= below.kind {
@@ -43,7 +43,7 @@ impl Start {
         }
         if first.pcp.len() > MOST_CPUS {
             let cpus = first.pcp.len();
-            return Err(format!("there are {cpus} CPUs; expected {MOST_CPUS} at most"));
+            return Err(format!("{cpus} CPUs; expected at most {MOST_CPUS}"));
         }
         let managed = states.zones.iter().fold(0u64, |n, s| n.saturating_add(s.managed));
         // Each zone's MIN is rounded down, so the largest of the minimum values fits all zones.
@@ -89,8 +89,8 @@ fn spec(state: &State) -> Result<ZoneSpec, String> {
     let (first, pages) = (state.start_pfn, state.spanned);
     if pages > MOST_PAGES || first > MOST_PFN - pages {
         return Err(format!(
-            "the zone spans {pages} pages from frame {first}; expected {MOST_PAGES} at most, \
-             below frame {MOST_PFN}"
+            "the zone spans {pages} pages from frame {first}; expected at most {MOST_PAGES}, below \
+             frame {MOST_PFN}"
         ));
     }
     Ok(ZoneSpec { kind, node: NodeId(state.node), span: Pfn(first)..Pfn(first + pages) })

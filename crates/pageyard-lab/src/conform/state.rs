@@ -148,9 +148,10 @@ impl State {
     }
 
     pub(super) fn kind(&self) -> Result<ZoneKind, String> {
-        ZoneKind::ALL.into_iter().find(|k| k.to_string() == self.zone).ok_or_else(|| {
-            format!("there is no zone \"{}\"; expected DMA, DMA32 or Normal", self.zone)
-        })
+        ZoneKind::ALL
+            .into_iter()
+            .find(|k| k.to_string() == self.zone)
+            .ok_or_else(|| format!("unknown zone \"{}\"; expected DMA, DMA32 or Normal", self.zone))
     }
 
     /// Returns the smallest `min_free_kbytes` that yields the recorded MIN (§3.2). The dump does
@@ -165,7 +166,7 @@ impl State {
     /// Returns the frame at this place in the zone.
     fn frame(&self, place: u64) -> Result<Pfn, String> {
         if place >= self.spanned {
-            return Err(format!("there is no frame {place}; the zone spans {}", self.spanned));
+            return Err(format!("frame {place} does not exist; the zone spans {}", self.spanned));
         }
         Ok(Pfn(self.start_pfn + place))
     }
@@ -207,7 +208,7 @@ impl State {
         }
         for area in &self.free {
             let order = Order::new(area.order)
-                .ok_or_else(|| format!("there is no order {}", area.order))?;
+                .ok_or_else(|| format!("order {} does not exist", area.order))?;
             if area.lists.len() != TYPES.len() {
                 return Err(format!("order {order} has {} lists, expected 5", area.lists.len()));
             }

@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_is_as_large_as_what_was_recorded() {
+    fn a_round_has_the_recorded_size() {
         let mut rng = Rng(1);
         let mut pages = 0.0;
         let mut processes = 0;

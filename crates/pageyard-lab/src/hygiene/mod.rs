@@ -173,10 +173,11 @@ impl fmt::Display for HygieneError {
         match self {
             HygieneError::Memory(bytes) => write!(
                 f,
-                "a heap of {} MiB: the workload needs 256 MiB to 1 TiB; give --memory 512M or so",
+                "heap of {} MiB: the workload needs 256 MiB to 1 TiB; use --memory 512M, for \
+                 example",
                 bytes >> 20
             ),
-            HygieneError::NoRounds => f.write_str("no round to run: give --rounds 1 or more"),
+            HygieneError::NoRounds => f.write_str("no rounds to run; use --rounds 1 or more"),
             HygieneError::Init(e) => e.fmt(f),
         }
     }

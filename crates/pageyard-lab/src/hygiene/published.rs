@@ -83,7 +83,7 @@ mod tests {
 
     /// Checks the aggregates of spec A.3.
     #[test]
-    fn the_series_has_the_aggregates_stated_for_it() {
+    fn the_series_has_its_published_aggregates() {
         let mean = |f: fn(&Published) -> u64| PUBLISHED.iter().map(f).sum::<u64>() as f64 / 50.0;
         assert!((mean(|p| p.vanilla_steals) - 2221.76).abs() < 0.01);
         assert!((mean(|p| p.patched_steals) - 9.54).abs() < 0.01);

@@ -114,10 +114,13 @@ impl Report {
                 "Linux612: no list operation on the wrong list",
                 Some(l.type_check_failures == 0),
             ),
-            claim("Linux612: no mismatch beyond steals", Some(l.beyond_steals == 0)),
-            claim("Linux612: at most 3 steals a round from round 14", enough(SETTLED_BY, settled)),
+            claim("Linux612: no mismatches beyond steals", Some(l.beyond_steals == 0)),
             claim(
-                "Linux612: at most 3 fallbacks, claims included, a round from round 14",
+                "Linux612: at most 3 steals per round from round 14",
+                enough(SETTLED_BY, settled),
+            ),
+            claim(
+                "Linux612: at most 3 fallbacks (with claims) per round from round 14",
                 enough(SETTLED_BY, l.fallbacks_settled_from.is_some_and(|r| r <= SETTLED_BY)),
             ),
             claim(
@@ -151,10 +154,10 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "hygiene: {} rounds of kernel build, cache server and huge pages on one heap of {} MiB, \
-             {} CPUs, seed {}\n  a simulated machine that reclaims its page cache and slabs, \
-             compacts, and has no swap\n  a steal leaves the pageblock its type, a claim changes \
-             it; each is a fallback, and fallbacks are what was published as \"steals\" (4.10, \
-             A.3)\n",
+             {} CPUs, seed {}\n\
+             \x20 simulated machine: reclaims page cache and slabs, compacts, no swap\n\
+             \x20 a steal keeps the pageblock's type, a claim changes it; both are fallbacks, which \
+             were published as \"steals\" (4.10, A.3)\n",
             self.linux612.rounds.len(),
             self.memory >> 20,
             self.cpus,
@@ -236,7 +239,11 @@ impl Report {
                 None => writeln!(f)?,
             }
         }
-        writeln!(f, "        bars: each # doubles, to the largest of both columns")
+        writeln!(
+            f,
+            "        bars: logarithmic, each # doubles, relative to the largest of both \
+             columns"
+        )
     }
 
     fn summaries(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -263,21 +270,21 @@ impl Report {
             writeln!(f)
         };
         let settled = |s: &Summary| s.settled_from.map_or("never".into(), |r| r.to_string());
-        row("at most 3 steals a round, from round", settled, true)?;
+        row("at most 3 steals per round, from round", settled, true)?;
         let settled =
             |s: &Summary| s.fallbacks_settled_from.map_or("never".into(), |r| r.to_string());
-        row("at most 3 fallbacks a round, from round", settled, false)?;
+        row("at most 3 fallbacks per round, from round", settled, false)?;
         let without = |s: &Summary| format!("{} of {}", s.without_steal, s.last);
         row("rounds without a steal, of the last 30", without, true)?;
-        row("steals a round, mean", |s| format!("{:.1}", s.steals[0]), true)?;
-        row("steals a round, median", |s| format!("{:.1}", s.steals[1]), true)?;
-        row("fallbacks a round, mean", |s| format!("{:.1}", s.fallbacks[0]), false)?;
-        row("fallbacks a round, median", |s| format!("{:.1}", s.fallbacks[1]), false)?;
-        row("mismatches a round, mean", |s| format!("{:.1}", s.mismatches[0]), false)?;
-        row("mismatches a round, median", |s| format!("{:.1}", s.mismatches[1]), false)?;
+        row("steals per round, mean", |s| format!("{:.1}", s.steals[0]), true)?;
+        row("steals per round, median", |s| format!("{:.1}", s.steals[1]), true)?;
+        row("fallbacks per round, mean", |s| format!("{:.1}", s.fallbacks[0]), false)?;
+        row("fallbacks per round, median", |s| format!("{:.1}", s.fallbacks[1]), false)?;
+        row("mismatches per round, mean", |s| format!("{:.1}", s.mismatches[0]), false)?;
+        row("mismatches per round, median", |s| format!("{:.1}", s.mismatches[1]), false)?;
         row("mismatches beyond steals, all rounds", |s| s.beyond_steals.to_string(), true)?;
         row(
-            "block on the wrong list (4.8), all rounds",
+            "blocks on the wrong list (4.8), all rounds",
             |s| s.type_check_failures.to_string(),
             true,
         )
@@ -289,9 +296,10 @@ impl Report {
             let sum = |of: fn(&Round) -> u64| s.rounds.iter().map(of).sum::<u64>();
             writeln!(
                 f,
-                "{:9} {} requests ({} failed), {} huge pages got and {} missed, {} pages reclaimed \
-                 in the background and {} directly, {} claims;\n          {} blocks handed out from another type's pageblock, per-CPU \
-                 lists included; pageblocks at the end: {} unmovable, {} movable, {} reclaimable",
+                "{:9} {} requests ({} failed), {} huge pages allocated and {} failed, {} pages \
+                 reclaimed in the background and {} directly, {} claims;\n\
+                 \x20         {} blocks allocated from another type's pageblock, per-CPU lists \
+                 included; pageblocks at the end: {} unmovable, {} movable, {} reclaimable",
                 s.policy,
                 sum(|r| r.requests),
                 sum(|r| r.failed),

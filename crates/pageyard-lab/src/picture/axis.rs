@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_hold_all_values() {
+    fn axis_ticks_are_round_and_cover_all_values() {
         for (high, want) in [
             (1760.0, "0 500 1000 1500 2000"),
             (7.0, "0 2 4 6 8"),

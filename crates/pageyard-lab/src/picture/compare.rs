@@ -112,8 +112,7 @@ fn scaling(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure
         Panel::new(&title(m, name), x, y, series)
     };
     let panels = families.iter().map(panel).collect();
-    let note = "Medians with their 95 % intervals, where there are six samples or more; faint marks \
-                are the samples.";
+    let note = "Medians with 95 % intervals from six samples up; faint marks are the samples.";
     Figure::new("scaling", "Scaling", note, Body::Panels(panels))
 }
 
@@ -151,7 +150,7 @@ fn dots(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure {
     };
     let all = (0..c.set.metrics.len()).filter(|i| !in_family.contains_key(i)).filter(several);
     let panels = all.map(panel).collect();
-    let note = "Every sample, the median (the bar), and the median's 95 % interval where there are \
-                six samples or more. What is the same in all samples is not shown.";
-    Figure::new("dots", "Samples, metric by metric", note, Body::Panels(panels))
+    let note = "Every sample, the median (bar), and its 95 % interval from six samples up. Metrics \
+                with equal samples are not shown.";
+    Figure::new("dots", "Samples by metric", note, Body::Panels(panels))
 }

@@ -56,7 +56,7 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
     let left_out = tracks.iter().map(|t| t.track.lists_left_out).fold(0, u64::saturating_add);
     let left_out = match left_out {
         0 => String::new(),
-        n => format!(" {n} less busy lists are not recorded."),
+        n => format!(" {n} less busy lists were not recorded."),
     };
     // Scale to the list that is shown, under all policies. The script does the same for others.
     let all = || tracks.iter().flat_map(|t| &t.track.lists).filter(|l| label(l) == *shown_label);
@@ -90,14 +90,15 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
         .map(|t| {
             let y = Axis::whole("per sample", "holds", [holds].into_iter());
             let period = time(t.track.period_ns as f64);
-            panel(t, y, format!("{}, a sample is {period}", t.name), [REFILLS, DRAINS])
+            panel(t, y, format!("{}, one sample per {period}", t.name), [REFILLS, DRAINS])
         })
         .collect();
     let levels = format!(
-        "Base pages on one CPU's lists, and above how many a free gives pages back (high).{left_out}"
+        "Base pages on one CPU's lists, and the limit above which a free drains them \
+         (high).{left_out}"
     );
-    let moves = "How often one CPU's lists took pages from the zone (refill) or gave pages back \
-                 (drain): each is a hold of the zone's lock.";
+    let moves = "Number of times one CPU's lists were refilled from the zone or drained to it. Each \
+                 holds the zone lock once.";
     let mut figures = vec![
         Figure::new("lists", "Per-CPU lists: count and high", &levels, Body::Panels(level)),
         Figure::new("moves", "Per-CPU lists: refills and drains", moves, Body::Panels(moved)),
@@ -162,7 +163,7 @@ fn waiting(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Figure {
     } else {
         vec![Panel::new("All zones together", axis(), y, series)]
     };
-    let note = "How many CPUs spun on a zone's lock, on average over each sample.";
+    let note = "Number of CPUs spinning on a zone lock, averaged over each sample.";
     Figure::new("waiting", "Zone lock waiting over time", note, Body::Panels(panels))
 }
 
@@ -185,7 +186,8 @@ fn waiting_by_cpu(tracks: &[Named<'_>]) -> Figure {
         let series = Series::arrays(t.name, i, Shape::Bars, x, y);
         Some(Panel::new(t.name, across, up, vec![series]))
     });
-    let note = "How long each CPU spun on zone locks in the whole run. The same scale for all.";
+    let note = "Time that each CPU spun on zone locks in the whole run. All panels have the same \
+                scale.";
     let body = Body::Panels(panels.collect());
     Figure::new("waiting-by-cpu", "Zone lock waiting by CPU", note, body)
 }
@@ -195,8 +197,8 @@ fn latency(tracks: &[Named<'_>]) -> Figure {
     let times = known().flat_map(|l| l.buckets.iter().map(|b| b.from_ns.max(1) as f64));
     let counts = known().flat_map(|l| l.buckets.iter().map(|b| b.at_least as f64));
     let (x, y) = (
-        Axis::log("a request took at least", "ns", times),
-        Axis::log("so many requests", "", counts),
+        Axis::log("request took at least", "ns", times),
+        Axis::log("number of requests", "", counts),
     );
     let series: Vec<_> = tracks
         .iter()
@@ -213,8 +215,8 @@ fn latency(tracks: &[Named<'_>]) -> Figure {
         .collect();
     let panels =
         if series.is_empty() { Vec::new() } else { vec![Panel::new("Requests", x, y, series)] };
-    let note = "How many requests took that long or longer: the further down and left a curve ends, \
-                the shorter its longest waits. Both axes are logarithmic.";
+    let note = "Number of requests that took at least this long: the further down and left a curve \
+                ends, the shorter its longest waits. Both axes are logarithmic.";
     Figure::new("latency", "Latency of requests", note, Body::Panels(panels))
 }
 
@@ -230,11 +232,14 @@ fn heap(tracks: &[Named<'_>], end_ns: u64, clock: &str) -> Figure {
     let square = if per_cell == 1 {
         "A square is a pageblock (2 MiB)".to_owned()
     } else {
-        format!("A square is {per_cell} neighbouring pageblocks, of the type of most of them")
+        format!(
+            "A square is {per_cell} neighbouring pageblocks, coloured by their most frequent \
+             type"
+        )
     };
     let note = format!(
-        "{square}, in the order of addresses. Its colour is its type, darker the more of it is in \
-         use; pages on per-CPU lists are free. The slider sets the {clock}."
+        "{square}, in address order. The colour is the type, darker the more of it is in use; pages \
+         on per-CPU lists count as free. The slider sets the {clock}."
     );
-    Figure::new("heap", "The heap, pageblock by pageblock", &note, Body::Maps(maps, end_ns))
+    Figure::new("heap", "The heap by pageblock", &note, Body::Maps(maps, end_ns))
 }

@@ -37,23 +37,23 @@ use crate::table::{Options, Report, Set, Source, TableError, align};
 
 /// All plots that can exist, by the names that [`Page::svg`] accepts.
 pub const PLOTS: [(&str, &str); 10] = [
-    ("scaling", "metrics over the points of the workload"),
+    ("scaling", "metrics by the points of the workload"),
     ("dots", "every sample of every metric, with intervals"),
-    ("beside", "published figures beside those found, step by step"),
-    ("rounds", "blocks of the wrong type, round by round of hygiene"),
+    ("beside", "published and reproduced figures by step"),
+    ("rounds", "blocks of the wrong type by round of hygiene"),
     ("lists", "count and high of the busiest CPU's lists over time"),
     ("moves", "refills and drains of the busiest CPU's lists over time"),
-    ("waiting", "CPUs that wait for zone locks over time"),
+    ("waiting", "CPUs waiting for zone locks over time"),
     ("waiting-by-cpu", "time that each CPU waited for zone locks"),
-    ("latency", "how long requests took"),
-    ("heap", "the heap when most of it is in use, pageblock by pageblock"),
+    ("latency", "latency of requests"),
+    ("heap", "the heap by pageblock, when most of it is in use"),
 ];
 
 /// Why a plot is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PictureError {
     /// No plot has this name.
-    #[error("no plot {name}; there are {known}")]
+    #[error("unknown plot {name}; expected one of {known}")]
     Unknown {
         /// The requested name.
         name: String,
@@ -61,7 +61,7 @@ pub enum PictureError {
         known: String,
     },
     /// These results do not have the plot.
-    #[error("these results have no plot {name}; they have {there}{why}")]
+    #[error("plot {name} is not available for these results; available: {there}{why}")]
     Missing {
         /// The requested name.
         name: String,
@@ -247,7 +247,7 @@ impl Page {
         let machine = format!("{} CPUs; {}", report.machine.cpus.len(), zones.join(", "));
         self.fact("machine of the trace", &machine);
         self.fact("ticks", &report.tick_phase.text);
-        self.simulated = "replayed: a trace put to simulated policies".into();
+        self.simulated = "replayed: a trace under simulated policies".into();
         self.section("Results");
         let data = Json::Object(self.data.clone());
         self.parts.push(Part::Table(table::replayed(report, &at, &data)));
@@ -301,10 +301,14 @@ impl Page {
                 let why = if recorded {
                     ""
                 } else {
-                    " (to fix: run the workload again with --record, which keeps what happens over \
-                     time, or with --iterations for several samples)"
+                    "; rerun the workload with --record for plots over time, or with --iterations \
+                     for several samples"
                 };
-                Err(PictureError::Missing { name: name.unwrap_or("at all").into(), there, why })
+                Err(PictureError::Missing {
+                    name: name.unwrap_or("of any kind").into(),
+                    there,
+                    why,
+                })
             }
         }
     }

@@ -79,10 +79,10 @@ impl Page {
         let _ = write!(s, "<header><h1>{}</h1>", escaped(&self.title));
         if !self.simulated.is_empty() {
             let what = if self.simulated.starts_with("replayed") {
-                "What a policy did is the allocator's own work on recorded events; times are the \
+                "The allocator executes the recorded events under each policy; times are the \
                  trace's."
             } else {
-                "All times are virtual: a cost model's, not measured on hardware."
+                "All times are virtual: computed by a cost model, not measured on hardware."
             };
             let _ = write!(
                 s,
@@ -110,8 +110,8 @@ impl Page {
         }
         let _ = write!(
             s,
-            "<dt>page made by</dt><dd>pageyard {}</dd></dl>\n<h3>To run it again</h3>\
-             <pre class=\"command\" tabindex=\"0\">{}</pre></section>\n",
+            "<dt>page written by</dt><dd>pageyard {}</dd></dl>\n\
+             <h3>Command</h3><pre class=\"command\" tabindex=\"0\">{}</pre></section>\n",
             env!("CARGO_PKG_VERSION"),
             escaped(&self.command)
         );

@@ -15,14 +15,14 @@ impl Page {
         let all = self.keep("reproduced", reports);
         let simulated = reports.iter().flat_map(|r| &r.outcome.tables);
         if simulated.into_iter().any(|t| t.world.contains("simulated")) {
-            self.simulated = "simulated, beside published figures".into();
+            self.simulated = "simulated, next to published figures".into();
         }
         for (i, report) in reports.iter().enumerate() {
             let at = format!("{all}/{i}");
             self.section(&format!("{}: {}", report.experiment, report.summary));
             self.fact("published in", report.source);
             self.fact("seed", &report.seed.to_string());
-            self.fact("runs of each", &report.iterations.to_string());
+            self.fact("runs each", &report.iterations.to_string());
             self.fact("measured by", &format!("pageyard {}", report.version));
             for (j, comparison) in report.outcome.tables.iter().enumerate() {
                 let at = format!("{at}/tables/{j}");
@@ -117,7 +117,7 @@ fn claims(claims: &[Claim]) -> Table {
         (name, vec![Cell::text(says), Cell::text(claim.found.clone())])
     };
     Table {
-        caption: "What was claimed".into(),
+        caption: "Claims".into(),
         head: ["claim", "holds here", "found"].map(String::from).to_vec(),
         rows: claims.iter().map(row).collect(),
         notes: Vec::new(),

@@ -21,21 +21,21 @@ impl Page {
         self.fact("seed", &report.seed.to_string());
         self.fact("heap", &format!("{} MiB, {} CPUs", report.memory >> 20, report.cpus));
         self.fact("measured by", concat!("pageyard ", env!("CARGO_PKG_VERSION")));
-        self.simulated = "simulated: a machine that reclaims, compacts, and has no swap".into();
-        self.section("Round by round");
+        self.simulated = "simulated: reclaims, compacts, no swap".into();
+        self.section("By round");
         self.parts.push(Part::Figure(figure(report, &at)));
         self.parts.push(Part::Table(table(report, &at)));
-        self.section("What was claimed");
+        self.section("Claims");
         let claim = |c: crate::hygiene::Claim| {
             let says = match c.holds {
                 Some(true) => "yes",
                 Some(false) => "no",
-                None => "too few rounds to say",
+                None => "too few rounds",
             };
             (Name { name: c.text, note: String::new() }, vec![Cell::text(says)])
         };
         self.parts.push(Part::Table(Table {
-            caption: "Of the patches, and of the published series (A.3)".into(),
+            caption: "Claims of the patches and of the published series (A.3)".into(),
             head: ["claim", "holds here"].map(String::from).to_vec(),
             rows: report.claims().into_iter().map(claim).collect(),
             ..Table::default()
@@ -66,7 +66,7 @@ fn figure(report: &Report, at: &str) -> Figure {
         Panel::new(name, across.clone(), y, series.collect())
     };
     let panels = FIELDS.iter().map(panel).collect();
-    Figure::new("rounds", "Blocks of the wrong type, round by round", "", Body::Panels(panels))
+    Figure::new("rounds", "Blocks of the wrong type by round", "", Body::Panels(panels))
 }
 
 fn table(report: &Report, at: &str) -> Table {
@@ -90,7 +90,7 @@ fn table(report: &Report, at: &str) -> Table {
         caption: "Steals, claims and mismatches".into(),
         head,
         rows: (0..report.vanilla.rounds.len()).map(row).collect(),
-        notes: vec!["A steal leaves the pageblock its type, a claim changes it.".into()],
+        notes: vec!["A steal keeps the pageblock's type, a claim changes it.".into()],
         plain: None,
     }
 }

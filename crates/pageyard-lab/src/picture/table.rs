@@ -92,7 +92,7 @@ impl Table {
         if let Some(plain) = &self.plain {
             let _ = write!(
                 s,
-                "<details open><summary>In its own layout</summary><pre tabindex=\"0\">{}</pre></details>",
+                "<details open><summary>Plain text</summary><pre tabindex=\"0\">{}</pre></details>",
                 escaped(plain)
             );
         }
@@ -259,8 +259,9 @@ pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) ->
         head,
         rows: rows.collect(),
         notes: vec![format!(
-            "The order of events is replayed, not time. \"recorded\" counts the kernel's own events; \
-             a policy's figures are its allocator's. \"-\": not in the trace. Changes are against {}.",
+            "The order of events is replayed, not their timing. \"recorded\" counts the kernel's \
+             events; the other columns count the replayed allocator's. \"-\": not in the trace. \
+             Changes are relative to {}.",
             report.policies.first().map_or("", |c| c.policy.as_str())
         )],
         plain: None,

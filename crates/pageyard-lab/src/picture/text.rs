@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_from_outside_becomes_markup() {
+    fn untrusted_text_is_escaped() {
         assert_eq!(
             escaped("<img src=x onerror='a()'> & \"b\"\u{1}"),
             "&lt;img src=x onerror=&#39;a()&#39;&gt; &amp; &quot;b&quot;\u{fffd}"
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn numbers_are_formatted_for_reading() {
         for (x, text) in [
             (0.0, "0"),
             (1234.0, "1234"),

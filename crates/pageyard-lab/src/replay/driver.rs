@@ -248,7 +248,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     fn alloc(&mut self, zone: usize, op: &Op) {
         if !self.waiting.is_empty() {
             // The trace never freed the block that still waits at this frame.
-            self.give_up(op.frame);
+            self.cancel_request(op.frame);
         }
         if self.try_alloc(zone, op) {
             return;
@@ -317,9 +317,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     /// policy, if the request allows that.
     #[cold]
     fn elsewhere(&self, zone: usize, op: &Op, flags: Gfp) -> Option<Pfn> {
-        let asked = op.kind == OpKind::Silent || unpack_gfp(op.gfp) & ZONE_BITS == 0;
+        let note_request = op.kind == OpKind::Silent || unpack_gfp(op.gfp) & ZONE_BITS == 0;
         let flags = flags.difference(Gfp::DMA | Gfp::DMA32);
-        if asked { self.alloc_in(zone, order_of(op.order), flags).ok() } else { None }
+        if note_request { self.alloc_in(zone, order_of(op.order), flags).ok() } else { None }
     }
 
     /// Allocates from the recorded zone's node, whatever the current CPU.
@@ -344,10 +344,12 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         let ours = match taken {
             Taken::Block(frame) => Pfn(base + u64::from(frame)),
             Taken::Failed => {
-                self.give_up(op.frame);
+                self.cancel_request(op.frame);
                 return self.matching.of_failed += 1;
             }
-            Taken::Unknown if self.gave_up_around(op) => return self.matching.of_failed += 1,
+            Taken::Unknown if self.cancel_enclosing_request(op) => {
+                return self.matching.of_failed += 1;
+            }
             Taken::Unknown => return self.matching.unmatched += 1,
         };
         let order = order_of(op.order);
@@ -365,19 +367,19 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
 
     /// Cancels the waiting request of a recorded block that is freed before it was served.
     #[cold]
-    fn give_up(&mut self, frame: u32) -> bool {
+    fn cancel_request(&mut self, frame: u32) -> bool {
         let waited = self.waiting.cancel(frame);
         self.figures.failed += u64::from(waited);
         waited
     }
 
-    /// Like [`Driver::give_up`], where the freed block is only a part of the requested one.
+    /// Like [`Driver::cancel_request`], where the freed block is only a part of the requested one.
     #[cold]
-    fn gave_up_around(&mut self, op: &Op) -> bool {
+    fn cancel_enclosing_request(&mut self, op: &Op) -> bool {
         let machine = self.machine;
         let larger = op.order + 1..=Order::MAX.get();
         let mut heads = larger.filter_map(|order| machine.align_down(op.frame, order));
-        !self.waiting.is_empty() && heads.any(|head| self.give_up(head))
+        !self.waiting.is_empty() && heads.any(|head| self.cancel_request(head))
     }
 
     /// Performs a run of silent pages as a bulk request (spec §6.1).

@@ -15,7 +15,7 @@ pub enum ReplayError {
     Trace(#[from] TraceError),
     /// The trace contradicts the machine.
     #[error(
-        "{}: record {record}: {what} (to fix: {fix}, or replay with --lenient)",
+        "{}: record {record}: {what}; {fix}, or replay with --lenient",
         printable(.input)
     )]
     Inconsistent {
@@ -29,7 +29,7 @@ pub enum ReplayError {
         fix: &'static str,
     },
     /// No machine can be built from the state files or options.
-    #[error("the machine: {} (to fix: {fix})", printable(.what))]
+    #[error("machine: {}; {fix}", printable(.what))]
     Machine {
         /// What is wrong.
         what: String,
@@ -38,10 +38,10 @@ pub enum ReplayError {
     },
     /// The machine is so large that its tables exceed what a trace of this length may use.
     #[error(
-        "{}: the machine spans {} MiB, up to frame {highest:#x}, and tables for it take {} MiB; a \
-         trace of {events} events may have {} MiB of them (to fix: if the machine is so large, give --memory \
-         {}G; if frames or the zoneinfo file are damaged, give the true --memory and --lenient, or \
-         leave that file out)",
+        "{}: the machine spans {} MiB, up to frame {highest:#x}, and requires {} MiB of tables; the \
+         limit for a trace of {events} events is {} MiB. If the machine is this large, use \
+         --memory {}G; if frame numbers or the zoneinfo file are damaged, use the real --memory \
+         and --lenient, or remove that file",
         printable(.input),
         in_mib(*span),
         in_mib(*needs),
@@ -64,7 +64,7 @@ pub enum ReplayError {
     },
     /// The trace has no page events.
     #[error(
-        "{}: the trace has no page events (to fix: record the kmem events mm_page_*)",
+        "{}: no page events in the trace; record the kmem events mm_page_*",
         printable(.input)
     )]
     NoEvents {
@@ -78,7 +78,8 @@ pub enum ReplayError {
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// The temporary file for the plan or for an imported trace cannot be used.
-    #[error("temporary file in {dir}: {0} (to fix: make room there, or set TMPDIR to a place that has it)",
+    #[error("temporary file in {dir}: {0}; free space there, or set TMPDIR to a folder with more \
+             space",
             dir = std::env::temp_dir().display())]
     Temporary(#[source] io::Error),
 }

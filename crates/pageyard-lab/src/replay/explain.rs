@@ -27,7 +27,7 @@ pub struct Explained {
     /// The CPU.
     pub cpu: u32,
     /// The allocator's verdicts on the lists.
-    pub verdicts: Vec<Said>,
+    pub verdicts: Vec<ExplainedVerdict>,
     /// `high` at the start and at the end.
     pub high: (i32, i32),
     /// Number of changes of `high`, by reason.
@@ -38,7 +38,7 @@ pub struct Explained {
 
 /// A verdict.
 #[derive(Clone, Debug, Serialize)]
-pub struct Said {
+pub struct ExplainedVerdict {
     /// Its name.
     pub finding: &'static str,
     /// The text of the verdict.
@@ -66,11 +66,11 @@ pub struct Change {
     pub reason: &'static str,
 }
 
-impl Said {
-    fn new(v: &Verdict) -> Said {
+impl ExplainedVerdict {
+    fn new(v: &Verdict) -> ExplainedVerdict {
         let mut evidence = BTreeMap::new();
         v.finding.evidence(|name, n| _ = evidence.insert(name, n));
-        Said { finding: v.finding.name(), text: v.to_string(), evidence }
+        ExplainedVerdict { finding: v.finding.name(), text: v.to_string(), evidence }
     }
 }
 
@@ -137,10 +137,10 @@ impl Notes {
         let after = self.sample(yard);
         let mut all = Vec::new();
         for (number, zone) in self.zones.iter().enumerate() {
-            let mut verdicts: Vec<Vec<Said>> = vec![Vec::new(); self.cpus];
+            let mut verdicts: Vec<Vec<ExplainedVerdict>> = vec![Vec::new(); self.cpus];
             let (before, after) = (&before[number], &after[number]);
             yard.verdicts(*zone, before, after, ns, |v| {
-                verdicts[v.cpu.0 as usize].push(Said::new(&v));
+                verdicts[v.cpu.0 as usize].push(ExplainedVerdict::new(&v));
             });
             for (cpu, verdicts) in verdicts.into_iter().enumerate() {
                 if verdicts.is_empty() {

@@ -103,7 +103,7 @@ impl Recording {
                 if state == StateDir::default() {
                     return Err(ReplayError::machine(
                         format!("no state files in {}", folder.display()),
-                        "name the folder that holds zoneinfo.traced_start, before/ and so on",
+                        "name the folder with zoneinfo.traced_start, before/ and so on",
                     ));
                 }
                 state

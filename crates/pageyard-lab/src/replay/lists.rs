@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_leave_from_anywhere() {
+    fn pages_can_be_removed_anywhere() {
         let mut l = Lists::new(10, 2);
         for f in [3, 4, 5] {
             l.push_back(20, f);

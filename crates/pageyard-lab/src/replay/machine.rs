@@ -142,7 +142,8 @@ impl Machine {
         let (mut zones, cpu_count, kernel) = match found {
             Some(at) => {
                 let info = snapshots[at].zoneinfo.as_ref().expect("it was found by that");
-                sources.push(format!("zones, marks, batch and CPUs: zoneinfo ({})", names[at]));
+                sources
+                    .push(format!("zones, watermarks, batch and CPUs: zoneinfo ({})", names[at]));
                 from_zoneinfo(info, state)?
             }
             None => {
@@ -154,7 +155,7 @@ impl Machine {
         zones.sort_by_key(|z| z.start);
         check(&zones)?;
         if !(1..=4096).contains(&cpu_count) {
-            let fix = "give --cpus from 1 to 4096, or check the zoneinfo file";
+            let fix = "use --cpus 1 to 4096, or check the zoneinfo file";
             return Err(ReplayError::machine(format!("{cpu_count} CPUs"), fix));
         }
         let mut nodes: Vec<u16> = zones.iter().map(|z| z.node).collect();
@@ -164,7 +165,7 @@ impl Machine {
             (0..cpu_count).map(|c| nodes[c as usize * nodes.len() / cpu_count as usize]).collect();
         if nodes.len() > 1 {
             sources.push(format!(
-                "nodes of the CPUs: not recorded; taken as {} in order",
+                "nodes of the CPUs: not recorded; assumed to be {} in order",
                 nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
             ));
         }
@@ -246,7 +247,7 @@ impl Machine {
 }
 
 fn check(zones: &[MachineZone]) -> Result<(), ReplayError> {
-    let fix = "copy the zoneinfo file again from the machine, or leave it out";
+    let fix = "copy the zoneinfo file from the machine again, or remove it";
     let (Some(first), Some(last)) = (zones.first(), zones.last()) else {
         return Err(ReplayError::machine("no zone has memory", fix));
     };
@@ -266,7 +267,7 @@ fn check(zones: &[MachineZone]) -> Result<(), ReplayError> {
         return Err(ReplayError::machine("two zones overlap", fix));
     }
     if last.end() - first.start > MOST_FRAMES {
-        let what = "it spans more than 1 TiB, for which this program keeps no tables";
+        let what = "it spans more than 1 TiB, the limit of this program";
         return Err(ReplayError::machine(what, "replay a trace of a smaller machine"));
     }
     Ok(())
@@ -276,12 +277,12 @@ fn from_zoneinfo(
     info: &ZoneInfo,
     state: &StateDir,
 ) -> Result<(Vec<MachineZone>, u32, Kernel), ReplayError> {
-    let fix = "copy the zoneinfo file again from the machine, or leave it out";
+    let fix = "copy the zoneinfo file from the machine again, or remove it";
     let cpus = info
         .populated()
         .flat_map(|z| z.pagesets.iter().map(|p| u32::from(p.cpu) + 1))
         .max()
-        .ok_or_else(|| ReplayError::machine("zoneinfo names no CPUs", fix))?;
+        .ok_or_else(|| ReplayError::machine("no CPUs in zoneinfo", fix))?;
     let [starts, ends] = [&state.traced_start, &state.traced_end].map(by_name);
     let newer = info.populated().any(|z| z.watermarks.promo.is_some());
     let mut zones = Vec::new();
@@ -289,7 +290,7 @@ fn from_zoneinfo(
         let kind = ZoneKind::ALL
             .into_iter()
             .find(|k| k.to_string() == z.name)
-            .ok_or_else(|| ReplayError::machine(format!("there is no zone {}", z.name), fix))?;
+            .ok_or_else(|| ReplayError::machine(format!("unknown zone {}", z.name), fix))?;
         let w = &z.watermarks;
         let promo = w.promo.unwrap_or(w.high.saturating_add(w.high.saturating_sub(w.low)));
         let name = (z.node, z.name.as_str());
@@ -346,7 +347,7 @@ fn from_options(
     let pages = options.memory.map_or((highest / STEP + 1) * STEP, |bytes| bytes / 4096);
     if !(1024..=MOST_FRAMES).contains(&pages) {
         let what = format!("{} MiB of memory", pages / 256);
-        return Err(ReplayError::machine(what, "give --memory between 4M and 1T"));
+        return Err(ReplayError::machine(what, "use --memory between 4M and 1T"));
     }
     let cpus = options.cpus.unwrap_or(named.max(1));
     // The caller checks the number. This only bounds absurd values.
@@ -379,7 +380,7 @@ fn from_options(
     }
     set_marks(&mut zones, pages, &Knobs::default());
     let text = format!(
-        "zones by address, {} MiB ({}), {cpus} CPUs ({}), marks by the kernel's defaults",
+        "zones by address, {} MiB ({}), {cpus} CPUs ({}), watermarks by the kernel's defaults",
         pages / 256,
         if options.memory.is_some() { "option" } else { "from the highest frame; --memory" },
         if options.cpus.is_some() { "option" } else { "from the trace; --cpus" },

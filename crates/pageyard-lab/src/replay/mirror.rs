@@ -103,7 +103,7 @@ pub(super) struct Mirror<'m, 's> {
     /// Per CPU: the frame of an EXTFRAG event just before, plus one.
     claimed: Vec<u32>,
     /// Number of background reclaim starts and ends processed so far.
-    turns: usize,
+    transitions: usize,
     t_ns: u64,
     /// The origin of each request, if it is needed.
     pub(super) requests: Option<Requests>,
@@ -152,7 +152,7 @@ impl<'m, 's> Mirror<'m, 's> {
             understanding: Understanding::default(),
             snapshots: 0,
             claimed: vec![0; machine.cpus.len()],
-            turns: 0,
+            transitions: 0,
             t_ns: 0,
             requests: None,
         }
@@ -202,8 +202,10 @@ impl<'m, 's> Mirror<'m, 's> {
 
     /// Emits the starts and ends of background reclaim up to now.
     fn reclaim_until(&mut self, t_ns: u64, cpu: usize) {
-        while let Some(turn) = self.scan.turns.get(self.turns).filter(|turn| turn.t_ns <= t_ns) {
-            self.turns += 1;
+        while let Some(turn) =
+            self.scan.transitions.get(self.transitions).filter(|turn| turn.t_ns <= t_ns)
+        {
+            self.transitions += 1;
             let Some(zone) = self.machine.zones.iter().find(|z| z.node == turn.node) else {
                 continue;
             };
@@ -479,7 +481,7 @@ impl Visitor for Mirror<'_, '_> {
                 }
                 self.emit(OpKind::Alloc, slot, frame, order, migratetype, pack_gfp(gfp));
                 if let Some(requests) = &mut self.requests {
-                    requests.asked(frame, order, gfp, event.t_ns, event.task, tasks);
+                    requests.note_request(frame, order, gfp, event.t_ns, event.task, tasks);
                 }
             }
             Kind::Free { order, .. } => {

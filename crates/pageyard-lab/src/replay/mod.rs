@@ -51,7 +51,7 @@ pub use crate::policies::{
 pub use crate::settings::{SettingError, Settings};
 pub use counts::Moved;
 pub use error::ReplayError;
-pub use explain::{Change, Explained, Said};
+pub use explain::{Change, Explained, ExplainedVerdict};
 pub use figures::{Figures, Matching, Price, Range, Spread};
 pub use held::Holder;
 pub use input::{Input, Reading};
@@ -190,7 +190,7 @@ fn run_all(
             let next = queue.lock().map_or(None, |mut q| q.next());
             let Some((number, (policy, seed))) = next else { break };
             let mut told = 0;
-            let mut tell = |at: u64| {
+            let mut advance = |at: u64| {
                 if at >= told + (1 << 16)
                     && let Ok(mut d) = done.try_lock()
                 {
@@ -204,11 +204,13 @@ fn run_all(
             let setting = Setting { record: setting.record && seed == 0, ..*setting };
             let number_of = options.seed.wrapping_add(seed);
             let result = match &options.on {
-                _ if choice.engine == Engine::Packed => packed::run(&setting, number_of, &mut tell),
-                Some(spec) if seed == 0 => {
-                    on_machine::run(&setting, choice, spec, number_of, &mut tell)
+                _ if choice.engine == Engine::Packed => {
+                    packed::run(&setting, number_of, &mut advance)
                 }
-                _ => run::run(&setting, choice, number_of, &mut tell),
+                Some(spec) if seed == 0 => {
+                    on_machine::run(&setting, choice, spec, number_of, &mut advance)
+                }
+                _ => run::run(&setting, choice, number_of, &mut advance),
             };
             if let Ok(mut results) = results.lock() {
                 results[number] = Some(result);

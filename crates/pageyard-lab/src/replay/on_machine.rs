@@ -65,7 +65,7 @@ pub(super) fn run(
             *done.borrow_mut() = Some(driven.map(|()| driver.finish()));
         });
     });
-    debug_assert!(ran.is_ok(), "one task waits for nobody");
+    debug_assert!(ran.is_ok(), "a single task cannot be stuck");
     let figures = done.take().expect("the task has ended")?;
     let operations = figures.alloc_blocks + figures.free_blocks;
     let price = Some(Price::of(&machine.stats(), operations));
@@ -78,12 +78,12 @@ fn fits(parts: &Parts, setting: &Setting<'_>, spec: &MachineSpec) -> Result<(), 
     let nodes = parts.zones.iter().map(|z| z.node.0 + 1).max().unwrap_or(1);
     if cpus > spec.cpus().len() || nodes > spec.nodes() {
         let what = format!(
-            "{} has {} CPUs and {} nodes; the trace has {cpus} and {nodes}",
+            "{} has {} CPUs and {} nodes, but the trace has {cpus} and {nodes}",
             spec.name(),
             spec.cpus().len(),
             spec.nodes()
         );
-        return Err(ReplayError::machine(what, "give --on a machine with as many"));
+        return Err(ReplayError::machine(what, "use --on with a machine of the same size"));
     }
     Ok(())
 }

@@ -71,8 +71,8 @@ impl Owners {
     /// one.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!(
-            "{} of {} pages in use have no record: they were in use before the trace began, or \
-             were taken without an event",
+            "{} of {} pages in use have no record: they were allocated before the trace began or \
+             without an event",
             self.in_use.saturating_sub(self.pages()),
             self.in_use
         )];
@@ -81,21 +81,22 @@ impl Owners {
         tasks.dedup();
         if let [only] = tasks[..] {
             notes.push(format!(
-                "the trace has one task for all of them, {} (pid {}): it may not say who asked",
+                "all requests in the trace have the same task, {} (pid {}); the recorder may not \
+                 have recorded the real one",
                 name(&only),
                 only.pid
             ));
         }
         notes.push(
-            "a trace records neither processes (tgid 0 here), nor call stacks, nor the marks of \
-             pages (their node and zone are the policy's)"
+            "a trace does not record processes (tgid 0 here), call stacks or page flags (node and \
+             zone are the policy's)"
                 .to_owned(),
         );
         let r = &self.reading;
         let wrong = [
             (r.lost, "the recorder lost"),
-            (r.malformed, "passed over as damaged:"),
-            (r.inconsistent, "left out, since they contradict the machine:"),
+            (r.malformed, "skipped as damaged:"),
+            (r.inconsistent, "skipped, because they contradict the machine:"),
         ];
         let wrong = wrong.iter().filter(|(n, _)| *n > 0);
         notes.extend(wrong.map(|(n, what)| format!("{what} {n} events; owners may be wrong")));
@@ -105,7 +106,7 @@ impl Owners {
     /// Returns the groups as text, below a heading.
     pub fn summary(&self, by: By) -> String {
         let mut out = format!(
-            "{} at its end under {}: {} blocks, {} pages whose request it shows, by {}\n",
+            "{} at its end under {}: {} blocks and {} pages with a recorded request, by {}\n",
             printable(&self.reading.input),
             self.policy,
             self.holders.len(),

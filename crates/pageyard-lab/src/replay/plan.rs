@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_come_back() {
+    fn operations_survive_encoding() {
         let ops: Vec<Op> = (0..40_000u64)
             .map(|i| Op {
                 t_ns: i << 40 | i,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_come_back() {
+    fn flags_survive_encoding() {
         for bits in 0..128 {
             assert_eq!(pack_gfp(unpack_gfp(bits)), bits);
         }

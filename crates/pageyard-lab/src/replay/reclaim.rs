@@ -39,15 +39,15 @@ impl fmt::Display for ReclaimFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ReclaimFigures { source, runs, active_ms, direct } = *self;
         match source {
-            ReclaimSource::None => f.write_str("none: no event of kswapd"),
+            ReclaimSource::None => f.write_str("none: no events of kswapd"),
             ReclaimSource::Recorded => write!(
                 f,
-                "kswapd at work {runs} times, {active_ms} ms together, and {direct} direct \
-                 reclaims: by their tracepoints"
+                "kswapd active {runs} times, {active_ms} ms in total, and {direct} direct reclaims: \
+                 recorded by tracepoints"
             ),
             ReclaimSource::Inferred => write!(
                 f,
-                "kswapd at work {runs} times, {active_ms} ms together: inferred from its page \
+                "kswapd active {runs} times, {active_ms} ms in total: inferred from its page \
                  events"
             ),
         }
@@ -56,7 +56,7 @@ impl fmt::Display for ReclaimFigures {
 
 /// A start or end of reclaim on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct Transition {
     /// Time in nanoseconds.
     pub(super) t_ns: u64,
     /// The node.
@@ -80,7 +80,7 @@ struct Node {
     /// Active periods according to the tracepoints.
     recorded: Runs,
     /// Whether there were tracepoints.
-    told: bool,
+    has_tracepoints: bool,
     /// Active periods inferred from page events.
     inferred: Runs,
     last_page_ns: Option<u64>,
@@ -161,14 +161,14 @@ impl Observations {
         match *what {
             Compaction::KswapdWake { node, .. } => {
                 let node = self.node(node);
-                node.told = true;
+                node.has_tracepoints = true;
                 // If kswapd was active before, a request cut its nap short.
                 node.nap(t_ns);
                 node.recorded.begin(t_ns);
             }
             Compaction::KswapdSleep { node } => {
                 let node = self.node(node);
-                node.told = true;
+                node.has_tracepoints = true;
                 node.nap(t_ns);
             }
             Compaction::DirectReclaimBegin { .. } => self.direct += 1,
@@ -177,30 +177,30 @@ impl Observations {
     }
 
     /// Returns all observations in order of time. `end_ns` is the trace's end.
-    pub(super) fn finish(&mut self, end_ns: u64) -> (Vec<Turn>, ReclaimFigures) {
-        let told = self.nodes.iter().any(|n| n.told);
+    pub(super) fn finish(&mut self, end_ns: u64) -> (Vec<Transition>, ReclaimFigures) {
+        let has_tracepoints = self.nodes.iter().any(|n| n.has_tracepoints);
         let mut figures = ReclaimFigures { direct: self.direct, ..ReclaimFigures::default() };
-        let mut turns = Vec::new();
+        let mut transitions = Vec::new();
         for (number, node) in (0..).zip(&mut self.nodes) {
             let last = node.last_page_ns.unwrap_or(end_ns);
             node.recorded.end(end_ns);
             node.inferred.end(last);
-            let runs = if told { &node.recorded.done } else { &node.inferred.done };
+            let runs = if has_tracepoints { &node.recorded.done } else { &node.inferred.done };
             for &(from, to) in runs {
                 figures.runs += 1;
                 figures.active_ms += (to - from) / 1_000_000;
-                turns.push(Turn { t_ns: from, node: number, begins: true });
-                turns.push(Turn { t_ns: to, node: number, begins: false });
+                transitions.push(Transition { t_ns: from, node: number, begins: true });
+                transitions.push(Transition { t_ns: to, node: number, begins: false });
             }
         }
-        figures.source = match (told, figures.runs, figures.direct) {
+        figures.source = match (has_tracepoints, figures.runs, figures.direct) {
             (true, ..) | (false, 0, 1..) => ReclaimSource::Recorded,
             (false, 0, 0) => ReclaimSource::None,
             (false, 1.., _) => ReclaimSource::Inferred,
         };
         // The sort is stable: a period of length zero still starts before it ends.
-        turns.sort_by_key(|turn| turn.t_ns);
-        (turns, figures)
+        transitions.sort_by_key(|turn| turn.t_ns);
+        (transitions, figures)
     }
 }
 
@@ -215,27 +215,30 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn spans(turns: &[Turn]) -> Vec<(u64, bool)> {
-        turns.iter().map(|turn| (turn.t_ns, turn.begins)).collect()
+    fn spans(transitions: &[Transition]) -> Vec<(u64, bool)> {
+        transitions.iter().map(|turn| (turn.t_ns, turn.begins)).collect()
     }
 
     #[test]
-    fn page_events_of_a_thread_are_one_run_until_it_naps() {
+    fn page_events_of_kswapd_form_one_run_until_a_pause() {
         let mut o = Observations::default();
         for t in [10, 40, 80] {
             o.see_page(0, SECOND + t * 1_000_000);
         }
         o.see_page(0, 3 * SECOND);
-        let (turns, figures) = o.finish(9 * SECOND);
+        let (transitions, figures) = o.finish(9 * SECOND);
         let (first, last) = (SECOND + 10_000_000, SECOND + 80_000_000);
         let second = 3 * SECOND;
-        assert_eq!(spans(&turns), [(first, true), (last, false), (second, true), (second, false)]);
+        assert_eq!(
+            spans(&transitions),
+            [(first, true), (last, false), (second, true), (second, false)]
+        );
         assert_eq!((figures.source, figures.runs), (ReclaimSource::Inferred, 2));
         assert_eq!(figures.active_ms, 70);
     }
 
     #[test]
-    fn tracepoints_count_for_more_than_page_events() {
+    fn tracepoints_take_precedence_over_page_events() {
         let mut o = Observations::default();
         o.see_point(SECOND, &Compaction::KswapdWake { node: 0, order: None });
         o.see_page(0, SECOND + 5);
@@ -244,9 +247,9 @@ mod tests {
         o.see_point(3 * SECOND, &Compaction::KswapdWake { node: 0, order: None });
         o.see_page(0, 3 * SECOND + 7);
         o.see_point(3 * SECOND + 50, &Compaction::KswapdWake { node: 0, order: None });
-        let (turns, figures) = o.finish(4 * SECOND);
+        let (transitions, figures) = o.finish(4 * SECOND);
         assert_eq!(
-            spans(&turns),
+            spans(&transitions),
             [
                 (SECOND, true),
                 (2 * SECOND - NAP_NS, false),
@@ -260,9 +263,9 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_without_reclaim_has_no_turns() {
-        let (turns, figures) = Observations::default().finish(SECOND);
-        assert!(turns.is_empty());
+    fn a_trace_without_reclaim_has_no_runs() {
+        let (transitions, figures) = Observations::default().finish(SECOND);
+        assert!(transitions.is_empty());
         assert_eq!(figures, ReclaimFigures::default());
         // Direct reclaim says nothing about kswapd. Its page events do.
         let mut o = Observations::default();
@@ -273,13 +276,13 @@ mod tests {
         // With tracepoints that show no activity, nothing is inferred.
         let mut o = Observations::default();
         o.see_point(SECOND, &Compaction::KswapdSleep { node: 0 });
-        let (turns, figures) = o.finish(2 * SECOND);
-        assert!(turns.is_empty());
+        let (transitions, figures) = o.finish(2 * SECOND);
+        assert!(transitions.is_empty());
         assert_eq!(figures.source, ReclaimSource::Recorded);
     }
 
     #[test]
-    fn threads_are_known_by_their_names() {
+    fn kswapd_is_recognised_by_name() {
         assert_eq!(node_of("kswapd12"), Some(12));
         assert_eq!(node_of("kswapd"), None);
         assert_eq!(node_of("kswapd99999"), None);

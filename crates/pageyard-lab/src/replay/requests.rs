@@ -38,7 +38,7 @@ impl Requests {
     }
 
     /// Notes that a task allocated a block.
-    pub(super) fn asked(
+    pub(super) fn note_request(
         &mut self,
         frame: u32,
         order: u8,

@@ -49,7 +49,7 @@ impl Room {
         let slots = (machine.zones.len() * machine.cpus.len()) as u64;
         let of = |n: u64, each: u64| n.saturating_mul(each);
         let lists = size_of::<Slot>() + size_of::<[Vec<u32>; LISTS]>() + LISTS * 8 + 40;
-        let asked = if requests { requests::PER_FRAME } else { 0 };
+        let note_request = if requests { requests::PER_FRAME } else { 0 };
         let needs = Parts::of(machine).layout().needs::<Lock>().map_err(refused)?;
         let sampled = if options.record { track::PER_LIST } else { 0 };
         let lists_of_run = (explain::PER_LIST + sampled) as u64;
@@ -63,7 +63,7 @@ impl Room {
             .saturating_add(of(frames, MAP))
             .saturating_add(of(slots, lists_of_run))
             .saturating_add(caches);
-        let stays = of(frames, START + asked);
+        let stays = of(frames, START + note_request);
         let passes = of(frames, PASSES).saturating_add(of(slots, lists as u64));
         Ok(Room { passes, stays, run, allowed: FREE })
     }

@@ -6,7 +6,7 @@ use pageyard_trace::{Compaction, Event, Kind, Tasks};
 use super::input::{Refused, Visitor};
 use super::lists::is_cached;
 use super::machine::Machine;
-use super::reclaim::{self, ReclaimFigures, Turn};
+use super::reclaim::{self, ReclaimFigures, Transition};
 use super::tick::Observations;
 
 /// One bit per record.
@@ -73,14 +73,14 @@ pub(super) fn block(event: &Event) -> Option<(u64, u8)> {
 pub(super) fn place(machine: &Machine, event: &Event) -> Result<Option<(u32, usize)>, Refused> {
     if usize::from(event.cpu) >= machine.cpus.len() {
         return Err(Refused {
-            what: format!("CPU {} on a machine of {}", event.cpu, machine.cpus.len()),
-            fix: "check that the state files belong to this trace, or give --cpus",
+            what: format!("CPU {} on a machine with {} CPUs", event.cpu, machine.cpus.len()),
+            fix: "check that the state files belong to this trace, or use --cpus",
         });
     }
     if event.t_ns > MOST_NS {
         return Err(Refused {
-            what: format!("an event at {} seconds", event.t_ns / 1_000_000_000),
-            fix: "the trace is damaged: record it again",
+            what: format!("timestamp of {} seconds", event.t_ns / 1_000_000_000),
+            fix: "the trace is damaged; record it again",
         });
     }
     let Some((pfn, order)) = block(event) else { return Ok(None) };
@@ -99,11 +99,11 @@ const MOST_NS: u64 = 1 << 62;
 #[cold]
 fn outside(pfn: u64, order: u8) -> Refused {
     let (what, fix) = if pfn.is_multiple_of(1 << order) {
-        let fix = "check that the state files belong to this trace, or give --memory";
-        (format!("frame {pfn:#x} (order {order}) lies outside the machine's zones"), fix)
+        let fix = "check that the state files belong to this trace, or use --memory";
+        (format!("frame {pfn:#x} (order {order}) is outside the machine's zones"), fix)
     } else {
-        let fix = "the trace is damaged: record it again";
-        (format!("frame {pfn:#x} is no multiple of its block's size (order {order})"), fix)
+        let fix = "the trace is damaged; record it again";
+        (format!("frame {pfn:#x} is not aligned to its block's size (order {order})"), fix)
     };
     Refused { what, fix }
 }
@@ -127,7 +127,7 @@ pub(super) struct Scan<'m> {
     last_ns: u64,
     reclaim: reclaim::Observations,
     /// The starts and ends of background reclaim, and their summary.
-    pub(super) turns: Vec<Turn>,
+    pub(super) transitions: Vec<Transition>,
     pub(super) reclaimed: ReclaimFigures,
     /// Time of the record before [`Scan::snapshot_start`].
     pub(super) snapshot_ns: u64,
@@ -170,7 +170,7 @@ impl<'m> Scan<'m> {
             first_ns: None,
             last_ns: 0,
             reclaim: reclaim::Observations::default(),
-            turns: Vec::new(),
+            transitions: Vec::new(),
             reclaimed: ReclaimFigures::default(),
             snapshot_ns: 0,
             freed: vec![0; frames],
@@ -209,7 +209,7 @@ impl<'m> Scan<'m> {
     /// Ends the pass and drops what only the pass needs.
     pub(super) fn close(&mut self) {
         self.freed = Vec::new();
-        (self.turns, self.reclaimed) = std::mem::take(&mut self.reclaim).finish(self.last_ns);
+        (self.transitions, self.reclaimed) = std::mem::take(&mut self.reclaim).finish(self.last_ns);
     }
 }
 
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_far_back_are_found() {
+    fn distant_records_are_found() {
         assert_eq!(back(10, 3 | 1 << 31), 3);
         assert_eq!(back(5 << 31 | 7, 5 | 1 << 31), 5 << 31 | 5);
         assert_eq!(back(5 << 31 | 7, 9 | 1 << 31), 4 << 31 | 9);

@@ -136,13 +136,17 @@ impl Report {
             r.seconds
         )?;
         if r.lost > 0 {
-            writeln!(f, "  the recorder lost {} events: what follows lacks them", grouped(r.lost))?;
+            writeln!(
+                f,
+                "  the recorder lost {} events; the figures below lack them",
+                grouped(r.lost)
+            )?;
         }
         for (count, what, first) in [
             (r.malformed, "lines or chunks could not be read", &r.malformed_first),
             (
                 r.inconsistent,
-                "events contradict the machine and are left out",
+                "events contradict the machine and are skipped",
                 &r.inconsistent_first,
             ),
         ] {
@@ -166,20 +170,20 @@ impl Report {
         }
         writeln!(
             f,
-            ", {} on lists, {} of them never seen again; {}",
+            ", {} on lists, {} of them never used again; {}",
             grouped(s.cached),
             grouped(s.cached_unseen),
             if s.frame_map { "frames in use as recorded" } else { "frames in use guessed" }
         )?;
         writeln!(
             f,
-            "           {} blocks are freed that the trace did not allocate: in use beforehand",
+            "           {} freed blocks were allocated before the trace began",
             grouped(u.live_before)
         )?;
         let unexplained = u.unexplained_allocs + u.unexplained_drains + u.unexplained_refills;
         writeln!(
             f,
-            "  order    {} pages left their lists without an event, {} frees found them locked, \
+            "  order    {} pages left their lists without an event, {} frees bypassed locked lists, \
              {} requested drains; {} moves unexplained",
             grouped(u.silent_pages),
             grouped(u.bypassing_frees),
@@ -198,7 +202,7 @@ impl Report {
         writeln!(f, "  tick     at {}; seed {}", self.tick_phase.text, self.seed)?;
         writeln!(
             f,
-            "           each up to {DELAY} s late; further seeds move the phase by up to {} s",
+            "           each up to {DELAY} s late; other seeds move the phase by up to {} s",
             SPREAD / 2.0
         )?;
         writeln!(f, "  reclaim  {}", self.reclaim)?;
@@ -209,7 +213,7 @@ impl Report {
             writeln!(
                 f,
                 "           up to {} requests that may wait for reclaim were served below the MIN \
-                 mark, {} after later frees",
+                 watermark, {} after later frees",
                 grouped(below),
                 grouped(waited)
             )?;
@@ -257,7 +261,7 @@ impl Report {
     /// Prints the cost on the simulated machine, if there is one.
     fn prices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(machine) = &self.on else { return Ok(()) };
-        writeln!(f, "What it costs, simulated on {machine}, one operation after the other:")?;
+        writeln!(f, "Cost, simulated on {machine}, one operation at a time:")?;
         let priced = || self.policies.iter().filter_map(|c| Some((c.policy.as_str(), c.price?)));
         let width = priced().map(|(name, _)| name.len().max(8)).max().unwrap_or(8);
         let row = |f: &mut fmt::Formatter<'_>, label: &str, get: &dyn Fn(&Price) -> f64| {
@@ -268,8 +272,8 @@ impl Report {
         write!(f, "  {:38}", "")?;
         priced().try_for_each(|(name, _)| write!(f, "  {name:>width$}"))?;
         writeln!(f)?;
-        row(f, "allocator, ns an operation", &|p| p.operation_ns)?;
-        row(f, "zone locks, ns a hold", &|p| p.hold_ns)?;
+        row(f, "allocator, ns per operation", &|p| p.operation_ns)?;
+        row(f, "zone locks, ns per hold", &|p| p.hold_ns)?;
         row(f, "zone locks, % of the allocator's time", &|p| p.held_percent)?;
         row(f, "lines from another complex, memory, %", &|p| p.miss_percent)?;
         writeln!(f)
@@ -278,8 +282,10 @@ impl Report {
     fn truth(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "The order of events is replayed, not time. \"recorded\" counts the kernel's own events; \
-             a policy's\nfigures are its allocator's. \"-\": not in the trace. Changes are against {}.",
+            "The order of events is replayed, not their timing. \"recorded\" counts the kernel's \
+             events; the other\n\
+             columns count the replayed allocator's. \"-\": not in the trace. Changes are relative \
+             to {}.",
             self.policies.first().map_or("", |c| c.policy.as_str())
         )?;
         let kernel = self.machine.kernel.policy();
@@ -287,8 +293,7 @@ impl Report {
             Some(c) => self.accuracy(f, c)?,
             None => writeln!(
                 f,
-                "How true it is was not tried: {kernel} stands for the recording kernel \
-                 (--policy {kernel})."
+                "Accuracy not checked: add --policy {kernel}, which models the recording kernel."
             )?,
         }
         self.dependence(f)
@@ -300,21 +305,22 @@ impl Report {
         if ticking().next().is_none() {
             return writeln!(
                 f,
-                "Ticks change nothing for these policies: no result depends on the seed."
+                "Ticks have no effect under these policies, so no result depends on the seed."
             );
         }
         let random = self.tick_phase.phase.is_none();
         if self.seeds < 2 {
             writeln!(
                 f,
-                "How far results depend on when ticks come was not tried (--seeds 8, \
-                 --tick-phase random)."
+                "Sensitivity to the timing of ticks not checked: use --seeds 8 or --tick-phase \
+                 random."
             )?;
         } else {
             writeln!(
                 f,
-                "How far results depend on when ticks come, over {} seeds{}; least, median, most, \
-                 against the\nrecording:",
+                "Sensitivity to the timing of ticks, over {} seeds{}: minimum, median and maximum, \
+                 relative to the\n\
+                 recording:",
                 self.seeds,
                 if random { "" } else { " near that phase" }
             )?;
@@ -339,7 +345,7 @@ impl Report {
         if self.tick_phase.assumed {
             writeln!(
                 f,
-                "The phase is an assumption here; --tick-phase random shows how much hangs on it."
+                "The phase of the ticks is assumed; use --tick-phase random to see its effect."
             )?;
         }
         Ok(())
@@ -351,7 +357,7 @@ impl Report {
             let Some(explained) = &c.explained else { continue };
             writeln!(f, "\nThe per-CPU lists under {}, over the whole trace:", c.policy)?;
             if explained.is_empty() {
-                writeln!(f, "  too little work on any CPU to tell")?;
+                writeln!(f, "  too little work on every CPU for a finding")?;
             }
             explained.iter().try_for_each(|e| write!(f, "{e}"))?;
         }
@@ -363,7 +369,7 @@ impl Report {
         let off = |a: u64, b: u64| percent(change(a as f64, b as f64));
         writeln!(
             f,
-            "{} stands for the recording kernel; against the recording: pages refilled {}, drained \
+            "{} models the recording kernel; relative to the recording: pages refilled {}, drained \
              {}; refills {}, bulk frees {}",
             c.policy,
             off(ours.refill_pages, theirs.refill_pages),
@@ -382,9 +388,9 @@ impl Report {
         }
         writeln!(
             f,
-            "warning: {ours} requests fail under {} and {theirs} were recorded: nothing reclaims in a \
-             replay, so what\nit says of this machine under pressure is off (docs/replay.md, Memory \
-             pressure)",
+            "warning: {ours} requests fail under {}, but {theirs} failed in the recording: a replay \
+             does not reclaim, so its\n\
+             results under memory pressure are inaccurate (docs/replay.md, Memory pressure)",
             c.policy
         )
     }

@@ -128,18 +128,18 @@ impl PhaseSource {
     pub(super) fn new(wanted: TickPhase, seen: &Observations) -> PhaseSource {
         let (observed, agreeing, densest) = seen.densest();
         let (phase, text) = match (wanted, densest) {
-            (TickPhase::At(p), _) => (Some(p), format!("{p:.3} s, as asked for")),
-            (TickPhase::Random, _) => (None, "random for each CPU, as asked for".into()),
+            (TickPhase::At(p), _) => (Some(p), format!("{p:.3} s, as requested")),
+            (TickPhase::Random, _) => (None, "random for each CPU, as requested".into()),
             (TickPhase::Inferred, Some(p)) => (
                 Some(p),
                 format!(
-                    "{p:.3} s, inferred: {agreeing} of {observed} drains by ticks lie within 0.2 s \
-                     from there"
+                    "{p:.3} s, inferred: {agreeing} of {observed} drains by ticks are within 0.2 s \
+                     after it"
                 ),
             ),
             (TickPhase::Inferred, None) => (
                 Some(DEFAULT_PHASE),
-                format!("{DEFAULT_PHASE:.3} s, assumed: the trace shows no drain by a tick"),
+                format!("{DEFAULT_PHASE:.3} s, assumed: no drains by ticks in the trace"),
             ),
         };
         let assumed = wanted == TickPhase::Inferred && densest.is_none();
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_come_once_a_period() {
+    fn every_cpu_ticks_once_per_period() {
         let mut t = Ticks::new(10_300_000_000, 1, &[0.5], 3);
         assert_eq!(t.since(0, 10_499_999_999), 0);
         assert_eq!(t.since(0, 10_600_000_000), 1, "due at 10.5 s, at most 0.1 s late");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_depend_on_the_seed_alone() {
+    fn phases_depend_only_on_the_seed() {
         let at = PhaseSource {
             observed: 0,
             agreeing: 0,

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_of_the_first_row() {
+    fn an_index_is_relative_to_the_first_row() {
         let c = column(Kind::Index, &[206.0, 199.0, 206.1], &[2.0, 1.0, 3.0]);
         assert_eq!(c.ours, [Some(100.0), Some(50.0), Some(150.0)]);
         // The third is no published change; the second differs from both others.
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_the_other_way_or_hardly_any_is_no_agreement() {
+    fn opposite_and_tiny_changes_do_not_agree() {
         let c = column(Kind::Index, &[100.0, 90.0, 80.0], &[100.0, 99.5, 101.0]);
         assert_eq!(c.agreement.direction, (0, 2));
         assert_eq!(c.agreement.order, (1, 3));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_nothing_is_not_compared() {
+    fn missing_and_zero_figures_are_not_compared() {
         let seed = [Some(43.6), None, Some(9.8)];
         let c = Column::new("lock", "%", Kind::Plain, &seed, &[Some(10.0), Some(1.0), Some(0.0)]);
         assert_eq!(c.agreement.direction, (1, 1));

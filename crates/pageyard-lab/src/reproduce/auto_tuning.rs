@@ -13,7 +13,7 @@ use super::simulated::{Found, Simulated};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "auto-tuning",
-    summary: "lists that tune themselves: what each step does to time, the zone's lock, and memory",
+    summary: "self-tuning lists: the effect of each step on time, zone lock and memory",
     source: "A.4",
     simulated: true,
     run,
@@ -115,7 +115,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
             &[("cpus", "0"), ("memory", "other"), objects],
         ),
         (
-            "what if the first came with its pages 8 times as fast",
+            "what-if: the first, with pages requested 8 times as fast",
             &BOUND,
             &[("cpus", "0"), ("memory", "other"), ("work", "3000"), objects],
         ),
@@ -141,14 +141,15 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         outcome.claims.push(claim);
     }
     outcome.notes.push(
-        "kbuild: the work between two page faults is derived from A.5's user time. At that the zone's \
-         lock is nearly free here; docs/workloads.md says what its share depends on. The what-if \
-         shows the steps where the lock is contended; it reproduces nothing."
+        "kbuild: the work between two page faults is derived from A.5's user time. With this work \
+         the zone lock is hardly contended here; docs/workloads.md says what its share depends \
+         on. The what-if shows the steps under lock contention; it reproduces no published \
+         figure."
             .into(),
     );
     outcome.notes.push(
-        "miss: lines that the last-level cache did not have, of pages' contents and descriptors; the \
-         seed's are a processor's counts of everything that ran."
+        "miss: last-level cache misses on page contents and descriptors; the published ones are a \
+         processor's counts of all code."
             .into(),
     );
     Ok(outcome)
@@ -195,8 +196,11 @@ fn peak(found: &Found, title: &str, claims: &mut Vec<Claim>) {
         return;
     };
     claims.push(Claim {
-        text: format!("{title}: tuned lists keep more at their peak (memory in use up to {PEAK}%)"),
-        found: format!("{base:.0} pages on the lists with Base, {most:.0} at most"),
+        text: format!(
+            "{title}: tuned lists hold more pages at their peak (memory in use up to \
+             {PEAK}%)"
+        ),
+        found: format!("{base:.0} pages on the lists with Base, at most {most:.0}"),
         holds: Some(most > base),
     });
 }
@@ -310,12 +314,15 @@ fn sweep(run: &mut Run<'_>, machine: &Sweep) -> Result<(Comparison, Claim), Repr
         .collect();
     let most = longest.iter().copied().fold(0.0, f64::max);
     let claim = Claim {
-        text: format!("{title}: batches below scale 5 are held less than {ACCEPTABLE_US} us (p99)"),
-        found: format!("{most:.1} us at most"),
+        text: format!(
+            "{title}: batches below scale 5 hold the lock less than {ACCEPTABLE_US} us \
+             (p99)"
+        ),
+        found: format!("at most {most:.1} us"),
         holds: Some(most < ACCEPTABLE_US),
     };
     let comparison = Comparison {
-        title: format!("{title}: rate, and holds of the zone's lock"),
+        title: format!("{title}: rate and holds of the zone lock"),
         world: found.world,
         command: found.command,
         sides: SIDES,

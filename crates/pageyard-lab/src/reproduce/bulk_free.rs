@@ -11,7 +11,7 @@ use super::simulated::Simulated;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "bulk-free",
-    summary: "bulk frees in a single pass: truncation 2% to 4% faster, scaling unchanged",
+    summary: "bulk frees in one pass: truncation 2% to 4% faster, scaling unchanged",
     source: "A.1",
     simulated: true,
     run,

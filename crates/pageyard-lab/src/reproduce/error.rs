@@ -40,7 +40,7 @@ impl fmt::Display for ReproduceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReproduceError::Unknown { name, known } => {
-                write!(f, "no experiment {name}; there are {known}, and all")
+                write!(f, "unknown experiment {name}; expected one of {known}, or all")
             }
             ReproduceError::Unavailable { experiment, why } => write!(f, "{experiment}: {why}"),
             ReproduceError::Count(why) => f.write_str(why),

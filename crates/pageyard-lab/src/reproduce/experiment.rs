@@ -49,10 +49,10 @@ pub struct Experiment {
 }
 
 /// Receives the name and the progress of the current run.
-pub type Tell<'t> = dyn FnMut(&str, u64, u64) + 't;
+pub type Progress<'t> = dyn FnMut(&str, u64, u64) + 't;
 
 /// A running experiment.
 pub(super) struct Run<'r> {
     pub(super) options: &'r Options,
-    pub(super) tell: &'r mut Tell<'r>,
+    pub(super) progress: &'r mut Progress<'r>,
 }

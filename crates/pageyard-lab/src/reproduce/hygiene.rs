@@ -10,7 +10,8 @@ use crate::hygiene::{self, PUBLISHED, Report, Round, Series};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "hygiene",
-    summary: "clean free lists: no type mismatch but steals, fallbacks end, huge pages are had",
+    summary: "clean free lists: no type mismatches beyond steals, fallbacks end, huge pages \
+              succeed",
     source: "A.3",
     simulated: true,
     run,
@@ -18,15 +19,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let rounds = if run.options.scale == Scale::Small { 5 } else { 50 };
-    (run.tell)("hygiene", 0, 1);
+    (run.progress)("hygiene", 0, 1);
     let options = hygiene::Options { seed: run.options.seed, rounds, ..Default::default() };
     let report = hygiene::run(&options, &())?;
-    (run.tell)("hygiene", 1, 1);
-    let world = format!(
-        "a heap of {} MiB, its machine simulated, seed {}",
-        options.memory >> 20,
-        options.seed
-    );
+    (run.progress)("hygiene", 1, 1);
+    let world =
+        format!("heap of {} MiB, simulated machine, seed {}", options.memory >> 20, options.seed);
     let command = format!("pageyard run hygiene --rounds {rounds} --seed {}", options.seed);
     let claims = report.claims().into_iter().map(|c| Claim {
         text: c.text,
@@ -37,8 +35,8 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         claims: claims.collect(),
         tables: vec![totals(&report, &world, &command), series(&report, &world, &command)],
         notes: vec![
-            "The mail's fallback row is the median of its series, its mismatch row neither mean nor \
-             median (A.3); here both are means of the printed rounds."
+            "The mail's fallback row is the median of its series; its mismatch row is neither mean \
+             nor median (A.3). Here both are means of the printed rounds."
                 .into(),
         ],
     })
@@ -59,7 +57,7 @@ fn totals(report: &Report, world: &str, command: &str) -> Comparison {
         PUBLISHED.iter().map(f).sum::<u64>() as f64 / PUBLISHED.len() as f64
     };
     Comparison {
-        title: "a round's mean, before and after".into(),
+        title: "mean per round, before and after".into(),
         world: world.into(),
         command: command.into(),
         sides: SIDES,
@@ -99,7 +97,7 @@ fn series(report: &Report, world: &str, command: &str) -> Comparison {
         };
     let (v, l) = (&report.vanilla, &report.linux612);
     Comparison {
-        title: "round by round".into(),
+        title: "by round".into(),
         world: world.into(),
         command: command.into(),
         sides: SIDES,

@@ -25,7 +25,7 @@ use experiment::Run;
 
 pub use agree::{Agreement, Column, Kind};
 pub use error::ReproduceError;
-pub use experiment::{Experiment, Options, Scale, Tell};
+pub use experiment::{Experiment, Options, Progress, Scale};
 pub use outcome::{Claim, Comparison, Outcome};
 
 /// All experiments, in the order of the seeds.
@@ -74,18 +74,18 @@ pub fn by_name(name: &str) -> Result<Experiment, ReproduceError> {
     })
 }
 
-/// Runs an experiment. `tell` receives the name of the current part, the number of its completed
-/// runs, and the total.
+/// Runs an experiment. `progress` receives the name of the current part, the number of its
+/// completed runs, and the total.
 ///
 /// # Errors
 /// Returns [`ReproduceError`] if the experiment cannot run.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
-    tell: &mut Tell<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Report, ReproduceError> {
-    let mut forward = |what: &str, at, all| tell(what, at, all);
-    let outcome = (experiment.run)(&mut Run { options, tell: &mut forward })?;
+    let mut forward = |what: &str, at, all| progress(what, at, all);
+    let outcome = (experiment.run)(&mut Run { options, progress: &mut forward })?;
     Ok(Report {
         experiment: experiment.name,
         summary: experiment.summary,

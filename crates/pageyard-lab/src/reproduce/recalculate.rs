@@ -17,7 +17,8 @@ use crate::{Lock, Memory};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "recalculate",
-    summary: "limits computed before memory is there: batches of 7, and a zone's lock for 256 CPUs",
+    summary: "limits computed before memory is available: batches of 7, and zone lock contention on \
+              256 CPUs",
     source: "A.5",
     simulated: true,
     run,
@@ -46,7 +47,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     };
     let pagesets = Comparison {
         title: "pagesets of 256 CPUs in four zones, by batch/high".into(),
-        world: "an allocator that starts so; nothing is timed".into(),
+        world: "an allocator with this start; nothing is timed".into(),
         command: String::new(),
         sides: SIDES,
         rows: PAGESETS.map(|p| format!("{}/{}", p.0, p.1)).to_vec(),
@@ -59,8 +60,8 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         tables: vec![pagesets, builds],
         claims: vec![claim],
         notes: vec![
-            "The published system time is of a whole kernel; beside it stands what CPUs spent in the \
-             allocator and waiting for its locks."
+            "The published system time is that of a whole kernel; ours is the time in the allocator \
+             and waiting for its locks."
                 .into(),
         ],
     })
@@ -134,7 +135,7 @@ fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim),
     };
     let shares: Vec<f64> = lock.into_iter().flatten().collect();
     let claim = Claim {
-        text: "batches of 7 make a zone's lock contended, batches of 63 do not".into(),
+        text: "the zone lock is contended with batches of 7 and not with batches of 63".into(),
         found: shares.iter().map(|s| format!("{s:.3}%")).collect::<Vec<_>>().join(", "),
         holds: shares.first().zip(shares.last()).map(|(a, b)| a > b),
     };

@@ -13,7 +13,8 @@ use super::simulated::Simulated;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "regression",
-    summary: "step 10 costs a single network stream; draining only after half of high_min gives it back",
+    summary: "step 10 slows a single network stream; draining only after half of high_min restores \
+              it",
     source: "B.3",
     simulated: true,
     run,
@@ -50,7 +51,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
             lost.push((window.to_owned(), with / before - 1.0, late / before - 1.0));
         }
         tables.push(Comparison {
-            title: format!("one stream, {window} KiB on the way"),
+            title: format!("one stream, window of {window} KiB"),
             world: found.world.clone(),
             command: found.command.clone(),
             sides: SIDES,
@@ -66,15 +67,15 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let worst = lost.iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let claims = vec![
         Claim {
-            text: "step 10 costs a single stream about 30%".into(),
+            text: "step 10 slows a single stream by about 30%".into(),
             found: worst.map_or(String::new(), |(w, with, _)| {
-                format!("{:+.1}% at most, with {w} KiB on the way", 100.0 * with)
+                format!("at most {:+.1}%, with a window of {w} KiB", 100.0 * with)
             }),
             // Within a factor of two of the published loss.
             holds: worst.map(|w| (-0.62..=-0.155).contains(&w.1)),
         },
         Claim {
-            text: "batch + high_min/2 gives it back, where no more than that is freed at once"
+            text: "batch + high_min/2 restores the rate, if no more than that is freed at once"
                 .into(),
             found: lost
                 .iter()
@@ -102,7 +103,7 @@ fn own_benchmark(run: &mut Run<'_>, small: bool) -> Result<Comparison, Reproduce
     let found = sctp.run(run, "sctp")?;
     let seed = [Some(103.7), Some(106.9), None];
     Ok(Comparison {
-        title: "what the step was for: SCTP, 64 pairs".into(),
+        title: "the benchmark the step was made for: SCTP, 64 pairs".into(),
         columns: vec![
             found.column("rate", "", Kind::Index, "rate", &seed),
             found.column("miss", "%", Kind::Plain, "miss", &[Some(7.7), Some(1.2), None]),

@@ -8,7 +8,7 @@ use pageyard_machine::costs::TABLE;
 use serde::Serialize;
 
 use super::error::ReproduceError;
-use super::experiment::{Experiment, Options, Scale, Tell};
+use super::experiment::{Experiment, Options, Progress, Scale};
 use super::{Report, run};
 
 /// The effect of one cost on an experiment.
@@ -50,26 +50,26 @@ pub struct Sensitivity {
 pub fn sensitivity(
     experiment: &Experiment,
     options: &Options,
-    tell: &mut Tell<'_>,
+    progress: &mut Progress<'_>,
 ) -> Result<Sensitivity, ReproduceError> {
     if !experiment.simulated {
         return Err(ReproduceError::Unavailable {
             experiment: experiment.name,
             why:
-                "its figures are counted, and no cost of the simulated machine moves them; run it \
-                  without --sensitivity"
+                "its figures are counted and do not depend on the costs of the simulated machine; \
+                 run it without --sensitivity"
                     .into(),
         });
     }
     let all = 2 * TABLE.len() as u64 + 1;
     let mut done = 0;
-    let mut with = |costs: Costs, tell: &mut Tell<'_>| {
+    let mut with = |costs: Costs, progress: &mut Progress<'_>| {
         let options = Options { scale: Scale::Small, costs, ..options.clone() };
-        tell(experiment.name, done, all);
+        progress(experiment.name, done, all);
         done += 1;
         run(experiment, &options, &mut |_, _, _| {})
     };
-    let default = with(options.costs.clone(), tell)?;
+    let default = with(options.costs.clone(), progress)?;
     let mut rows = Vec::new();
     for cost in TABLE {
         let mut factors = [Moved::default(), Moved::default()];
@@ -79,7 +79,7 @@ pub fn sensitivity(
             // A cost of zero is set to a nanosecond instead of doubled.
             let double = if value == 0 { 1000 } else { value * 2 };
             (cost.set)(&mut costs, if i == 0 { value / 2 } else { double });
-            *moved = Moved::between(&default, &with(costs, tell)?);
+            *moved = Moved::between(&default, &with(costs, progress)?);
         }
         rows.push(Row { cost: cost.name, factors });
     }
@@ -120,7 +120,7 @@ impl fmt::Display for Sensitivity {
         )?;
         writeln!(
             f,
-            "{:18} {:>9} {:>9}  what moved most; directions that turned",
+            "{:18} {:>9} {:>9}  largest change; reversed directions",
             "cost", "half", "double"
         )?;
         for Row { cost, factors: [half, double] } in &self.rows {

@@ -49,7 +49,8 @@ impl Simulated<'_> {
             limits: self.limits,
         };
         let recipe = workload::by_name(self.workload)?;
-        let results = workload::run(&recipe, &options, &mut |at, all| (run.tell)(what, at, all))?;
+        let results =
+            workload::run(&recipe, &options, &mut |at, all| (run.progress)(what, at, all))?;
         let world = format!("simulated {}, seed {}", self.machine, run.options.seed);
         Ok(Found { results, world, command: self.command(run) })
     }

@@ -16,7 +16,8 @@ use crate::workload::{self, Host, HostOptions};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "truth",
-    summary: "the simulated machine beside real threads: rates, and holds of the zone's lock, within 25%",
+    summary: "the simulated machine against real threads: rates and holds of the zone lock within \
+              25%",
     source: "measured here",
     simulated: false,
     run,
@@ -62,14 +63,14 @@ const CASES: [Case; 4] = [
 
 const METRICS: [(&str, &str, &str, Kind); 5] = [
     ("rate", "rate", "pages/s", Kind::Plain),
-    ("against the first", "rate", "", Kind::Index),
-    ("hold to take", "hold_alloc_avg", "us", Kind::Plain),
-    ("hold to free", "hold_free_avg", "us", Kind::Plain),
+    ("relative to the first", "rate", "", Kind::Index),
+    ("hold for allocation", "hold_alloc_avg", "us", Kind::Plain),
+    ("hold for free", "hold_free_avg", "us", Kind::Plain),
     ("zone lock", "zone_lock", "%", Kind::Plain),
 ];
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
-    (run.tell)("calibrate", 0, 1);
+    (run.progress)("calibrate", 0, 1);
     let machine = MachineSpec::detect()?;
     let found = calibrate(&machine);
     let costs = apply(&found.rows, &Costs::default());
@@ -80,7 +81,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let mut outcome = Outcome::default();
     for case in CASES {
         if machine.cpus().len() < 2 {
-            outcome.notes.push("This host has one CPU: there is nothing to compare.".into());
+            outcome.notes.push("This host has one CPU, so nothing can be compared.".into());
             break;
         }
         let recipe = workload::by_name(case.name)?;
@@ -96,7 +97,9 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 iterations: run.options.iterations.max(least),
                 set: set.clone(),
             };
-            real.extend(host.run(&recipe, &options, &mut |at, all| (run.tell)(&title, at, all))?);
+            real.extend(
+                host.run(&recipe, &options, &mut |at, all| (run.progress)(&title, at, all))?,
+            );
             let options = workload::Options {
                 machine: machine.clone(),
                 memory: Some(MEMORY),
@@ -108,8 +111,8 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 costs: costs.clone(),
                 limits: None,
             };
-            let tell = &mut |at, all| (run.tell)(&title, at, all);
-            simulated.extend(workload::run(&recipe, &options, tell)?);
+            let progress = &mut |at, all| (run.progress)(&title, at, all);
+            simulated.extend(workload::run(&recipe, &options, progress)?);
         }
         let columns = columns(&real, &simulated);
         let near = |c: &Column| Claim {
@@ -123,7 +126,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         }
         outcome.tables.push(Comparison {
             title: format!("{} by {key}: {}", case.name, recipe.summary),
-            world: format!("{}; simulated, its costs calibrated here", host.description()),
+            world: format!("{}; simulated with costs calibrated on this host", host.description()),
             command: String::new(),
             sides: ["host", "machine"],
             rows: values.iter().map(|r| (*r).to_owned()).collect(),
@@ -154,14 +157,14 @@ fn shape(batches: &[RunResult]) -> Vec<Claim> {
         |ratio: Option<f64>| ratio.map_or("not measured".into(), |r| format!("{r:.2} times"));
     let rate = span(&all("rate"));
     let mut claims = vec![Claim {
-        text: "for real: the rate with batches of 2047 is within 10% of that with 63".into(),
+        text: "on the host: the rate with batches of 2047 is within 10% of that with 63".into(),
         found: says(rate),
         holds: rate.map(|r| (r - 1.0).abs() <= 0.1),
     }];
-    for (name, metric) in [("to free", "hold_free_avg"), ("to take", "hold_alloc_avg")] {
+    for (name, metric) in [("for free", "hold_free_avg"), ("for allocation", "hold_alloc_avg")] {
         let ratio = span(&all(metric));
         claims.push(Claim {
-            text: format!("for real: 32 times the batch, at most 32 times the hold {name}"),
+            text: format!("on the host: 32 times the batch takes at most 32 times the hold {name}"),
             found: says(ratio),
             holds: ratio.map(|r| r <= 2047.0 / 63.0),
         });
@@ -169,7 +172,7 @@ fn shape(batches: &[RunResult]) -> Vec<Claim> {
     let p99 = ["hold_free_p99", "hold_alloc_p99"].map(all).concat();
     let most = p99.into_iter().reduce(f64::max);
     claims.push(Claim {
-        text: "for real: holds of batches up to 2047 are below 100 us (p99)".into(),
+        text: "on the host: holds of batches up to 2047 are below 100 us (p99)".into(),
         found: most.map_or("not measured".into(), |us| format!("{us:.1} us at most")),
         holds: most.map(|us| us < 100.0),
     });

@@ -71,7 +71,7 @@ fn by_name<T: Copy>(
 ) -> Result<T, String> {
     all.iter().copied().find(|&t| name(t) == wanted).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|&t| name(t)).collect();
-        format!("there is no \"{wanted}\"; expected one of {}", names.join(", "))
+        format!("unknown state \"{wanted}\"; expected one of {}", names.join(", "))
     })
 }
 

@@ -53,7 +53,7 @@ pub fn show(path: &Path, form: Form, when: When) -> Result<Shown, ShowError> {
     match Source::open(path)? {
         Source::Trace(states) => {
             if when.line.is_some() {
-                let what = "a trace has no lines to choose from; use --at".to_owned();
+                let what = "--line does not apply to a trace; use --at".to_owned();
                 return Err(missing(what));
             }
             let (at, snapshot) = states.find(form, when.at).map_err(missing)?;
@@ -65,7 +65,7 @@ pub fn show(path: &Path, form: Form, when: When) -> Result<Shown, ShowError> {
         }
         Source::Recording => {
             if when.at.is_some() {
-                let what = "a recording's states stand on lines; use --line".to_owned();
+                let what = "--at does not apply to a recording; use --line".to_owned();
                 return Err(missing(what));
             }
             let (line, state) = crate::conform::state_at(path, when.line.unwrap_or(1))?;

@@ -43,8 +43,8 @@ impl Source {
                 None => ShowError::Missing {
                     path: path.to_owned(),
                     what:
-                        "there are no state files (before/zoneinfo, zoneinfo.traced_start and so \
-                           on) in this folder, beside this trace or attached to it"
+                        "no state files (before/zoneinfo, zoneinfo.traced_start and so on) in this \
+                         folder, next to this trace or attached to it"
                             .to_owned(),
                 },
             });
@@ -92,17 +92,14 @@ impl States {
         }
         let others: Vec<_> = Moment::ALL.into_iter().filter(fits).map(Moment::name).collect();
         let needs = match form {
-            Form::ShowMem => "zoneinfo and buddyinfo, which show_mem is made from,",
+            Form::ShowMem => "zoneinfo and buddyinfo (required for show_mem)",
             form => form.name(),
         };
         let when = at.map_or(String::new(), |at| format!(" at \"{at}\""));
         Err(if others.is_empty() {
-            format!("there is no {needs} among the state files")
+            format!("no {needs} among the state files")
         } else {
-            format!(
-                "there is no {needs}{when} among the state files; there is at: {}",
-                others.join(", ")
-            )
+            format!("no {needs}{when} among the state files; available at {}", others.join(", "))
         })
     }
 }

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_decides_and_constants_have_no_spread() {
+    fn the_seed_determines_the_interval_and_constants_have_none() {
         let (a, b) = ([1., 2., 3., 4., 5., 6.], [2., 3., 4., 5., 6., 9.]);
         assert_eq!(ratio_interval(&a, &b, 7), ratio_interval(&a, &b, 7));
         assert_ne!(ratio_interval(&a, &b, 7), ratio_interval(&b, &a, 7));
@@ -52,7 +52,7 @@ mod tests {
     /// probability 7/27, the middle with 13/27, the largest with 7/27. Against a constant the
     /// interval therefore reaches from the least to the largest, but not where the tails hold less.
     #[test]
-    fn reaches_as_far_as_the_known_distribution() {
+    fn interval_matches_the_known_distribution() {
         let i = ratio_interval(&[1.0; 3], &[1., 2., 3.], 3).unwrap();
         assert_eq!((i.low, i.high), (1.0, 3.0));
         // The median of nine draws is the least sample only if five of nine draws are: 0.1 %. It is
@@ -65,7 +65,7 @@ mod tests {
     /// For a true ratio of 1, about 95 % of the intervals contain it. Percentile intervals of
     /// medians are known to be too wide rather than too narrow.
     #[test]
-    fn covers_about_what_it_says() {
+    fn interval_coverage_is_nominal() {
         let mut rng = Rng(42);
         let runs = 300;
         let covered = (0..runs).filter(|&i| {

@@ -31,7 +31,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keeps_the_order_and_only_grows(p in prop::collection::vec(0.0..=1.0f64, 1..40)) {
+        fn adjusted_p_keeps_order_and_only_grows(p in prop::collection::vec(0.0..=1.0f64, 1..40)) {
             let h = holm(&p);
             for i in 0..p.len() {
                 prop_assert!(h[i] >= p[i] && h[i] <= 1.0);

@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_median_is_that_of_the_sorted(s in prop::collection::vec(-9..9i32, 1..20)) {
+        fn the_median_equals_that_of_the_sorted_samples(s in prop::collection::vec(-9..9i32, 1..20)) {
             let s: Vec<f64> = s.into_iter().map(f64::from).collect();
             let mut sorted = s.clone();
             sorted.sort_by(f64::total_cmp);
@@ -102,7 +102,7 @@ mod tests {
         /// Each of the two tails, summed term by term, is within its half; one rank further in
         /// would exceed it.
         #[test]
-        fn it_covers_what_it_says_and_no_more_than_needed(n in 6usize..80) {
+        fn the_interval_is_the_shortest_of_its_coverage(n in 6usize..80) {
             let (low, high) = order_interval(n, 0.5, 0.05).unwrap();
             let tail = |k: usize| {
                 let mut term = 0.5f64.powi(n as i32);

@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn symmetric_and_a_probability(
+        fn p_is_symmetric_and_a_probability(
             a in prop::collection::vec(0..12i32, 1..30),
             b in prop::collection::vec(0..12i32, 1..30),
         ) {

@@ -58,7 +58,7 @@ pub fn false_alarms(set: &Set, rule: Rule, deals: usize) -> Result<FalseAlarms, 
     let differs = |c: &&super::Column| c.policy != base.policy || !c.parameters.is_empty();
     if let Some(other) = set.columns.iter().find(differs) {
         let what = format!(
-            "{} under {} is not {} under {} again",
+            "{} under {} and {} under {} are not the same",
             set.title(),
             other.policy,
             set.title(),
@@ -67,14 +67,14 @@ pub fn false_alarms(set: &Set, rule: Rule, deals: usize) -> Result<FalseAlarms, 
         return wrong(
             &other.file,
             what,
-            "for --aa give runs of one policy with one choice of parameters",
+            "for --aa, use runs of one policy with the same parameters",
         );
     }
     let pools: Vec<Vec<f64>> = set.metrics.iter().map(|m| m.samples.concat()).collect();
     let least = pools.iter().map(Vec::len).min().unwrap_or(0);
     if least < 4 {
-        let what = format!("{} has {least} samples of a metric in all", set.title());
-        return wrong(&base.file, what, "give at least four; 20 tell something");
+        let what = format!("{} has only {least} samples of a metric", set.title());
+        return wrong(&base.file, what, "use at least 4, better 20 or more");
     }
 
     let measured = set.columns.len() > 1;
@@ -151,7 +151,7 @@ fn star(era: Era, m: &Row, samples: &[f64]) -> bool {
 impl fmt::Display for FalseAlarms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "A/A: {}\n", self.heading)?;
-        let header = ["false alarms of", "as measured", "of rows dealt", "of tables dealt"];
+        let header = ["false alarms of", "as measured", "of shuffled rows", "of shuffled tables"];
         let mut grid = vec![header.map(String::from).to_vec()];
         for r in &self.rates {
             let measured = |n| format!("{n} of {}", r.comparisons);
@@ -165,8 +165,8 @@ impl fmt::Display for FalseAlarms {
         super::grid::print(f, &grid)?;
         writeln!(
             f,
-            "{} deals of {} or more samples to each side, {} {}, seed {}; pageyard's rule has a \
-             band of ±{}%",
+            "{} shuffles of {} or more samples per side, {} {}, seed {}; pageyard's rule has a band \
+             of ±{}%",
             self.deals,
             self.n,
             self.metrics,

@@ -4,7 +4,7 @@ use pageyard_trace::printable;
 
 /// Why results cannot be combined into one table. The program exits with code 2 for these.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {} (to fix: {fix})", printable(.place), printable(.what))]
+#[error("{}: {}; {fix}", printable(.place), printable(.what))]
 pub struct TableError {
     /// The file, and the place in it.
     pub place: String,

@@ -20,8 +20,8 @@ struct Counters {
 /// positive.
 pub fn ops(before: &str, after: &str, seconds: f64) -> Result<Vec<Metric>, TableError> {
     if !(seconds.is_finite() && seconds > 0.0) {
-        let what = format!("{seconds} seconds between before and after");
-        return wrong("vmstat", what, "give the seconds that the run took");
+        let what = format!("run of {seconds} seconds");
+        return wrong("vmstat", what, "pass the duration of the run in seconds");
     }
     let c =
         Counters { before: read("vmstat before", before)?, after: read("vmstat after", after)? };
@@ -30,7 +30,7 @@ pub fn ops(before: &str, after: &str, seconds: f64) -> Result<Vec<Metric>, Table
         // Names that begin with nr_ are levels, which may fall.
         if after < before && !name.starts_with("nr_") {
             let what = format!("{name} fell from {before} to {after}");
-            return wrong("vmstat after", what, "take both copies from the same boot");
+            return wrong("vmstat after", what, "use two copies of the same boot");
         }
     }
     Ok(c.rows(seconds))
@@ -41,8 +41,8 @@ fn read(place: &str, text: &str) -> Result<BTreeMap<String, u64>, TableError> {
     for (i, line) in text.lines().enumerate() {
         let value = line.split_once(' ').and_then(|(k, v)| Some((k, v.trim().parse().ok()?)));
         let Some((name, value)) = value else {
-            let what = format!("\"{line}\" is no name with a number");
-            return wrong(format!("{place}: line {}", i + 1), what, "give a copy of /proc/vmstat");
+            let what = format!("\"{line}\" is not a name and a number");
+            return wrong(format!("{place}: line {}", i + 1), what, "use a copy of /proc/vmstat");
         };
         counters.insert(name.to_owned(), value);
     }
@@ -202,9 +202,9 @@ mod tests {
             e("pgfault 2\n", "pgfault 1\n", 1.0).starts_with("vmstat after: pgfault fell from 2")
         );
         assert!(
-            e("", "x 1\npgfault\n", 1.0).starts_with("vmstat after: line 2: \"pgfault\" is no")
+            e("", "x 1\npgfault\n", 1.0).starts_with("vmstat after: line 2: \"pgfault\" is not")
         );
-        assert!(e("", "", 0.0).starts_with("vmstat: 0 seconds"));
+        assert!(e("", "", 0.0).starts_with("vmstat: run of 0 seconds"));
         assert!(ops("nr_free_pages 9\n", "nr_free_pages 1\n", 1.0).unwrap().is_empty());
     }
 }

@@ -307,14 +307,15 @@ impl Table {
         let samples = if least == most { format!("{least}") } else { format!("{least} to {most}") };
         write!(f, "{samples} samples each")?;
         if self.columns.len() > 1 {
-            write!(f, "; changes are against {}", self.columns[0])?;
+            write!(f, "; changes are relative to {}", self.columns[0])?;
         }
         if self.comparisons > 0 {
             write!(
                 f,
                 "; p: Mann-Whitney, corrected by Holm over {} comparisons; intervals of changes by \
-                 bootstrap, seed {}\na change is claimed where p < {ALPHA} and its interval lies \
-                 wholly outside ±{}%; ~: nothing is shown",
+                 bootstrap, seed {}\n\
+                 a change is reported where p < {ALPHA} and its whole interval is outside ±{}%; ~: \
+                 no change shown",
                 self.comparisons,
                 self.rule.seed,
                 100.0 * self.rule.band
@@ -323,10 +324,10 @@ impl Table {
         let compared =
             || self.lines.iter().flat_map(|l| &l.cells).filter_map(|c| c.compared.as_ref());
         if compared().any(|c| c.exact) {
-            write!(f, "\nexact: single simulated figures, in which nothing is left to chance")?;
+            write!(f, "\nexact: single simulated figures, which are deterministic")?;
         }
         if compared().any(|c| c.verdict == Verdict::Same) {
-            write!(f, "\n=: the very same")?;
+            write!(f, "\n=: identical")?;
         }
         if *least < 6 {
             write!(f, "\nwith fewer than six samples a median has no interval")?;

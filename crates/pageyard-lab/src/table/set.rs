@@ -167,14 +167,14 @@ pub fn align(sources: &[Source]) -> Result<Vec<Set>, TableError> {
     }
     for group in &groups[1..] {
         if let Some(run) = group.runs.iter().find(|r| !seen.contains(&r.workload)) {
-            let what = format!("the base, {}, has no such workload", at(base));
+            let what = format!("no such workload in the base, {}", at(base));
             return wrong(group.source.place(run), what, SAME_WORKLOADS);
         }
     }
     for workload in workloads {
         let choices: Vec<_> = groups.iter().map(|g| choices(g, workload)).collect();
         if let Some(i) = choices.iter().position(Vec::is_empty) {
-            let what = format!("workload {workload} is missing; the base, {}, has it", at(base));
+            let what = format!("workload {workload} of the base, {}, is missing", at(base));
             return wrong(at(&groups[i]), what, SAME_WORKLOADS);
         }
         if choices.iter().all(|c| c.len() == 1) {
@@ -221,11 +221,11 @@ fn one_kind_of_world(groups: &[Group<'_>]) -> Result<(), TableError> {
         return Ok(());
     };
     let what = format!(
-        "it was simulated, {} was measured on a host: virtual time is counted by a cost model, and \
-         a difference between the two would say nothing about the policies",
+        "simulated, but {} was measured on a host; virtual times of a cost model cannot be compared \
+         with measured ones",
         at(other)
     );
-    wrong(at(one), what, "compare simulated with simulated, and measured with measured")
+    wrong(at(one), what, "compare simulated results only with simulated ones")
 }
 
 /// Groups a workload's runs in this column by their parameters.
@@ -310,8 +310,8 @@ fn set(
         for run in runs {
             let place = group.source.place(run);
             if matches!(run.world, World::Simulated(_)) && !seeds.insert(run.seed) {
-                let what = format!("seed {} is there twice, and is the same run twice", run.seed);
-                return wrong(place, what, "give every simulated run its own seed");
+                let what = format!("seed {} occurs twice, so the run is the same", run.seed);
+                return wrong(place, what, "use a different seed for every simulated run");
             }
             column.seeds.push(run.seed);
             if versions.insert(&run.version) {
@@ -332,20 +332,20 @@ impl Row {
 
 /// Appends a run's samples to the last column.
 fn take(place: &str, from: &[Metric], to: &mut [Row]) -> Result<(), TableError> {
-    const SAME: &str = "compare results of one version of the workload";
+    const SAME: &str = "compare results of the same version of the workload";
     let known: HashSet<&String> = to.iter().map(|row| &row.name).collect();
     if let Some(m) = from.iter().find(|m| !known.contains(&m.name)) {
-        return wrong(format!("{place}: metric {}", m.name), "the base has no such metric", SAME);
+        return wrong(format!("{place}: metric {}", m.name), "not in the base", SAME);
     }
     let by_name: HashMap<&String, &Metric> = from.iter().map(|m| (&m.name, m)).collect();
     for row in to {
         let Some(m) = by_name.get(&row.name) else {
-            let what = "it is missing, and the base has it";
+            let what = "missing, but in the base";
             return wrong(format!("{place}: metric {}", row.name), what, SAME);
         };
         if (&m.unit, m.better) != (&row.unit, row.better) {
             let what = format!(
-                "it is in \"{}\" with {:?} better, in the base in \"{}\" with {:?} better",
+                "in \"{}\" with {:?} better, but in the base in \"{}\" with {:?} better",
                 m.unit, m.better, row.unit, row.better
             );
             return wrong(format!("{place}: metric {}", m.name), what, SAME);

@@ -51,7 +51,7 @@ impl Source {
         let name = shown(path);
         let text = match read_text(path, MOST_TEXT) {
             Ok(text) => text,
-            Err(e) => return wrong(name, e.to_string(), "name a file that can be read"),
+            Err(e) => return wrong(name, e.to_string(), "name a readable file"),
         };
         Source::parse(name, &text)
     }
@@ -68,8 +68,7 @@ impl Source {
         } else {
             serde_json::from_str(text).map(|one| vec![one])
         };
-        let fix = "name a file of results that `pageyard run --json` wrote; a sample that is null \
-                   was not a number";
+        let fix = "name a file written by `pageyard run --json`; null samples are not numbers";
         let mut results: Vec<RunResult> = match results {
             Ok(results) => results,
             Err(e) => return wrong(name, e.to_string(), fix),
@@ -88,7 +87,7 @@ impl Source {
     pub fn check(&self) -> Result<(), TableError> {
         const AGAIN: &str = "run the workload again";
         if self.results.is_empty() {
-            return wrong(&self.name, "it holds no results", AGAIN);
+            return wrong(&self.name, "no results", AGAIN);
         }
         for r in &self.results {
             let place = self.place(r);
@@ -99,14 +98,14 @@ impl Source {
             for m in &r.metrics {
                 let place = format!("{place}: metric {}", m.name);
                 if !seen.insert(&m.name) {
-                    return wrong(place, "it is there twice", "give each its own name");
+                    return wrong(place, "occurs twice", "use a different name for each");
                 }
                 if m.samples.is_empty() {
                     return wrong(place, "no samples", AGAIN);
                 }
                 if let Some(i) = m.samples.iter().position(|s| !s.is_finite()) {
                     let what = format!("sample {} is {}", i + 1, m.samples[i]);
-                    return wrong(place, what, "take the sample out, or run the workload again");
+                    return wrong(place, what, "remove the sample, or run the workload again");
                 }
             }
             for (i, track) in r.tracks.iter().enumerate() {

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_what_must_be() {
+    fn fields_are_quoted_where_required() {
         let record = ["a", "b,c", "say \"so\""].map(String::from).to_vec();
         assert_eq!(csv(&[record]), "a,\"b,c\",\"say \"\"so\"\"\"\n");
     }

@@ -48,14 +48,14 @@ impl Description {
             return Err(c.error("the machine", "has no node; add a [[node]]".into()));
         }
         if of.nodes.len() > MOST_NODES {
-            let what = format!("{} nodes; at most {MOST_NODES} can be", of.nodes.len());
+            let what = format!("{} nodes; expected at most {MOST_NODES}", of.nodes.len());
             return Err(c.error("the machine", what));
         }
         let counts: [fn(&Node) -> usize; 2] = [|n| n.memory.len(), |n| n.reserved.len()];
         for (what, count) in ["memory", "reserved"].into_iter().zip(counts) {
             let ranges: usize = of.nodes.iter().map(count).sum();
             if ranges > MOST_RANGES {
-                let what = format!("{ranges} ranges of {what}; at most {MOST_RANGES} can be");
+                let what = format!("{ranges} ranges of {what}; expected at most {MOST_RANGES}");
                 return Err(c.error("the machine", what));
             }
         }
@@ -100,7 +100,7 @@ impl Checker<'_> {
         let unit = if self.of.hotplug { SECTION } else { PAGE_SIZE };
         for at in [r.start, r.end] {
             if !at.is_multiple_of(unit) {
-                let why = if self.of.hotplug { " (hotplug goes by these sections)" } else { "" };
+                let why = if self.of.hotplug { " (the section size of hotplug)" } else { "" };
                 let what = format!(
                     "memory {text}: {} is not a multiple of {}{why}",
                     bytes(at),
@@ -215,8 +215,7 @@ impl Checker<'_> {
                 && a.span.end > b.span.start
             {
                 let what = format!(
-                    "its zone {} lies among zone {} of node {}; a zone's memory must not be \
-                     interrupted by another's",
+                    "its zone {} is inside zone {} of node {}; zones must not be interleaved",
                     b.kind, a.kind, a.node.0
                 );
                 return Err(self.node_error(b.node.0.into(), what));
@@ -259,7 +258,7 @@ impl Checker<'_> {
                     found.resize(at + 1, None);
                 }
                 if let Some(other) = found[at].replace(n) {
-                    let what = format!("CPU {cpu} is on node {other} already");
+                    let what = format!("CPU {cpu} is already on node {other}");
                     return Err(self.node_error(n, what));
                 }
             }
@@ -271,8 +270,10 @@ impl Checker<'_> {
         let last = found.len() - 1;
         let of = |(cpu, node): (usize, Option<usize>)| {
             let gap = || {
-                let what =
-                    format!("on no node, but there is CPU {last}; number CPUs from 0 without gaps");
+                let what = format!(
+                    "not on any node, but CPU {last} exists; number CPUs from 0 without \
+                     gaps"
+                );
                 self.error(format!("CPU {cpu}"), what)
             };
             node.map(|n| NodeId(n as u16)).ok_or_else(gap)
@@ -302,9 +303,15 @@ impl Checker<'_> {
                 let what = if n == m && d != LOCAL {
                     format!("distance to itself is {d}; it must be {LOCAL}")
                 } else if n != m && d < LOCAL {
-                    format!("distance to node {m} is {d}, less than to itself ({LOCAL})")
+                    format!(
+                        "distance to node {m} is {d}; it must be more than {LOCAL}, the \
+                         distance to itself"
+                    )
                 } else if n != m && d == LOCAL {
-                    format!("distance to node {m} is {d}, as to itself; another node is farther")
+                    format!(
+                        "distance to node {m} is {d}; it must be more than the distance to \
+                         itself"
+                    )
                 } else {
                     continue;
                 };
@@ -323,10 +330,10 @@ impl Checker<'_> {
             let (list, slice) = slice(cache).map_err(fault)?;
             for cpu in list {
                 let Some(slot) = slices.get_mut(cpu as usize) else {
-                    return Err(fault(format!("CPU {cpu} is on no node")));
+                    return Err(fault(format!("CPU {cpu} is not on any node")));
                 };
                 if slot.replace(slice).is_some() {
-                    return Err(fault(format!("CPU {cpu} has a last-level cache already")));
+                    return Err(fault(format!("CPU {cpu} already has a last-level cache")));
                 }
             }
         }

@@ -63,7 +63,7 @@ impl Topology {
         }
         let text = read_text(path, MOST_TEXT).map_err(|e| {
             let names: Vec<_> = SHIPPED.iter().map(|s| s.0).collect();
-            let what = format!("{e}; give a TOML file, or one of {}", names.join(", "));
+            let what = format!("{e}; name a TOML file or one of {}", names.join(", "));
             TopologyError { file: name.to_string(), entry: "the file".into(), what }
         })?;
         Description::from_toml(&name, &text)?.check()

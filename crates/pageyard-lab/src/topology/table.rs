@@ -101,7 +101,7 @@ impl Topology {
         writeln!(f, "\ncache per CPU: last level, all levels")?;
         for (slice, cpus) in kinds {
             if slice.all_levels == 0 {
-                writeln!(f, "  CPUs {}: not said", list(&cpus))?;
+                writeln!(f, "  CPUs {}: unknown", list(&cpus))?;
             } else {
                 let (last, all) = (bytes(slice.last_level), bytes(slice.all_levels));
                 writeln!(f, "  CPUs {}: {last}, {all}", list(&cpus))?;

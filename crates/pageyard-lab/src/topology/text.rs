@@ -9,7 +9,9 @@ use super::machine::MOST_CPUS;
 /// Parses a range of addresses `from..to`, each written as a size.
 pub(super) fn range(text: &str) -> Result<Range<u64>, String> {
     let Some((from, to)) = text.split_once("..") else {
-        return Err(format!("`{text}` is not a range of addresses; write one as 4G..20G"));
+        return Err(format!(
+            "`{text}` is not a range of addresses; expected a range such as 4G..20G"
+        ));
     };
     let range = size(from)?..size(to)?;
     if range.start >= range.end {
@@ -21,21 +23,18 @@ pub(super) fn range(text: &str) -> Result<Range<u64>, String> {
 /// Parses numbers in the form of the kernel's CPU lists: `0-3,8,10-11`. Empty text is an empty
 /// list.
 pub(super) fn numbers(text: &str) -> Result<Vec<u32>, String> {
-    let wrong = || format!("`{text}` is not a list of CPUs; write one as 0-3,8");
+    let wrong = || format!("`{text}` is not a list of CPUs; expected a list such as 0-3,8");
     let mut out = Vec::new();
     for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let first: u32 = first.trim().parse().map_err(|_| wrong())?;
         let last: u32 = last.trim().parse().map_err(|_| wrong())?;
         if first > last || last >= MOST_CPUS {
-            return Err(format!(
-                "CPUs {part}: the first is not above the last, and they are below {}",
-                MOST_CPUS
-            ));
+            return Err(format!("CPUs {part}: expected ascending numbers below {}", MOST_CPUS));
         }
         out.extend(first..=last);
         if out.len() > MOST_CPUS as usize {
-            return Err(format!("CPUs {part}: some are named twice; name each once"));
+            return Err(format!("CPUs {part}: duplicates; name each once"));
         }
     }
     Ok(out)

@@ -65,8 +65,8 @@ impl HeapTrack {
             let digits = frame.bytes().all(|b| b.is_ascii_hexdigit() && !b.is_ascii_uppercase());
             if !digits || frame.is_empty() || frame.len() % 2 != 0 || frame.len() != all {
                 return Err(format!(
-                    "heap/frames/{i} is no map: two hexadecimal digits for each cell, as many as \
-                     in the first"
+                    "heap/frames/{i} is not a map; expected two hexadecimal digits per cell, as \
+                     many as in the first"
                 ));
             }
             if let Some(c) = frame.bytes().step_by(2).find(|c| !(b'0'..=b'5').contains(c)) {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_all_is_full_and_only_none_is_empty() {
+    fn fullness_is_extreme_only_at_the_extremes() {
         let full = |used| Cell::new(1, used, 512).fullness;
         assert_eq!([0, 1, 36, 37, 511, 512].map(full), [0, 1, 1, 2, 14, 15]);
     }

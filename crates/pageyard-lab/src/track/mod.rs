@@ -126,7 +126,7 @@ impl Track {
         if let Some(wait) = &self.zone_wait {
             as_many("zone_wait/waiting_cpus", wait.waiting_cpus.len(), times)?;
             if let Some(i) = wait.waiting_cpus.iter().position(|n| !n.is_finite() || *n < 0.0) {
-                return Err(format!("zone_wait/waiting_cpus/{i} is no number of CPUs"));
+                return Err(format!("zone_wait/waiting_cpus/{i} is not a number of CPUs"));
             }
         }
         self.heap.check()

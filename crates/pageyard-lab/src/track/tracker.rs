@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_track_is_bounded_and_complete_however_long_the_run_is() {
+    fn a_track_is_bounded_and_complete_for_any_run_length() {
         for (step_ns, steps) in
             [(7, 3), (10_000, 40), (9_999, 3000), (1_000, 1_000_000), (1 << 40, 5)]
         {

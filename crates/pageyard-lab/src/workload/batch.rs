@@ -12,12 +12,12 @@ use super::recipe::{Point, Recipe, Score, Site};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "batch",
-    summary: "page_fault1 with batches of several sizes: throughput, and holds of the zone's lock",
+    summary: "page_fault1 with several batch sizes: throughput and holds of the zone lock",
     params: &[
-        param("batches", "63,127,255,511,1023,2047,4095", "pages moved at once, one point each"),
-        param("processes", "all", "how many, each on a CPU of its own; all: CPUs"),
-        param("pages", "10240", "pages that a process maps"),
-        param("cycles", "1", "how often it maps and unmaps them, after once to warm up"),
+        param("batches", "63,127,255,511,1023,2047,4095", "batch sizes in pages, one point each"),
+        param("processes", "all", "number, each on its own CPU; all: one per CPU"),
+        param("pages", "10240", "pages mapped by a process"),
+        param("cycles", "1", "number of times it maps and unmaps them, after one warm-up"),
     ],
     score: Score::Rate("pages/s"),
     plan,

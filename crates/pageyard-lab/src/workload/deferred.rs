@@ -22,25 +22,25 @@ use crate::result::Better;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "deferred",
-    summary: "a kernel build after a start that initialised memory late: are limits too small?",
+    summary: "a kernel build after deferred initialisation, whose early limits are too small",
     plan,
     ..kbuild::RECIPE
 };
 
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let late = |(label, build): Point| {
-        (label, Box::new(Late { build, zones: Mutex::default() }) as Box<dyn Plan>)
+        (label, Box::new(DeferredBuild { build, zones: Mutex::default() }) as Box<dyn Plan>)
     };
     Ok(kbuild::plan(params, site)?.into_iter().map(late).collect())
 }
 
-struct Late {
+struct DeferredBuild {
     build: Box<dyn Plan>,
     /// The zones after all memory was initialised.
     zones: Mutex<Vec<ZoneView>>,
 }
 
-impl Plan for Late {
+impl Plan for DeferredBuild {
     fn deferred(&self) -> bool {
         true
     }

@@ -11,7 +11,7 @@ use crate::settings::SettingError;
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// There is no workload of this name.
-    #[error("no workload {name}; there are {known}")]
+    #[error("unknown workload {name}; expected one of {known}")]
     UnknownWorkload {
         /// The requested name.
         name: String,
@@ -19,7 +19,7 @@ pub enum WorkloadError {
         known: String,
     },
     /// The workload has no parameter of this name.
-    #[error("{workload} has no parameter {name}; it has {known}")]
+    #[error("{workload}: unknown parameter {name}; expected one of {known}")]
     UnknownParameter {
         /// The workload.
         workload: &'static str,
@@ -29,7 +29,7 @@ pub enum WorkloadError {
         known: String,
     },
     /// A parameter has an invalid value.
-    #[error("{workload}: {name}={value}: give {want}")]
+    #[error("{workload}: {name}={value}: expected {want}")]
     BadParameter {
         /// The workload.
         workload: &'static str,
@@ -41,14 +41,14 @@ pub enum WorkloadError {
         want: String,
     },
     /// The machine's memory is unsuitable for an allocator.
-    #[error("the machine's memory: {0}")]
+    #[error("machine's memory: {0}")]
     Init(#[from] InitError),
     /// This host's memory is unsuitable for an allocator.
     #[error("this host: {0}")]
     Host(#[from] BuildError),
     /// The policy runs only on simulated machines: it is not compiled for hosts.
     #[error(
-        "policy {} runs on simulated machines only; take --on machine:NAME, or one of {}",
+        "policy {} runs only on simulated machines; use --on machine:NAME, or one of {}",
         printable(.name),
         known
     )]
@@ -63,7 +63,7 @@ pub enum WorkloadError {
     Setting(#[from] SettingError),
     /// This host does not have enough memory.
     #[error(
-        "memory {}: this host has {} to give; take less, by --memory",
+        "memory {}: only {} available on this host; reduce --memory",
         in_mib(*wanted),
         in_mib(*available)
     )]
@@ -77,11 +77,11 @@ pub enum WorkloadError {
     #[error("this host's threads: {0}")]
     Thread(#[from] std::io::Error),
     /// The workload did not terminate, which is a bug in it.
-    #[error("the workload came to no end: {0}")]
+    #[error("the workload did not terminate: {0}")]
     Stuck(#[from] Stuck),
     /// Pages are missing after everything was freed, which is a bug in the workload or in the
     /// allocator.
-    #[error("{missing} pages are missing after the run, {in_use} of them not given back")]
+    #[error("{missing} pages are missing after the run, {in_use} of them still allocated")]
     Leak {
         /// Pages that were free before the run but not after it.
         missing: i64,

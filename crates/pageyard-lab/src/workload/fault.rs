@@ -19,14 +19,19 @@ use crate::hygiene::build::{GATHER, flags, gfp};
 const PER_TABLE: u64 = 512;
 
 pub(super) const PARAMS: [Param; 3] = [
-    param("processes", "all", "how many, up to 4 a CPU; several with commas; all: one a CPU"),
-    param("pages", "32768", "pages that a process maps"),
-    param("cycles", "1", "how often it maps and unmaps them, after once to warm up"),
+    param(
+        "processes",
+        "all",
+        "number of processes, up to 4 per CPU; comma-separated for several \
+         points; all: one per CPU",
+    ),
+    param("pages", "32768", "pages mapped by a process"),
+    param("cycles", "1", "number of times it maps and unmaps them, after one warm-up"),
 ];
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "page_fault1",
-    summary: "processes that map memory, write to each page, and unmap it (will-it-scale)",
+    summary: "processes that map memory, write to each page and unmap it (will-it-scale)",
     params: &PARAMS,
     score: Score::Rate("pages/s"),
     plan,

@@ -32,11 +32,11 @@ const PAGES: usize = 30;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "hackbench",
-    summary: "groups of 20 senders and 20 receivers: bursts of forks and exits, pipes between",
+    summary: "groups of 20 senders and 20 receivers: bursts of forks and exits, pipes in between",
     params: &[
         param("groups", "8", "groups of 40 processes"),
-        param("loops", "100", "messages of each sender to each receiver"),
-        param("merge", "16", "messages that share a page of a pipe"),
+        param("loops", "100", "messages from each sender to each receiver"),
+        param("merge", "16", "messages per page of a pipe"),
     ],
     score: Score::Time,
     plan,

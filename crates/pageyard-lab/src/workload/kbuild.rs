@@ -56,17 +56,17 @@ pub(super) const RECIPE: Recipe = Recipe {
     name: "kbuild",
     summary: "a kernel build: short processes that exit in bursts, then a linker",
     params: &[
-        param("jobs", "all", "processes at a time, each on a CPU of its own; all: CPUs there are"),
-        param("cpus", "all", "where they run: all, or the number of a node"),
-        param("memory", "local", "where their memory is: local, or other: on the next node"),
-        param("groups", "1", "builds at a time, which share the jobs"),
+        param("jobs", "all", "concurrent processes, each on its own CPU; all: one per CPU"),
+        param("cpus", "all", "CPUs on which they run: all, or the number of a node"),
+        param("memory", "local", "node of their memory: local, or other (the next node)"),
+        param("groups", "1", "concurrent builds, which share the jobs"),
         param(
             "work",
             "23800",
-            "nanoseconds of a process's own work between two page faults, alone on its core",
+            "nanoseconds of work between two page faults of a process, alone on its core",
         ),
-        param("traffic", "1000", "bytes from memory in a microsecond of that"),
-        param("objects", "3", "objects for each job, after one to warm up"),
+        param("traffic", "1000", "bytes read from memory per microsecond of this work"),
+        param("objects", "3", "objects per job, after one warm-up"),
     ],
     score: Score::Time,
     plan,
@@ -103,7 +103,7 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
             traffic,
             objects,
             nodes,
-            homes: site.cpus.clone(),
+            memory_nodes: site.cpus.clone(),
             builds,
             seats,
             kept: Mutex::default(),
@@ -131,7 +131,7 @@ pub(super) struct Kbuild {
     /// The node to which each job's memory is bound.
     nodes: Vec<Option<NodeId>>,
     /// The node of each CPU.
-    homes: Vec<NodeId>,
+    memory_nodes: Vec<NodeId>,
     builds: Vec<Mutex<Build>>,
     seats: Seats,
     /// Blocks that outlive the processes: files and slab.
@@ -175,8 +175,8 @@ impl Job<'_, '_> {
             }
             // Uniform between zero and twice the mean.
             let work = actor.random(2 * self.build.work + 1);
-            let home = self.node.unwrap_or(self.build.homes[actor.cpu().0 as usize]);
-            actor.work(work, work * self.build.traffic / 1000, home);
+            let memory_node = self.node.unwrap_or(self.build.memory_nodes[actor.cpu().0 as usize]);
+            actor.work(work, work * self.build.traffic / 1000, memory_node);
             process.fault(actor);
             for (i, rate) in rates.iter().enumerate() {
                 due[i] += rate;
@@ -253,7 +253,7 @@ impl Kbuild {
             traffic: 0,
             objects,
             nodes: vec![None; jobs],
-            homes: site.cpus.clone(),
+            memory_nodes: site.cpus.clone(),
             builds: vec![Mutex::new(Build { left: 0, running: 0, jobs })],
             seats: Seats::new((0..jobs.max(cpus as usize)).map(seat)),
             kept: Mutex::default(),

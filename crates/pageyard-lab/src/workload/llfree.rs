@@ -26,10 +26,10 @@ use crate::rng::Rng;
 const FLAGS: Gfp = Gfp::HIGHUSER_MOVABLE.difference(Gfp::RECLAIM).union(Gfp::NOWARN);
 
 const PARAMS: [Param; 4] = [
-    param("threads", "all", "how many, each on a CPU of its own; all: CPUs"),
+    param("threads", "all", "number, each on its own CPU; all: one per CPU"),
     param("order", "0", "order of the blocks"),
-    param("pages", "2097152", "pages in use, all threads together"),
-    param("rounds", "4", "how often every block is freed and allocated again"),
+    param("pages", "2097152", "pages in use, of all threads"),
+    param("rounds", "4", "number of times every block is freed and reallocated"),
 ];
 
 const fn recipe(
@@ -40,26 +40,26 @@ const fn recipe(
     Recipe { name, summary, params: &PARAMS, score: Score::Rate("blocks/s"), plan }
 }
 
-pub(super) const BULK: Recipe =
-    recipe("llfree-bulk", "all threads allocate much, meet, and free it", |p, s| {
-        plan(p, s, Kind::Bulk)
-    });
-pub(super) const REPEAT: Recipe = recipe(
-    "llfree-repeat",
-    "each thread frees a block and allocates one, over and over",
-    |p, s| plan(p, s, Kind::Repeat),
+pub(super) const BULK: Recipe = recipe(
+    "llfree-bulk",
+    "all threads allocate in bulk, meet at a barrier, and free everything",
+    |p, s| plan(p, s, Kind::Bulk),
 );
+pub(super) const REPEAT: Recipe =
+    recipe("llfree-repeat", "each thread repeatedly frees and allocates a block", |p, s| {
+        plan(p, s, Kind::Repeat)
+    });
 pub(super) const RAND: Recipe =
-    recipe("llfree-rand", "the same with blocks shuffled among all threads", |p, s| {
+    recipe("llfree-rand", "like llfree-rept, with blocks shuffled among all threads", |p, s| {
         plan(p, s, Kind::Rand)
     });
 pub(super) const FRAG: Recipe = Recipe {
     name: "llfree-frag",
-    summary: "half of full memory is freed at random: how much becomes whole huge pages again?",
+    summary: "half of full memory is freed at random; measures how many huge pages form again",
     params: &[
         PARAMS[0],
-        param("pages", "2097152", "pages that are not taken away first"),
-        param("rounds", "10", "how often 10% of the pages are freed and allocated again"),
+        param("pages", "2097152", "pages available to the workload"),
+        param("rounds", "10", "number of times 10% of the pages are freed and reallocated"),
     ],
     score: Score::Own,
     plan: |p, s| plan(p, s, Kind::Frag),

@@ -25,11 +25,11 @@ const REQUEST: u64 = 2_000;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "memcached",
-    summary: "a cache server's buffers: orders 2 and 3, 3,100 a second, from CPU to CPU",
+    summary: "a cache server's buffers: orders 2 and 3, 3,100 per second, freed on another CPU",
     params: &[
-        param("pairs", "4", "who fills buffers, each with who frees them"),
-        param("rate", "3100", "buffers a second, all pairs together"),
-        param("seconds", "20", "how long, after two seconds to warm up"),
+        param("pairs", "4", "producers of buffers, each with a consumer that frees them"),
+        param("rate", "3100", "buffers per second, of all pairs"),
+        param("seconds", "20", "duration, after two seconds of warm-up"),
     ],
     score: Score::Rate("buffers/s"),
     plan,

@@ -86,9 +86,9 @@ pub(super) trait Seen: std::fmt::Debug {
         None
     }
     /// Returns the holds in which blocks left a zone.
-    fn takes(&self) -> Holds;
+    fn alloc_holds(&self) -> Holds;
     /// Returns the holds in which blocks returned to a zone.
-    fn gives(&self) -> Holds;
+    fn free_holds(&self) -> Holds;
 }
 
 impl Seen for Stats {
@@ -117,12 +117,12 @@ impl Seen for Stats {
         Some((total.alloc + total.zone_wait + total.other_wait) as f64 / 1e12)
     }
 
-    fn takes(&self) -> Holds {
-        all_holds(self, |l| (&l.takes, l.held_taking))
+    fn alloc_holds(&self) -> Holds {
+        all_holds(self, |l| (&l.alloc_holds, l.held_alloc))
     }
 
-    fn gives(&self) -> Holds {
-        all_holds(self, |l| (&l.gives, l.held_giving))
+    fn free_holds(&self) -> Holds {
+        all_holds(self, |l| (&l.free_holds, l.held_free))
     }
 }
 
@@ -193,8 +193,8 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         Score::Own => {}
     }
     all.extend(stats.busy_ns().map(|ns| measure("busy", "s", Lower, ns as f64 / 1e9)));
-    let (alloc_hold, alloc_p99) = in_us(&stats.takes());
-    let (free_hold, free_p99) = in_us(&stats.gives());
+    let (alloc_hold, alloc_p99) = in_us(&stats.alloc_holds());
+    let (free_hold, free_p99) = in_us(&stats.free_holds());
     all.extend([
         measure("zone_lock", "%", Lower, stats.zone_lock()),
         measure("free_high", "drains", Lower, counts.free_high as f64),

@@ -24,11 +24,11 @@ const MOST_PAGES: u64 = 128 << 20 >> 12;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "micro",
-    summary: "one task allocates N blocks and frees them, by order and N (pagealloc of mmtests)",
+    summary: "one task allocates and frees N blocks, by order and N (pagealloc of mmtests)",
     params: &[
-        param("orders", "4", "orders from 0 to this one"),
-        param("rounds", "5", "how often, two to warm up included (15 in the original)"),
-        param("blocks", "4096", "blocks at least that a round allocates for each row"),
+        param("orders", "4", "highest order"),
+        param("rounds", "5", "number of rounds, including two warm-ups (15 in the original)"),
+        param("blocks", "4096", "minimum blocks that a round allocates per row"),
     ],
     score: Score::Own,
     plan,

@@ -108,16 +108,17 @@ pub struct Options {
 }
 
 /// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration.
-/// [`Host::run`] runs it on this host. `tell` receives the number of completed runs and the total.
+/// [`Host::run`] runs it on this host. `progress` receives the number of completed runs and the
+/// total.
 ///
 /// # Errors
 /// Returns [`WorkloadError`] if an option is invalid.
 pub fn run(
     recipe: &Recipe,
     options: &Options,
-    tell: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<RunResult>, WorkloadError> {
-    run_all(recipe, options, false, tell)
+    run_all(recipe, options, false, progress)
 }
 
 /// Like [`run`], but also records a [track](crate::track) of each point in the first iteration. The
@@ -128,16 +129,16 @@ pub fn run(
 pub fn record(
     recipe: &Recipe,
     options: &Options,
-    tell: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<RunResult>, WorkloadError> {
-    run_all(recipe, options, true, tell)
+    run_all(recipe, options, true, progress)
 }
 
 fn run_all(
     recipe: &Recipe,
     options: &Options,
     record: bool,
-    tell: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<RunResult>, WorkloadError> {
     let site = Site::new(&options.machine, options.memory);
     let memory = options.memory.map(|bytes| ("machine.memory", bytes.to_string()));
@@ -155,7 +156,7 @@ fn run_all(
     };
     let mut room = sim::Room::default();
     let mut recording = None;
-    series.run(tell, &mut |turn| {
+    series.run(progress, &mut |turn| {
         let recording = &*recording.get_or_insert_with(|| Recording::new(turn.points));
         let setting = sim::Setting {
             spec: &options.machine,

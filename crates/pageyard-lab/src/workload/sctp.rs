@@ -27,10 +27,11 @@ const STAY: (u64, u64) = (10_000_000, 100_000_000);
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "sctp",
-    summary: "netperf SCTP_STREAM_MANY: 10 KiB messages, a block of order 2 each, from CPU to CPU",
+    summary: "netperf SCTP_STREAM_MANY: messages of 10 KiB, each a block of order 2 freed on \
+              another CPU",
     params: &[
         param("pairs", "64", "senders, each with a receiver"),
-        param("messages", "20000", "messages of each, after a fifth as many to warm up"),
+        param("messages", "20000", "messages per sender, after a fifth as many for warm-up"),
     ],
     score: Score::Rate("messages/s"),
     plan,

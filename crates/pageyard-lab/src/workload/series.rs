@@ -38,14 +38,14 @@ pub(super) struct Turn<'t> {
 pub(super) type Done = Result<(Vec<Measure>, Option<Track>), WorkloadError>;
 
 impl Series<'_> {
-    /// Runs the whole series; `one` executes a single run. `tell` receives the number of completed
-    /// runs and the total.
+    /// Runs the whole series; `one` executes a single run. `progress` receives the number of
+    /// completed runs and the total.
     ///
     /// # Errors
     /// Fails with an invalid parameter, before anything runs, or with the error of a run.
     pub(super) fn run(
         self,
-        tell: &mut dyn FnMut(u64, u64),
+        progress: &mut dyn FnMut(u64, u64),
         one: &mut dyn FnMut(Turn<'_>) -> Done,
     ) -> Result<Vec<RunResult>, WorkloadError> {
         let Series { recipe, policies, site, .. } = self;
@@ -66,7 +66,7 @@ impl Series<'_> {
         };
         let mut results: Vec<RunResult> = policies.iter().map(result).collect();
         let mut done = 0;
-        tell(0, all);
+        progress(0, all);
         for iteration in 0..self.iterations {
             let seed = derived(self.seed, iteration);
             for (policy, result) in policies.iter().zip(&mut results) {
@@ -79,7 +79,7 @@ impl Series<'_> {
                     samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
                     result.tracks.extend(track.map(|track| Track { point: label, ..track }));
                     done += 1;
-                    tell(done, all);
+                    progress(done, all);
                 }
                 add(&mut result.metrics, samples);
             }

@@ -26,10 +26,15 @@ const SWITCH: u64 = 1_200;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "stream",
-    summary: "one TCP stream, both ends on one CPU: bursts of order 3, taken and given back",
+    summary: "one TCP stream with both ends on one CPU: bursts of order 3, allocated and freed",
     params: &[
-        param("window", "1024", "KiB on the way at most, in fragments of 32; several with commas"),
-        param("mib", "4096", "MiB that are sent, after a fifth as many to warm up"),
+        param(
+            "window",
+            "1024",
+            "window: maximum KiB in flight, in fragments of 32; comma-separated \
+             for several points",
+        ),
+        param("mib", "4096", "MiB sent, after a fifth as many for warm-up"),
     ],
     score: Score::Rate("MiB/s"),
     plan,

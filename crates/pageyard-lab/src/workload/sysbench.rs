@@ -22,12 +22,17 @@ const NAP: u64 = 100_000;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "sysbench",
-    summary: "a database's page cache: pages come on all CPUs and go, oldest first, from one",
+    summary: "a database's page cache: pages allocated on all CPUs and freed, oldest first, by one",
     params: &[
-        param("threads", "all", "threads of the database, each on a CPU; all: CPUs but one"),
-        param("cache", "65536", "pages that are kept"),
-        param("reads", "10000", "pages that each thread reads"),
-        param("work", "20000", "nanoseconds between two of them, on average"),
+        param(
+            "threads",
+            "all",
+            "threads of the database, each on its own CPU; all: all CPUs but \
+             one",
+        ),
+        param("cache", "65536", "pages in the cache"),
+        param("reads", "10000", "pages read by each thread"),
+        param("work", "20000", "mean nanoseconds between two reads"),
     ],
     score: Score::Rate("pages/s"),
     plan,
@@ -35,7 +40,7 @@ pub(super) const RECIPE: Recipe = Recipe {
 
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     if site.count() < 2 {
-        return Err(params.wrong("threads", "a machine of two CPUs or more"));
+        return Err(params.wrong("threads", "a machine with at least two CPUs"));
     }
     let threads = params.number_or_all("threads", 1..=site.count() - 1)? as u32;
     let cache = params.number("cache", 1..=site.pages / 2)? as usize;

@@ -23,10 +23,11 @@ const WORK: u64 = 2_500;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "tbench",
-    summary: "clients and servers, one request at a time: fragments of order 3, from CPU to CPU",
+    summary: "clients and servers, one request at a time: fragments of order 3, freed on another \
+              CPU",
     params: &[
-        param("clients", "all", "clients, each with a server; all: a CPU for each of both"),
-        param("requests", "10000", "requests of each, after a fifth as many to warm up"),
+        param("clients", "all", "clients, each with a server; all: half the CPUs"),
+        param("requests", "10000", "requests per client, after a fifth as many for warm-up"),
     ],
     score: Score::Rate("requests/s"),
     plan,

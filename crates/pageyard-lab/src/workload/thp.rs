@@ -60,13 +60,13 @@ const NAP: u64 = 100_000;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "thp",
-    summary: "builds, a cache server and requests for huge pages on full memory, round by round",
+    summary: "builds, a cache server and requests for huge pages on full memory, in rounds",
     params: &[
-        param("pages", "1048576", "pages of memory in use; the rest is taken away first"),
-        param("rounds", "10", "builds, after one to warm up"),
-        param("jobs", "4", "processes of the build at a time"),
-        param("objects", "3", "objects for each job and round"),
-        param("work", "28500", "nanoseconds of a process's own work between two page faults"),
+        param("pages", "1048576", "pages of memory that the workload uses"),
+        param("rounds", "10", "builds, after one warm-up"),
+        param("jobs", "4", "concurrent processes of the build"),
+        param("objects", "3", "objects per job and round"),
+        param("work", "28500", "nanoseconds of work between two page faults of a process"),
     ],
     score: Score::Time,
     plan,

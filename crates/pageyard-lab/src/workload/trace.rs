@@ -34,11 +34,11 @@ const LIST: usize = 1024;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "trace",
-    summary: "a recording: each recorded CPU's requests and frees by a task on its CPU",
+    summary: "a recording: one task per recorded CPU repeats its requests and frees",
     params: &[
-        param("trace", "", "the recording: a file that `pageyard replay` reads"),
-        param("events", "all", "page events of it, from the first; all"),
-        param("pace", "none", "none: back to back; recorded: no event before its time"),
+        param("trace", "", "file name, of any trace that `pageyard replay` reads"),
+        param("events", "all", "number of page events, from the first; all"),
+        param("pace", "none", "none: back to back; recorded: no event before its recorded time"),
     ],
     score: Score::Time,
     plan,
@@ -49,7 +49,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let paced = params.choice("pace", &["none", "recorded"])? == 1;
     let path = params.text("trace");
     if path.is_empty() {
-        return Err(params.wrong("trace", "a recording, such as samples/kbuild.pgy"));
+        return Err(params.wrong("trace", "the name of a recording, such as samples/kbuild.pgy"));
     }
     let wrong = |e: pageyard_trace::TraceError| params.wrong("trace", format!("a recording: {e}"));
     let reader = TraceReader::open(path, Options::default()).map_err(wrong)?;
@@ -62,7 +62,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
         }
     }
     if program.cpus.is_empty() {
-        return Err(params.wrong("trace", "a recording with page events"));
+        return Err(params.wrong("trace", "a recording that has page events"));
     }
     let plan = Recorded { program, paced, cpus: site.cpus.len(), left: Mutex::default() };
     Ok(vec![(String::new(), Box::new(plan))])
@@ -81,9 +81,9 @@ enum Place {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    Take(Order, u32, Place),
+    Alloc(Order, u32, Place),
     /// The flag is whether it is part of a list.
-    Give(Place, bool),
+    Free(Place, bool),
 }
 
 /// The program of one CPU.
@@ -133,14 +133,14 @@ impl Program {
         }
         match event.kind {
             Kind::Alloc { pfn: Some(pfn), order, gfp, .. } => {
-                self.take(at, event.cpu, pfn, order, gfp)
+                self.alloc(at, event.cpu, pfn, order, gfp)
             }
-            Kind::Free { pfn, order } => self.give(at, event.cpu, pfn, order),
+            Kind::Free { pfn, order } => self.free(at, event.cpu, pfn, order),
             Kind::FreeBatched { pfn } => {
                 let announced = self.freed.get_mut(&pfn).and_then(Option::take);
                 let Some((cpu, step)) = announced else { return };
                 let step = &mut self.cpus[usize::from(cpu)].steps[step as usize];
-                if let What::Give(_, list) = &mut step.1 {
+                if let What::Free(_, list) = &mut step.1 {
                     *list = true;
                 }
             }
@@ -148,13 +148,13 @@ impl Program {
         }
     }
 
-    fn take(&mut self, at: u64, cpu: u16, pfn: u64, order: u8, gfp: u32) {
+    fn alloc(&mut self, at: u64, cpu: u16, pfn: u64, order: u8, gfp: u32) {
         let Some(size) = Order::new(order) else { return };
         self.freed.remove(&pfn);
         let part = &mut self.cpus[usize::from(cpu)];
         let step = part.steps.len() as u32;
         // The destination is known only when the block is freed; until then it is this CPU's own.
-        part.steps.push((at, What::Take(size, gfp, Place::Own(part.slots))));
+        part.steps.push((at, What::Alloc(size, gfp, Place::Own(part.slots))));
         part.slots += 1;
         if self.live.insert(pfn, Live { cpu, step, order, freed: 0 }).is_some() {
             self.again += 1;
@@ -167,7 +167,7 @@ impl Program {
         heads.find(|(o, head)| self.live.get(head).is_some_and(|l| l.order >= *o)).map(|h| h.1)
     }
 
-    fn give(&mut self, at: u64, cpu: u16, pfn: u64, order: u8) {
+    fn free(&mut self, at: u64, cpu: u16, pfn: u64, order: u8) {
         let Some(size) = Order::new(order) else { return };
         let place = match self.holder(pfn) {
             Some(head) => {
@@ -193,21 +193,21 @@ impl Program {
         };
         let part = &mut self.cpus[usize::from(cpu)];
         self.freed.insert(pfn, Some((cpu, part.steps.len() as u32)));
-        part.steps.push((at, What::Give(place, false)));
+        part.steps.push((at, What::Free(place, false)));
     }
 
     /// Returns where this CPU finds a block that it frees.
     fn place(&mut self, live: Live, cpu: u16) -> Place {
-        let home = usize::from(live.cpu);
+        let owner = usize::from(live.cpu);
         let n = if live.cpu == cpu {
             None
         } else {
             let sent = &mut self.cpus[usize::from(cpu)].sent;
-            sent.resize(sent.len().max(home + 1), 0);
-            sent[home] += 1;
-            Some(sent[home] - 1)
+            sent.resize(sent.len().max(owner + 1), 0);
+            sent[owner] += 1;
+            Some(sent[owner] - 1)
         };
-        let What::Take(_, _, place) = &mut self.cpus[home].steps[live.step as usize].1 else {
+        let What::Alloc(_, _, place) = &mut self.cpus[owner].steps[live.step as usize].1 else {
             return Place::Own(0);
         };
         match n {
@@ -282,13 +282,13 @@ impl Recorded {
             if self.paced && start + at > actor.now() + EARLY {
                 actor.sleep_until(start + at);
             }
-            let of_list = matches!(what, What::Give(_, true));
+            let of_list = matches!(what, What::Free(_, true));
             if !list.is_empty() && (!of_list || list.len() >= LIST) {
                 actor.free_list(&list);
                 list.clear();
             }
             match what {
-                What::Take(order, gfp, place) => {
+                What::Alloc(order, gfp, place) => {
                     let block = actor.alloc(order, Gfp::from_bits_retain(gfp));
                     match place {
                         Place::Sent(to, _) => {
@@ -298,7 +298,7 @@ impl Recorded {
                         Place::Own(slot) | Place::Before(slot) => hands.own[slot as usize] = block,
                     }
                 }
-                What::Give(place, of_list) => {
+                What::Free(place, of_list) => {
                     let Some(block) = self.find(actor, me, &mut hands, place) else { continue };
                     if of_list {
                         list.push(block);
@@ -326,8 +326,8 @@ impl Plan for Recorded {
             stage.spawn(
                 self.cpu(me),
                 Box::new(move |actor| {
-                    let take = |&order| actor.alloc(order, Gfp::HIGHUSER_MOVABLE);
-                    let blocks = part.before.iter().map(take).collect();
+                    let alloc = |&order| actor.alloc(order, Gfp::HIGHUSER_MOVABLE);
+                    let blocks = part.before.iter().map(alloc).collect();
                     lock(&self.left)[me] = blocks;
                 }),
             );
@@ -387,45 +387,45 @@ mod tests {
 
     fn steps(program: &Program, cpu: usize) -> String {
         let text = program.cpus[cpu].steps.iter().map(|(_, what)| match what {
-            What::Take(order, _, place) => format!("take {order} {place:?}"),
-            What::Give(place, list) => {
-                format!("give {place:?}{}", if *list { " list" } else { "" })
+            What::Alloc(order, _, place) => format!("alloc {order} {place:?}"),
+            What::Free(place, list) => {
+                format!("free {place:?}{}", if *list { " list" } else { "" })
             }
         });
         text.collect::<Vec<_>>().join("; ")
     }
 
     #[test]
-    fn a_block_stays_with_its_cpu_or_is_sent() {
+    fn blocks_stay_on_their_cpu_or_are_sent() {
         let p = program(&[alloc(0, 8, 0), alloc(0, 9, 0), free(0, 8, 0), free(1, 9, 0)]);
-        assert_eq!(steps(&p, 0), "take 0 Own(0); take 0 Sent(1, 0); give Own(0)");
-        assert_eq!(steps(&p, 1), "give Sent(0, 0)");
+        assert_eq!(steps(&p, 0), "alloc 0 Own(0); alloc 0 Sent(1, 0); free Own(0)");
+        assert_eq!(steps(&p, 1), "free Sent(0, 0)");
         assert_eq!((p.unknown, p.again), (0, 0));
     }
 
     #[test]
-    fn frees_with_a_batched_event_are_of_a_list() {
+    fn frees_with_a_batched_event_belong_to_a_list() {
         let batched = |pfn| event(0, Kind::FreeBatched { pfn });
         let p =
             program(&[alloc(0, 8, 0), alloc(0, 9, 0), free(0, 8, 0), free(0, 9, 0), batched(8)]);
-        assert!(steps(&p, 0).ends_with("give Own(0) list; give Own(1)"), "{}", steps(&p, 0));
+        assert!(steps(&p, 0).ends_with("free Own(0) list; free Own(1)"), "{}", steps(&p, 0));
     }
 
     #[test]
-    fn what_was_there_before_and_what_is_missing() {
+    fn frees_of_earlier_blocks_and_missing_frees() {
         // 5 was allocated before. The second free of 5: its request is missing. 8 twice: its free
         // is missing.
         let p = program(&[free(0, 5, 1), free(0, 5, 1), alloc(0, 8, 0), alloc(0, 8, 0)]);
         assert_eq!(p.cpus[0].before, [Order::new(1).unwrap()]);
         assert_eq!((p.unknown, p.again, p.events), (1, 1, 4));
-        assert!(steps(&p, 0).starts_with("give Before(0); take"), "{}", steps(&p, 0));
+        assert!(steps(&p, 0).starts_with("free Before(0); alloc"), "{}", steps(&p, 0));
     }
 
     #[test]
-    fn a_block_that_is_freed_in_pieces_goes_with_the_last() {
+    fn a_block_freed_in_pieces_is_freed_with_the_last() {
         let p = program(&[alloc(0, 8, 2), free(0, 8, 0), free(0, 10, 1), free(1, 9, 0)]);
-        assert_eq!(steps(&p, 0), "take 2 Sent(1, 0)");
-        assert_eq!(steps(&p, 1), "give Sent(0, 0)");
+        assert_eq!(steps(&p, 0), "alloc 2 Sent(1, 0)");
+        assert_eq!(steps(&p, 1), "free Sent(0, 0)");
         assert_eq!(p.unknown, 0);
     }
 }

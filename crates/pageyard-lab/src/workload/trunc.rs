@@ -21,10 +21,10 @@ const VECTOR: usize = 15;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "trunc",
-    summary: "files removed from the page cache: bulk frees on one CPU, nothing else",
+    summary: "files removed from the page cache: only bulk frees, on one CPU",
     params: &[
         param("files", "10", "how many"),
-        param("pages", "262144", "pages of each, in blocks of the order below"),
+        param("pages", "262144", "pages per file, in blocks of the order below"),
         param("order", "0", "order of the blocks"),
     ],
     score: Score::Time,
@@ -36,9 +36,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let order = params.number("order", 0..=9)?;
     let pages = params.number("pages", 1..=1 << 24)?;
     if files.saturating_mul(pages) > site.pages / 2 {
-        return Err(
-            params.wrong("files", "fewer or smaller ones: they fill half of memory at most")
-        );
+        return Err(params.wrong("files", "fewer or smaller files, filling at most half of memory"));
     }
     let order = Order::new(order as u8).unwrap_or_default();
     let cpu = CpuId(u32::from(site.count() > 1));

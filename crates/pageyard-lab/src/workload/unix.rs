@@ -23,10 +23,10 @@ const BUFFERS: [(&[u8], u64); 2] = [(&[3], 32 << 10), (&[2, 1, 0], 7 << 12)];
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "unix",
-    summary: "lmbench bw_unix: 64 KiB writes, blocks of orders 0 to 3, from CPU to CPU",
+    summary: "lmbench bw_unix: writes of 64 KiB, blocks of orders 0 to 3, freed on another CPU",
     params: &[
         param("pairs", "16", "writers, each with a reader"),
-        param("writes", "20000", "writes of each, after a fifth as many to warm up"),
+        param("writes", "20000", "writes per writer, after a fifth as many for warm-up"),
     ],
     score: Score::Rate("writes/s"),
     plan,

@@ -53,7 +53,7 @@ fn contig() {
 }
 
 #[test]
-fn two_zones_near_their_marks() {
+fn two_zones_near_their_watermarks() {
     identical("two_zones_marks-1.jsonl.zst", 9147, 32);
 }
 
@@ -94,12 +94,12 @@ fn run(name: &str, lines: &[String]) -> Result<Outcome, ConformError> {
 }
 
 #[test]
-fn plain_recordings_are_read_too() {
+fn uncompressed_recordings_are_read() {
     assert!(run("plain", &lines()).unwrap().matches());
 }
 
 #[test]
-fn a_wrong_answer_is_found_where_it_is() {
+fn a_wrong_answer_is_located() {
     let mut lines = lines();
     let at = 700 + lines.iter().skip(700).position(|l| l.contains(r#""op":"a"#)).unwrap();
     let (op, _) = lines[at].split_once(r#","got""#).unwrap();
@@ -113,7 +113,7 @@ fn a_wrong_answer_is_found_where_it_is() {
 }
 
 #[test]
-fn a_wrong_state_is_found_and_described() {
+fn a_wrong_state_is_described() {
     for (name, from, to, says) in [
         ("high", r#""high":"#, r#""high":9"#, "high"),
         ("nr_free", r#""nr_free":"#, r#""nr_free":1"#, "nr_free"),
@@ -132,13 +132,18 @@ fn a_wrong_state_is_found_and_described() {
 fn malformed_lines_are_errors_with_their_number() {
     for (name, at, line, says) in [
         ("json", 3, "{\"op\":", "expected a line such as"),
-        ("op", 4, r#"{"op":"zz 1","got":[0]}"#, "there is no operation \"zz\""),
+        ("op", 4, r#"{"op":"zz 1","got":[0]}"#, "unknown operation \"zz\""),
         ("number", 5, r#"{"op":"a one 0","got":[0]}"#, "needs a number"),
         ("letter", 6, r#"{"op":"a 1 0 q","got":[0]}"#, "GFP letter 'q'"),
-        ("sysctl", 7, r#"{"op":"w swappiness 1"}"#, "no sysctl"),
+        ("sysctl", 7, r#"{"op":"w swappiness 1"}"#, "unknown sysctl"),
         ("cpu", 8, r#"{"op":"c 99"}"#, "no CPU 99"),
         ("batch", 9, r#"{"op":"F 0 18446744073709551615"}"#, "on 18446744073709551615 slots"),
-        ("slot", 9, r#"{"op":"b 18446744073709551615 2 m"}"#, "no slot 18446744073709551615"),
+        (
+            "slot",
+            9,
+            r#"{"op":"b 18446744073709551615 2 m"}"#,
+            "slot 18446744073709551615 does not exist",
+        ),
         ("bulk", 9, r#"{"op":"b 0 18446744073709551615 m"}"#, "on 18446744073709551615 slots"),
         ("start", 1, r#"{"op":"c 0"}"#, "must begin with a state"),
     ] {
@@ -157,7 +162,7 @@ fn answers_of_an_unknown_form_are_errors_with_their_line() {
         ("more", r#"{"op":"f 900","got":[0,77,1]}"#, "expected [ZONE,PFN]"),
         ("odd", r#"{"op":"b 900 2 m","got":[1,0]}"#, "expected [COUNT,ZONE,PFN,"),
         ("nested", r#"{"op":"a 900 0 m","got":[[0,77]]}"#, "invalid type: sequence"),
-        ("choice", r#"{"op":"z 2","got":[0]}"#, "there is no zone 2; expected 0 or 1"),
+        ("choice", r#"{"op":"z 2","got":[0]}"#, "zone 2 does not exist; expected 0 or 1"),
         ("state", r#"{"op":"s","state":7}"#, "the state of a zone, {…}, or of two"),
         ("empty", r#"{"op":"s","state":[]}"#, "the state of a zone, {…}, or of two"),
         ("key", r#"{"op":"t","zones":[0]}"#, "unknown field `zones`, expected one of `op`"),
@@ -169,8 +174,12 @@ fn answers_of_an_unknown_form_are_errors_with_their_line() {
     }
     for (name, line, says) in [
         ("pair", r#"{"op":"a 900 0 m","got":[0,77]}"#, "expected [PFN], [-1] or [-2]"),
-        ("zone", r#"{"op":"z 0","got":[0]}"#, "the recording has one; expected a state of two"),
-        ("lower", r#"{"op":"a 900 0 l","got":[5]}"#, "GFP letter 'l' names the lower zone"),
+        (
+            "zone",
+            r#"{"op":"z 0","got":[0]}"#,
+            "the recording has one zone; expected a state of two",
+        ),
+        ("lower", r#"{"op":"a 900 0 l","got":[5]}"#, "GFP letter 'l' selects the lower zone"),
     ] {
         let mut lines = lines();
         lines.insert(9, line.into());
@@ -191,7 +200,7 @@ fn a_state_of_other_zones_is_an_error() {
 }
 
 #[test]
-fn two_zones_that_do_not_belong_together_are_an_error() {
+fn mismatched_zones_are_an_error() {
     for (name, from, to, says) in [
         ("order", r#""zone":"Normal""#, r#""zone":"DMA""#, "the upper one first"),
         ("twice", r#""zone":"Normal""#, r#""zone":"DMA32""#, "the upper one first"),
@@ -218,7 +227,7 @@ fn two_zones_that_do_not_belong_together_are_an_error() {
 
 /// The flag of one zone's lists, in a recording that changes it in both.
 #[test]
-fn operations_on_a_zone_mean_the_one_that_was_chosen() {
+fn zone_operations_apply_to_the_selected_zone() {
     let flags = |line: &str| -> Vec<bool> {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         let zones = line["state"].as_array().unwrap();
@@ -250,10 +259,10 @@ fn operations_on_a_zone_mean_the_one_that_was_chosen() {
 #[test]
 fn an_impossible_state_is_an_error() {
     for (name, from, to, says) in [
-        ("zone", r#""zone":"DMA32""#, r#""zone":"High""#, "no zone"),
+        ("zone", r#""zone":"DMA32""#, r#""zone":"High""#, "unknown zone"),
         ("types", r#""blocks":"0"#, r#""blocks":"8"#, "has type '8'"),
         ("count", r#""cpu":0,"count":"#, r#""cpu":0,"count":9"#, "count"),
-        ("order", r#"{"order":10,"nr":"#, r#"{"order":11,"nr":"#, "no order 11"),
+        ("order", r#"{"order":10,"nr":"#, r#"{"order":11,"nr":"#, "order 11 does not exist"),
         ("pages", r#""spanned":"#, r#""spanned":9999999"#, "the zone spans 9999999"),
         (
             "start",
@@ -261,12 +270,7 @@ fn an_impossible_state_is_an_error() {
             r#""start_pfn":184467440737095"#,
             "from frame 184467440737095",
         ),
-        (
-            "place",
-            r#""lists":[[]"#,
-            r#""lists":[[18446744073709551615]"#,
-            "no frame 1844674407370955",
-        ),
+        ("place", r#""lists":[[]"#, r#""lists":[[18446744073709551615]"#, "frame 1844674407370955"),
     ] {
         let mut lines = lines();
         assert!(lines[0].contains(from), "{name}");
@@ -277,7 +281,7 @@ fn an_impossible_state_is_an_error() {
 }
 
 #[test]
-fn a_line_without_end_is_an_error() {
+fn an_endless_line_is_an_error() {
     let long = "1".repeat(40 << 20);
     let e = run("long", std::slice::from_ref(&long)).unwrap_err().to_string();
     assert!(e.contains("line 1: the line is longer than 32 MiB"), "{e}");

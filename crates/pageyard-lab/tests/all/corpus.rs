@@ -42,6 +42,6 @@ fn trusting(data: &[u8]) {
 }
 
 #[test]
-fn a_reader_that_trusts_its_input_is_found_out() {
+fn a_reader_that_trusts_its_input_is_detected() {
     replay::finds("memory that is no range", &corpora::read("topology.zst"), 4000, trusting);
 }

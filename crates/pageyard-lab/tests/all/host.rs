@@ -43,7 +43,7 @@ fn value(result: &RunResult, metric: &str) -> f64 {
 }
 
 #[test]
-fn every_workload_runs_and_gives_everything_back() {
+fn every_workload_runs_and_frees_everything() {
     let mut host = open(512);
     for recipe in RECIPES {
         let results = run(&mut host, recipe.name, &options(recipe.name, &["Base", "Linux612"]));
@@ -83,7 +83,7 @@ fn policies_take_turns_and_every_iteration_is_a_sample() {
 }
 
 #[test]
-fn what_goes_to_another_cpu_is_freed_there() {
+fn sent_blocks_are_freed_on_the_other_cpu() {
     let mut host = open(64);
     let recipe = workload::by_name("unix").unwrap();
     match host.run(&recipe, &options("unix", &["Linux612"]), &mut |_, _| {}) {
@@ -95,7 +95,7 @@ fn what_goes_to_another_cpu_is_freed_there() {
 }
 
 #[test]
-fn a_recording_is_played_by_its_cpus() {
+fn a_recording_is_executed_by_its_cpus() {
     let mut host = open(256);
     let result = &run(&mut host, "trace", &options("trace", &["Linux612"]))[0];
     assert_eq!(value(result, "failed"), 0.0);
@@ -103,21 +103,21 @@ fn a_recording_is_played_by_its_cpus() {
 }
 
 #[test]
-fn too_much_memory_and_too_little_are_errors() {
+fn invalid_memory_sizes_are_errors() {
     let told = |memory| Host::open(Some(memory), &mut |_, _| {}).unwrap_err().to_string();
     let text = told(1 << 50);
-    assert!(text.starts_with("memory ") && text.ends_with("take less, by --memory"), "{text}");
+    assert!(text.starts_with("memory ") && text.ends_with("reduce --memory"), "{text}");
     let text = told(4096);
-    assert!(text.starts_with("this host: size 4096 bytes: give at least"), "{text}");
+    assert!(text.starts_with("this host: size 4096 bytes: expected at least"), "{text}");
 }
 
 #[test]
-fn a_parameter_that_this_host_cannot_is_an_error_and_the_host_goes_on() {
+fn an_impossible_parameter_is_an_error_and_the_host_stays_usable() {
     let mut host = open(64);
     let recipe = workload::by_name("page_fault1").unwrap();
     let mut wrong = options("page_fault1", &["Base"]);
     wrong.set.push(("processes".into(), "100000".into()));
     let error = host.run(&recipe, &wrong, &mut |_, _| {}).unwrap_err().to_string();
-    assert!(error.starts_with("page_fault1: processes=100000: give a whole number from 1"));
+    assert!(error.starts_with("page_fault1: processes=100000: expected a whole number from 1"));
     run(&mut host, "page_fault1", &options("page_fault1", &["Base"]));
 }

@@ -7,7 +7,7 @@ fn short() -> Report {
 }
 
 #[test]
-fn s4_8_linux612_keeps_lists_and_blocks_of_one_type_and_vanilla_does_not() {
+fn s4_8_linux612_has_no_list_mismatch_and_vanilla_has() {
     let report = short();
     let linux612 = report.linux612.summary();
     assert_eq!(linux612.type_check_failures, 0);
@@ -49,7 +49,7 @@ fn a_3_linux612_settles_by_round_14_and_vanilla_goes_on() {
 }
 
 #[test]
-fn a_seed_decides_everything() {
+fn the_seed_determines_the_result() {
     let options = Options { rounds: 1, memory: 256 << 20, ..Options::default() };
     let of = |seed| run(&Options { seed, ..options }, &()).unwrap();
     assert_eq!(of(7), of(7));

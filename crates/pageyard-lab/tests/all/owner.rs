@@ -150,7 +150,7 @@ fn a_record_remembers_moves_and_the_free_before_9_7() {
 }
 
 #[test]
-fn grouped_by_what_is_asked_and_sorted_by_pages_9_7() {
+fn owners_are_grouped_and_sorted_by_pages_9_7() {
     run(|y, m| {
         for (name, tgid, stack, order, n) in
             [("small", 10, 1, 0, 9), ("large", 20, 2, 4, 1), ("large", 21, 1, 3, 1)]

@@ -66,7 +66,7 @@ fn requests(owners: &Owners) -> Vec<String> {
 }
 
 #[test]
-fn s9_7_whoever_was_not_freed_is_an_owner() {
+fn s9_7_unfreed_requests_are_owners() {
     let owners = small(SMALL);
     let mask = "mask 0x100cca(GFP_HIGHUSER_MOVABLE)";
     assert_eq!(
@@ -87,25 +87,25 @@ fn s9_7_whoever_was_not_freed_is_an_owner() {
     let notes = owners.notes();
     assert!(notes[0].starts_with("1 of 5 pages in use have no record"), "{notes:?}");
     assert!(notes.iter().any(|n| n.contains("processes (tgid 0 here)")), "{notes:?}");
-    assert!(!notes.iter().any(|n| n.contains("one task")), "{notes:?}");
+    assert!(!notes.iter().any(|n| n.contains("the same task")), "{notes:?}");
     assert_eq!(
         owners.summary(By::Task),
-        "test at its end under Linux612: 3 blocks, 4 pages whose request it shows, by task\n\
+        "test at its end under Linux612: 3 blocks and 4 pages with a recorded request, by task\n\
          2 times, 3 pages: make (pid 7)\n\
          1 times, 1 pages: a name of sixte (pid 9)\n"
     );
 }
 
 #[test]
-fn a_trace_of_one_task_says_so() {
+fn a_single_task_trace_is_noted() {
     let text = "hygiene-1 [000] 1.000001: mm_page_alloc: page=0x1 pfn=0x2010 order=2 migratetype=0 \
                 gfp_flags=GFP_KERNEL\n";
     let notes = small(text).notes();
-    assert!(notes[1].contains("one task for all of them, hygiene (pid 1)"), "{notes:?}");
+    assert!(notes[1].contains("the same task, hygiene (pid 1)"), "{notes:?}");
 }
 
 #[test]
-fn the_same_as_data() {
+fn owners_as_json() {
     let owners = small(SMALL);
     let v = owners.json(None);
     let blocks = v["owners"].as_array().unwrap();
@@ -148,7 +148,7 @@ fn by_hand(path: &Path) -> BTreeMap<(u32, u64), u64> {
 
 /// Under every policy the same requests are open; where their pages are is the policy's.
 #[test]
-fn s9_7_of_a_recorded_build_the_owners_are_those_that_its_events_leave() {
+fn s9_7_owners_of_a_recorded_build_match_its_events() {
     let expected = by_hand(&sample("kbuild.pgy"));
     let mut texts = Vec::new();
     for policy in ["Linux612", "Base"] {
@@ -196,7 +196,7 @@ const BY_NAME: &str = "\
 ";
 
 #[test]
-fn s9_7_of_a_recorded_build_in_the_kernels_format() {
+fn s9_7_owners_of_a_recorded_build_in_the_kernels_format() {
     let owners = of_sample(&[]);
     assert_eq!(owners.policy, "Linux612", "that of the kernel that recorded");
     let summary = owners.summary(By::Name);

@@ -28,7 +28,7 @@ impl Sink for Both {
 }
 
 #[test]
-fn s9_5_what_is_written_is_read_back_and_written_again_as_it_was() {
+fn s9_5_recorded_events_survive_a_round_trip() {
     let recorder = Recorder::new(Vec::new(), 4, "hygiene").unwrap();
     let both = Both { recorder, seen: RefCell::default() };
     let options = Options { rounds: 1, memory: 256 << 20, ..Options::default() };

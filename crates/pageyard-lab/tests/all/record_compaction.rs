@@ -130,7 +130,7 @@ fn through(trace: Vec<u8>) -> (Vec<(u64, Compaction)>, Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn s7_compaction_is_read_back_as_it_was_written() {
+fn s7_recorded_compaction_survives_a_round_trip() {
     let (text, seen) = recorded();
     let mut wanted = Vec::new();
     let mut kinds = Vec::new();

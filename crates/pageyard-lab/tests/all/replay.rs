@@ -102,7 +102,7 @@ fn a_refill_takes_a_batch() {
 }
 
 #[test]
-fn pages_passed_over_went_silently() {
+fn skipped_pages_count_as_taken_silently() {
     let t = Trace::new().locked(F, 0, 0).locked(F + 1, 0, 0).locked(F + 2, 0, 0);
     let r = t.alloc(F + 2, 0, 0).free(F, 0).replay("Linux612");
     assert_eq!(r.understanding.silent_pages, 2);
@@ -121,7 +121,7 @@ fn a_page_freed_while_on_its_list_was_taken_silently() {
 }
 
 #[test]
-fn lists_have_what_they_gave() {
+fn lists_contain_the_pages_they_supplied() {
     // Allocated without a refill: they were on the list, in this order. Drained: at its tail.
     let t = Trace::new().alloc(F, 0, 0).alloc(F + 1, 0, 0).drain(F + 3, 0, 0).drain(F + 2, 0, 0);
     let r = t.replay("Linux612");
@@ -140,7 +140,7 @@ fn batched_frees_happen_once_and_late() {
 }
 
 #[test]
-fn a_free_inside_a_batch_passes_the_lists_by() {
+fn a_free_inside_a_batch_bypasses_the_lists() {
     // The task is between the two frees of its batch and so holds the lock of this CPU's lists.
     let t = Trace::new().free(F, 0).free(F + 1, 0).batched(F).free(F + 9, 0).batched(F + 1);
     let r = t.replay("Linux612");
@@ -162,7 +162,7 @@ fn blocks_are_split_when_freed_in_parts() {
 }
 
 #[test]
-fn what_cannot_be_matched_is_counted() {
+fn unmatched_frees_are_counted() {
     // Allocated as one page, freed as two.
     let r = Trace::new().alloc(F, 0, 1).alloc(F + 8, 0, 1).free(F, 1).free(F + 8, 0).replay("Base");
     let m = r.policies[0].figures.matching.unwrap();
@@ -193,7 +193,7 @@ fn frees() -> Trace {
 }
 
 #[test]
-fn base_drains_ever_larger_batches() {
+fn base_drains_growing_batches() {
     // high = 12: 3 pages go at the 12th free, 6 at the 15th, then high - batch = 9 at the 21st.
     let r = frees().replay("Base");
     let ours = r.policies[0].figures;
@@ -226,15 +226,15 @@ fn frees_after(lines: &[(u64, &str)]) -> Trace {
 }
 
 #[test]
-fn s5_10_lists_shrink_while_kswapd_is_recorded_at_work() {
+fn s5_10_lists_shrink_while_recorded_kswapd_is_active() {
     // RECLAIM_ACTIVE: high stays at 12, so that 9 pages go at the 12th free and at the 21st.
     let r = frees_after(&[(0, "mm_vmscan_kswapd_wake: nid=0 order=0")]).replay("Linux612");
     let moved = r.policies[0].figures.moved;
     assert_eq!((moved.drain_pages, moved.drain_holds), (18, 2));
     assert_eq!((r.reclaim.source, r.reclaim.runs), (ReclaimSource::Recorded, 1));
     assert_eq!(r.reading.ignored, 0);
-    assert!(r.to_string().contains("kswapd at work 1 times, "), "{r}");
-    assert!(r.to_string().contains(": by their tracepoints\n"), "{r}");
+    assert!(r.to_string().contains("kswapd active 1 times, "), "{r}");
+    assert!(r.to_string().contains(": recorded by tracepoints\n"), "{r}");
     // It sleeps before the frees.
     let slept = [
         (0, "mm_vmscan_kswapd_wake: nid=0 order=0"),
@@ -251,7 +251,7 @@ fn s5_10_lists_shrink_while_kswapd_is_recorded_at_work() {
 }
 
 #[test]
-fn kswapd_at_work_is_inferred_from_its_page_events() {
+fn active_kswapd_is_inferred_from_its_page_events() {
     let page = |pfn: u64| format!("mm_page_free: page=0x1 pfn={pfn:#x} order=0");
     let (before, after) = (page(F + 0x100), page(F + 0x101));
     let active = frees_after(&[(990, &before)]).line(1, "kswapd0-50", 10_000_030, &after);
@@ -266,7 +266,7 @@ fn kswapd_at_work_is_inferred_from_its_page_events() {
     assert_eq!((r.policies[0].figures.moved.drain_holds, r.reclaim.runs), (1, 2));
     let none = frees().replay("Linux612");
     assert_eq!(none.reclaim.source, ReclaimSource::None);
-    assert!(none.to_string().contains("reclaim  none: no event of kswapd\n"), "{none}");
+    assert!(none.to_string().contains("reclaim  none: no events of kswapd\n"), "{none}");
 }
 
 /// A request that got nothing.
@@ -284,7 +284,7 @@ fn full() -> Trace {
 }
 
 #[test]
-fn requests_that_the_kernel_failed_are_asked_again() {
+fn recorded_failed_requests_are_repeated() {
     let r = full().then(REFUSED).replay("Linux612");
     assert_eq!((r.recorded.failed, r.policies[0].figures.failed), (1, 1));
     assert!(!r.to_string().contains("warning:"), "{r}");
@@ -296,7 +296,7 @@ fn requests_that_the_kernel_failed_are_asked_again() {
 }
 
 #[test]
-fn requests_that_may_wait_for_reclaim_are_served_below_the_marks() {
+fn requests_that_may_reclaim_are_served_below_the_watermarks() {
     let r = full().replay("Linux612");
     let ours = r.policies[0].figures;
     assert_eq!((ours.failed, ours.alloc_blocks), (0, 16));
@@ -327,16 +327,16 @@ fn requests_without_a_block_are_served_after_later_frees_or_counted() {
     // So it does until the trace ends.
     let r = halves().replay("Linux612");
     assert_eq!(r.policies[0].figures.failed, 1);
-    let warning = "warning: 1 requests fail under Linux612 and 0 were recorded";
+    let warning = "warning: 1 requests fail under Linux612, but 0 failed in the recording";
     assert!(r.to_string().contains(warning), "{r}");
 }
 
 #[test]
-fn events_that_contradict_the_machine() {
+fn contradicting_events_are_skipped_or_rejected() {
     let bad = Trace::new().alloc(F, 0, 0).free(0x40_0000, 0).free(F, 0);
     let e = replay(bad.input(), &options("Base"), &mut |_, _, _| {}).unwrap_err();
     assert!(matches!(e, ReplayError::Inconsistent { record: 2, .. }), "{e}");
-    assert!(e.to_string().starts_with("test: record 2: frame 0x400000 (order 0) lies outside"));
+    assert!(e.to_string().starts_with("test: record 2: frame 0x400000 (order 0) is outside"));
     let lenient = Options { lenient: true, ..options("Base") };
     let r = replay(bad.input(), &lenient, &mut |_, _, _| {}).unwrap();
     assert_eq!((r.reading.events, r.reading.inconsistent), (3, 1));
@@ -356,7 +356,7 @@ fn events_that_contradict_the_machine() {
 }
 
 #[test]
-fn a_machine_from_the_trace_alone() {
+fn a_machine_is_derived_from_the_trace() {
     let plain = Options { machine: MachineOptions::default(), ..options("Linux612") };
     let t = Trace::new().alloc(0x12345, 0, 1).line(6, "b-2", 20_000_000, &drain(F, 0, 1));
     let r = replay(t.input(), &plain, &mut |_, _, _| {}).unwrap();
@@ -390,11 +390,11 @@ fn a_recorded_build_on_a_machine_has_the_same_counters() {
 }
 
 #[test]
-fn a_machine_that_is_too_small_is_refused() {
+fn a_machine_that_is_too_small_is_rejected() {
     let desktop = pageyard_machine::MachineSpec::shipped("desktop").unwrap();
     let o = Options { on: Some(desktop), ..options("Linux612") };
     let refused = replay(Trace::new().alloc(F, 0, 0).input(), &o, &mut |_, _, _| {}).unwrap_err();
-    assert!(refused.to_string().contains("desktop has 4 CPUs and 1 nodes; the trace has 64"));
+    assert!(refused.to_string().contains("desktop has 4 CPUs and 1 nodes, but the trace has 64"));
 }
 
 /// A build on a real 6.12: what the policy that stands for it moves is what the kernel moved.
@@ -516,7 +516,7 @@ fn a_recorded_replay_counts_the_same() {
 
 /// Each CPU's clock is its own: what is recorded over time does not mind one that is behind.
 #[test]
-fn time_may_go_back() {
+fn time_may_go_back_slightly() {
     let event = |pfn| drain(pfn, 0, 0);
     let t = Trace::new().line(0, "a-1", 2_000_000, &event(0x1000)).line(
         1,
@@ -530,7 +530,7 @@ fn time_may_go_back() {
 }
 
 #[test]
-fn a_time_that_no_clock_has_is_refused() {
+fn an_impossible_time_is_rejected() {
     let t = Trace::new().alloc(0x1000, 0, 0).line(
         0,
         "a-1",
@@ -538,12 +538,12 @@ fn a_time_that_no_clock_has_is_refused() {
         &drain(0x1000, 0, 0),
     );
     let e = replay(t.input(), &options("Linux612"), &mut |_, _, _| {}).unwrap_err().to_string();
-    assert!(e.contains("an event at 10000000000 seconds"), "{e}");
+    assert!(e.contains("timestamp of 10000000000 seconds"), "{e}");
 }
 
 /// Settings are those of their column alone, and what they change is what the allocator then does.
 #[test]
-fn settings_are_of_their_column() {
+fn settings_apply_to_their_column() {
     let path = sample("kbuild.pgy");
     let run = |policies: &str| {
         let policies = by_names(policies).unwrap();

@@ -93,7 +93,7 @@ fn comes_back(name: &str, data: &[u8]) -> Option<bool> {
 }
 
 #[test]
-fn s9_4_files_of_real_kernels_come_out_as_they_went_in() {
+fn s9_4_files_of_real_kernels_are_reproduced() {
     for (trace, files) in traces() {
         let mut compared = 0;
         for file in files.iter() {
@@ -108,7 +108,7 @@ fn s9_4_files_of_real_kernels_come_out_as_they_went_in() {
 }
 
 #[test]
-fn s9_4_files_of_6_1_6_18_and_of_two_nodes_come_out_as_they_went_in() {
+fn s9_4_files_of_6_1_6_18_and_of_two_nodes_are_reproduced() {
     let data = repository().join("crates/pageyard-trace/tests/data");
     let mut compared = 0;
     for file in sorted(&data) {
@@ -462,7 +462,7 @@ fn show_mem_of_a_trace_is_made_from_its_files() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_states_are_named() {
     let trace = sample("kbuild.pgy");
     let at = |at| When { at: Some(at), line: None };
     let e = show(&trace, Form::Vmstat, at(Moment::TracedEnd)).unwrap_err();

@@ -18,7 +18,7 @@ fn toml(text: &str) -> Result<Topology, String> {
 }
 
 #[test]
-fn shipped_machines_are_right() {
+fn built_in_topologies_are_correct() {
     for (name, text) in SHIPPED {
         let t = Description::from_toml(name, text).unwrap().check().unwrap();
         assert_eq!(t.distances().len(), t.nodes() * t.nodes());
@@ -34,7 +34,7 @@ fn shipped_machines_are_right() {
 }
 
 #[test]
-fn memory_falls_into_the_zones_of_x86_1_2() {
+fn memory_is_divided_into_the_zones_of_x86_1_2() {
     let t = machine()
         .node(Node::new().memory("1M..3G").memory("4G..8G").movable("1G").cpus("0"))
         .check()
@@ -52,7 +52,7 @@ fn memory_falls_into_the_zones_of_x86_1_2() {
 }
 
 #[test]
-fn a_yard_is_made_of_it() {
+fn a_yard_is_created_from_a_topology() {
     let t = machine()
         .node(Node::new().memory("1M..64M").reserved("1M..2M").cpus("0-1"))
         .cache(Cache::new("0-1", "8M"))
@@ -71,7 +71,7 @@ fn a_yard_is_made_of_it() {
 
 /// Sums and orders worked out by hand.
 #[test]
-fn all_of_it_as_data() {
+fn a_topology_as_json() {
     let t = machine()
         .node(Node::new().memory("1M..3G").memory("4G..8G").reserved("1M..2M").cpus("0-1"))
         .node(Node::new().memory("8G..9G").movable("512M").cpus("2"))
@@ -136,7 +136,7 @@ fn all_of_it_as_data() {
 }
 
 #[test]
-fn a_file_says_the_same_as_a_program() {
+fn a_file_equals_the_same_description_in_code() {
     let built = Description::new("machine.toml")
         .node(Node::new().memory("1M..1G").cpus("0").distances(&[10, 20]))
         .node(Node::new().zoned("1G..2G", Zone::Movable).distances(&[20, 10]))
@@ -169,7 +169,7 @@ fn errors_name_file_entry_and_fix() {
         (machine(), "the machine: has no node; add a [[node]]"),
         (
             machine().node(near()).node(far(&[5, 10])),
-            "node 1: distance to node 0 is 5, less than to itself (10)",
+            "node 1: distance to node 0 is 5; it must be more than 10, the distance to itself",
         ),
         (
             machine().node(near()).node(far(&[20, 11])),
@@ -187,11 +187,11 @@ fn errors_name_file_entry_and_fix() {
         ),
         (
             machine().node(node()).node(Node::new().memory("1G..2G").cpus("0")),
-            "node 1: CPU 0 is on node 0 already",
+            "node 1: CPU 0 is already on node 0",
         ),
         (
             machine().node(Node::new().memory("1M..1G").cpus("0,2")),
-            "CPU 1: on no node, but there is CPU 2; number CPUs from 0 without gaps",
+            "CPU 1: not on any node, but CPU 2 exists; number CPUs from 0 without gaps",
         ),
         (
             machine().node(Node::new().cpus("0")),
@@ -207,20 +207,23 @@ fn errors_name_file_entry_and_fix() {
         ),
         (
             machine().hotplug().node(node()),
-            "node 0: memory 1M..1G: 1M is not a multiple of 128M (hotplug goes by these sections)",
+            "node 0: memory 1M..1G: 1M is not a multiple of 128M (the section size of hotplug)",
         ),
         (machine().node(node().movable("2G")), "node 0: movable = 2G: the node has only 1023M"),
         (
             machine().node(node().reserved("2G..3G")),
             "node 0: reserved 2G..3G: not within the node's memory",
         ),
-        (machine().node(node()).cache(Cache::new("0-1", "8M")), "cache 0: CPU 1 is on no node"),
+        (
+            machine().node(node()).cache(Cache::new("0-1", "8M")),
+            "cache 0: CPU 1 is not on any node",
+        ),
         (
             machine()
                 .node(Node::new().memory("4G..8G").memory("12G..16G").cpus("0"))
                 .node(Node::new().memory("8G..12G")),
-            "node 1: its zone Normal lies among zone Normal of node 0; a zone's memory must not \
-             be interrupted by another's",
+            "node 1: its zone Normal is inside zone Normal of node 0; zones must not be \
+             interleaved",
         ),
     ] {
         assert_eq!(wrong(description), format!("machine.toml: {text}"));

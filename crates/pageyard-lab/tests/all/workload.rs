@@ -44,7 +44,7 @@ fn is(result: &RunResult, metric: &str, expected: f64) {
 }
 
 #[test]
-fn same_seed_same_bytes_and_nothing_is_lost() {
+fn the_same_seed_gives_the_same_bytes_and_no_leaks() {
     for recipe in RECIPES {
         let options = options(recipe.name, &["Step7", "Linux612"]);
         let json = |o: &Options| serde_json::to_string(&run(recipe.name, o)).unwrap();
@@ -69,7 +69,7 @@ fn same_seed_same_bytes_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_result_says_what_ran() {
+fn a_result_describes_its_run() {
     let mut options = options("unix", &["Base"]);
     options.iterations = 2;
     let results = run("unix", &options);
@@ -85,7 +85,7 @@ fn a_result_says_what_ran() {
 }
 
 #[test]
-fn policies_see_the_same_work_whatever_stands_beside_them() {
+fn policies_get_the_same_work_in_any_set() {
     let both = run("sctp", &options("sctp", &["Base", "Step7"]));
     let alone = run("sctp", &options("sctp", &["Step7"]));
     assert_eq!(both[1], alone[0]);
@@ -114,7 +114,7 @@ fn s8_8_a_write_is_blocks_of_orders_3_2_1_and_0() {
 }
 
 #[test]
-fn runs_of_high_order_frees_drain_the_lists_less_from_step_to_step() {
+fn high_order_free_drains_decrease_by_step() {
     let results = run("unix", &options("unix", &["Base", "Step1", "Step3"]));
     for (result, drains) in results.iter().zip([6000.0, 4000.0, 400.0]) {
         is(result, "free_high", drains);
@@ -133,7 +133,7 @@ fn s8_4_larger_batches_hold_the_lock_longer() {
 }
 
 #[test]
-fn s8_2_trunc_gives_back_in_bulk_and_allocates_nothing() {
+fn s8_2_trunc_only_frees_in_bulk() {
     let results = run("trunc", &options("trunc", &["TwoPassBulkFree<Base>", "Base"]));
     // Two passes touch what they free twice (A.1).
     for (result, hold, time) in
@@ -157,29 +157,36 @@ fn s8_1_micro_has_rows_by_order_and_number() {
 }
 
 #[test]
-fn a_build_goes_to_the_zone_less_with_lists_that_grow() {
+fn growing_lists_reduce_zone_accesses_of_a_build() {
     let results = run("kbuild", &options("kbuild", &["Base", "Step7"]));
     is(&results[0], "zone_pages", 66_902.0);
     is(&results[1], "zone_pages", 30_051.0);
 }
 
 #[test]
-fn errors_name_the_parameter_and_what_it_can_be() {
+fn errors_name_the_parameter_and_its_valid_values() {
     let told = |name: &str, set: (&str, &str)| {
         let recipe = workload::by_name(name).unwrap();
         let mut options = options(name, &["Base"]);
         options.set.push((set.0.into(), set.1.into()));
         workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string()
     };
-    assert_eq!(told("unix", ("pears", "3")), "unix has no parameter pears; it has pairs, writes");
-    assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: give a whole number from 1 to 2");
-    assert_eq!(told("kbuild", ("memory", "far")), "kbuild: memory=far: give one of local, other");
+    assert_eq!(
+        told("unix", ("pears", "3")),
+        "unix: unknown parameter pears; expected one of pairs, \
+         writes"
+    );
+    assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: expected a whole number from 1 to 2");
+    assert_eq!(
+        told("kbuild", ("memory", "far")),
+        "kbuild: memory=far: expected one of local, other"
+    );
     assert_eq!(
         told("trunc", ("pages", "999999")),
-        "trunc: files=2: give fewer or smaller ones: they fill half of memory at most"
+        "trunc: files=2: expected fewer or smaller files, filling at most half of memory"
     );
     let text = workload::by_name("unis").unwrap_err().to_string();
-    assert!(text.starts_with("no workload unis; there are micro, trunc"), "{text}");
+    assert!(text.starts_with("unknown workload unis; expected one of micro, trunc"), "{text}");
 }
 
 #[test]
@@ -191,7 +198,7 @@ fn s8_9_memcached_has_orders_2_and_3_at_its_rate() {
 }
 
 #[test]
-fn s8_10_hackbench_frees_elsewhere_what_a_parent_allocated() {
+fn s8_10_hackbench_frees_on_other_cpus() {
     let result = &run("hackbench", &options("hackbench", &["Linux612"]))[0];
     is(result, "remote", 23.4);
     is(result, "time", 0.004158779);
@@ -204,13 +211,13 @@ fn s8_11_tbench_uses_order_3_both_ways() {
 }
 
 #[test]
-fn s8_12_sysbench_gives_back_from_one_cpu() {
+fn s8_12_sysbench_frees_on_one_cpu() {
     let result = &run("sysbench", &options("sysbench", &["Linux612"]))[0];
     is(result, "remote", 100.0);
 }
 
 #[test]
-fn a_5_limits_of_one_section_stay_where_they_are_not_computed_again() {
+fn a_5_limits_of_one_section_stay_without_recomputation() {
     let policies = ["EarlyLimits<SixBatches<Base>>", "SixBatches<Base>"];
     let results = run("deferred", &options("deferred", &policies));
     let of = |metric: &str| [value(&results[0], metric), value(&results[1], metric)];
@@ -222,7 +229,7 @@ fn a_5_limits_of_one_section_stay_where_they_are_not_computed_again() {
 }
 
 #[test]
-fn s8_6_huge_pages_are_asked_for_on_full_memory() {
+fn s8_6_huge_pages_are_requested_on_full_memory() {
     let mut options = options("thp", &["Linux612"]);
     options.set.push(("pages".into(), "300000".into()));
     let result = &run("thp", &options)[0];
@@ -256,7 +263,7 @@ fn s8_14_a_recording_keeps_its_order_and_its_pace() {
     options.set.push(("trace".into(), "/nowhere.pgy".into()));
     let recipe = workload::by_name("trace").unwrap();
     let error = workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string();
-    assert!(error.starts_with("trace: trace=/nowhere.pgy: give a recording: "), "{error}");
+    assert!(error.starts_with("trace: trace=/nowhere.pgy: expected a recording: "), "{error}");
 }
 
 #[test]

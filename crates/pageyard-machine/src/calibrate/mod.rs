@@ -118,6 +118,6 @@ impl fmt::Display for Report<'_> {
             let names = row.beside.join(" + ");
             writeln!(f, "{:34} {:>12} {table:>12}  {names}", row.name, row.ps)?;
         }
-        writeln!(f, "of the last-level cache, {} KiB were to be had", self.found.last_level >> 10)
+        writeln!(f, "effective last-level cache: {} KiB", self.found.last_level >> 10)
     }
 }

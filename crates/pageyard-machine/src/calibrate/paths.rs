@@ -45,9 +45,9 @@ pub(super) struct Instructions {
     pub(super) link: u64,
 }
 
-struct Here;
+struct ThisHost;
 
-impl Platform for Here {
+impl Platform for ThisHost {
     fn cpu(&self) -> CpuId {
         CpuId(0)
     }
@@ -109,7 +109,8 @@ fn real<P: StaticPolicy>(machine: &Machine) -> Result<Paths, InitError> {
     let layout = layout.layout(Knobs::default());
     let memory: Memory<Lock> = Memory::for_layout(&layout)?;
     let mut rooms = memory.rooms();
-    let yard: Yard<'_, Bare<Lock, Here, P>> = Yard::new(&layout, memory.storage(&mut rooms), Here)?;
+    let yard: Yard<'_, Bare<Lock, ThisHost, P>> =
+        Yard::new(&layout, memory.storage(&mut rooms), ThisHost)?;
     let start = Instant::now();
     let of_clock = clock(start) / FEW as u64;
     let paths = paths(&yard, &|| start.elapsed().as_nanos() as u64);
@@ -132,7 +133,7 @@ fn simulated<P: StaticPolicy>(spec: &MachineSpec, costs: Costs) -> Result<Paths,
         let (yard, found) = (&yard, &found);
         s.spawn(CpuId(0), move |task| found.set(Some(paths(yard, &|| task.now()))));
     });
-    debug_assert!(ran.is_ok(), "one task waits for nobody");
+    debug_assert!(ran.is_ok(), "a single task cannot be stuck");
     Ok(found.get().unwrap_or(Paths { alloc: 0, free: 0, take: 0, give: 0 }))
 }
 

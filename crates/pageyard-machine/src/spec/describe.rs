@@ -78,12 +78,12 @@ impl Description {
     }
 
     fn positive(&self, entry: &str, n: u32) -> Result<u32, SpecError> {
-        if n == 0 { Err(self.error(entry, "is 0; give at least 1")) } else { Ok(n) }
+        if n == 0 { Err(self.error(entry, "is 0; expected at least 1")) } else { Ok(n) }
     }
 
     fn bytes(&self, entry: &str, text: &str) -> Result<u64, SpecError> {
         match size(text) {
-            Ok(0) => Err(self.error(entry, "is 0; give a size such as 32M")),
+            Ok(0) => Err(self.error(entry, "is 0; expected a size such as 32M")),
             Ok(n) => Ok(n),
             Err(what) => Err(self.error(entry, what)),
         }
@@ -95,7 +95,7 @@ impl Description {
 
     fn link(&self, sockets: u32) -> Result<Option<u64>, SpecError> {
         if self.link.is_some() && sockets == 1 {
-            return Err(self.error("link", "one socket has none; leave it out"));
+            return Err(self.error("link", "does not apply to one socket; remove it"));
         }
         self.rate("link", self.link.as_deref())
     }
@@ -103,7 +103,7 @@ impl Description {
     fn siblings(&self, threads: u32) -> Result<bool, SpecError> {
         let siblings = self.siblings.unwrap_or(false);
         if siblings && threads == 1 {
-            let what = "a core of one thread has none; leave it out, or give threads = 2";
+            let what = "does not apply to one thread per core; remove it, or set threads = 2";
             return Err(self.error("siblings", what));
         }
         Ok(siblings)
@@ -124,18 +124,18 @@ impl Description {
         if cpus > MOST_CPUS.into() {
             let what =
                 format!("{sockets} sockets of {cores} cores of {threads} threads are {cpus}");
-            return Err(self.error("cores", format!("{what} CPUs; at most {MOST_CPUS} can be")));
+            return Err(self.error("cores", format!("{what} CPUs; expected at most {MOST_CPUS}")));
         }
         if !cores.is_multiple_of(complex) {
             let what = format!("{complex} does not divide the {cores} cores of a socket");
             return Err(self.error("complex", what));
         }
         if nodes > MOST_NODES {
-            return Err(self.error("nodes", format!("{nodes}; at most {MOST_NODES} can be")));
+            return Err(self.error("nodes", format!("{nodes}; expected at most {MOST_NODES}")));
         }
         if !nodes.is_multiple_of(sockets) || !cores.is_multiple_of(nodes / sockets) {
             let what =
-                format!("{nodes} nodes do not part {sockets} sockets of {cores} cores evenly");
+                format!("{nodes} nodes do not divide {sockets} sockets of {cores} cores evenly");
             return Err(self.error("nodes", what));
         }
         let per_node = cores / (nodes / sockets);
@@ -175,15 +175,14 @@ impl Description {
             return Ok((0..nodes * nodes).map(of).collect());
         }
         if self.distances.len() != nodes || self.distances.iter().any(|row| row.len() != nodes) {
-            let what = format!("give {nodes} rows of {nodes}, one for each node, or none");
+            let what = format!("expected {nodes} rows of {nodes} numbers, or none");
             return Err(self.error("distances", what));
         }
         for (from, row) in self.distances.iter().enumerate() {
             for (to, &d) in row.iter().enumerate() {
                 if (d == LOCAL) != (from == to) || d < LOCAL {
                     let wanted = if from == to { "10" } else { "above 10" };
-                    let what =
-                        format!("from node {from} to node {to}: {d}, but it must be {wanted}");
+                    let what = format!("from node {from} to node {to}: {d}; expected {wanted}");
                     return Err(self.error("distances", what));
                 }
             }

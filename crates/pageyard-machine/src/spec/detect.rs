@@ -32,7 +32,7 @@ fn numbers(path: &Path) -> Result<Vec<usize>, SpecError> {
         let (first, last): (usize, usize) =
             (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
         if first > last || last >= MOST_CPUS as usize {
-            return Err(error(path, format!("{part}: CPUs are numbered below {MOST_CPUS}")));
+            return Err(error(path, format!("{part}: expected CPU numbers below {MOST_CPUS}")));
         }
         out.extend(first..=last);
     }
@@ -73,7 +73,7 @@ fn caches(cpu: &Path) -> Result<(u64, String, u64), SpecError> {
         }
     }
     if last.0 == 0 {
-        return Err(error(&cpu.join("cache"), "no caches are described"));
+        return Err(error(&cpu.join("cache"), "no caches described"));
     }
     let private = if all > last.1 { all - last.1 } else { all };
     Ok((last.1, last.2, private))

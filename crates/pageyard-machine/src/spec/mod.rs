@@ -43,7 +43,7 @@ const MOST_TEXT: u64 = 1 << 20;
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let text = io::read_to_string(File::open(path)?.take(most + 1))?;
     if text.len() as u64 > most {
-        let what = format!("it has more than {most} bytes");
+        let what = format!("more than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
     }
     Ok(text)
@@ -79,7 +79,7 @@ impl MachineSpec {
         }
         let text = read_text(path, MOST_TEXT).map_err(|e| {
             let names: Vec<_> = SHIPPED.iter().map(|s| s.0).collect();
-            let what = format!("{e}; give a TOML file, `detected`, or one of {}", names.join(", "));
+            let what = format!("{e}; name a TOML file, `detected`, or one of {}", names.join(", "));
             SpecError { file: name.to_string(), entry: "the file".into(), what }
         })?;
         Description::from_toml(&name, &text)?.check()

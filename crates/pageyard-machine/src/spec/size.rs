@@ -5,7 +5,7 @@
 /// # Errors
 /// Fails on anything else; the message states the valid forms.
 pub fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is not a size; write bytes, or 512K, 2M, 16G, 1T");
+    let wrong = || format!("`{text}` is not a size; expected bytes, or 512K, 2M, 16G, 1T");
     let trimmed = text.trim();
     let digits = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match trimmed[digits.len()..].to_ascii_uppercase().as_str() {

@@ -8,7 +8,7 @@ use pageyard::{CpuId, Gfp, NodeId, Order};
 use crate::common::{P, small, with_yard};
 
 #[test]
-fn s5_14_ticks_decay_what_a_burst_left() {
+fn s5_14_ticks_decay_high_after_a_burst() {
     let machine = small("desktop");
     with_yard::<P, (), _>(&machine, (), |yard| {
         let zone = yard.zone_ids().next().unwrap();
@@ -38,7 +38,7 @@ fn s5_14_ticks_decay_what_a_burst_left() {
 }
 
 #[test]
-fn s7_1_background_reclaim_is_woken_and_keeps_requests_going() {
+fn s7_1_background_reclaim_wakes_and_keeps_requests_succeeding() {
     let run = |with_kswapd: bool| {
         let machine = small("desktop");
         with_yard::<P, (), _>(&machine, (), |yard| {

@@ -74,9 +74,9 @@ fn assert_times_add_up(stats: &pageyard_machine::Stats) {
     for lock in stats.zone_locks() {
         assert_eq!(lock.waits.total(), lock.contended);
         assert_eq!(lock.holds.total(), lock.acquired);
-        assert_eq!(lock.takes.total() + lock.gives.total(), lock.acquired);
-        assert_eq!(lock.held_taking + lock.held_giving, lock.held);
-        assert!(lock.takes.total() > 0 && lock.gives.total() > 0);
+        assert_eq!(lock.alloc_holds.total() + lock.free_holds.total(), lock.acquired);
+        assert_eq!(lock.held_alloc + lock.held_free, lock.held);
+        assert!(lock.alloc_holds.total() > 0 && lock.free_holds.total() > 0);
         assert!(lock.held <= stats.elapsed_ns * 1000, "one at a time");
     }
 }

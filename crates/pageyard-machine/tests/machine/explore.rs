@@ -57,7 +57,7 @@ fn crossed(machine: &Machine) -> Result<(), Stuck> {
 }
 
 #[test]
-fn planted_bugs_are_found_and_repeat() {
+fn planted_bugs_are_found_and_reproducible() {
     type Bug = (fn(&Machine) -> Result<(), Stuck>, &'static str);
     let bugs: [Bug; 3] =
         [(lost_update, "an update was lost"), (impatient, "gave up"), (crossed, "deadlock")];
@@ -76,7 +76,7 @@ fn planted_bugs_are_found_and_repeat() {
 }
 
 #[test]
-fn a_schedule_without_end_is_found() {
+fn an_endless_schedule_is_detected() {
     let spin = |machine: &Machine| {
         machine.run(|s| {
             s.spawn(CpuId(0), |task| {
@@ -87,11 +87,11 @@ fn a_schedule_without_end_is_found() {
         })
     };
     let found = Explorer::random(1, 1).run(&desktop(), spin).unwrap_err();
-    assert!(found.why.contains("has no end"), "{found}");
+    assert!(found.why.contains("does not end"), "{found}");
 }
 
 #[test]
-fn what_is_right_is_tried_to_the_end() {
+fn correct_code_is_explored_completely() {
     let right = |machine: &Machine| {
         let counter = Mutex::<SimLock, u32>::new(0);
         let counter = &counter;
@@ -159,7 +159,7 @@ impl Defences for Failing<'_> {
 }
 
 #[test]
-fn failures_of_a_hook_are_choices_too() {
+fn hook_failures_are_explored() {
     let pair = |machine: &Machine, gives_back: bool| {
         with_yard::<P, _, _>(machine, Failing(machine), |yard| {
             let start = free_blocks(yard);

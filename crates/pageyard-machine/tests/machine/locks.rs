@@ -42,7 +42,7 @@ fn contend_for(machine: &Machine, lock: Lock, asks: &[(u32, u64)]) -> Vec<u32> {
 }
 
 #[test]
-fn a_queued_lock_goes_to_who_came_first_at_the_price_of_the_way() {
+fn a_queued_lock_is_fair_and_costs_the_distance() {
     let machine = two_sockets(Options::default());
     // CPU 1 is a neighbour of CPU 0, CPU 20 is on the other socket.
     assert_eq!(contend(&machine, &[(0, 0), (1, 30), (20, 20)]), [0, 20, 1]);
@@ -58,7 +58,7 @@ fn a_queued_lock_goes_to_who_came_first_at_the_price_of_the_way() {
 }
 
 #[test]
-fn a_free_lock_costs_the_way_from_who_had_it_last() {
+fn a_free_lock_costs_the_distance_to_its_last_owner() {
     for (second, way) in [(0, 0), (40, 0), (1, 50), (20, 100)] {
         let machine = two_sockets(Options::default());
         contend(&machine, &[(0, 0), (second, 1000)]);
@@ -73,7 +73,7 @@ fn a_free_lock_costs_the_way_from_who_had_it_last() {
 }
 
 #[test]
-fn a_test_and_set_lock_mostly_goes_to_the_nearest_and_costs_by_the_waiters() {
+fn a_test_and_set_lock_favours_the_nearest_and_costs_per_waiter() {
     let mut near_first = 0;
     for seed in 0..100 {
         let machine =
@@ -95,7 +95,7 @@ fn a_test_and_set_lock_mostly_goes_to_the_nearest_and_costs_by_the_waiters() {
 }
 
 #[test]
-fn what_a_zone_s_lock_protects_comes_after_it() {
+fn lines_protected_by_a_zone_lock_follow_it() {
     let machine = two_sockets(Options::default());
     let lock = Lock::new(Vec::new());
     let name = LockName::Zone(ZoneKind::Normal.into());
@@ -115,7 +115,7 @@ fn what_a_zone_s_lock_protects_comes_after_it() {
 }
 
 #[test]
-fn who_only_tries_is_refused_and_goes_on() {
+fn a_failed_try_lock_continues() {
     let machine = two_sockets(Options::default());
     let lock = Lock::new(Vec::new());
     machine
@@ -140,7 +140,7 @@ fn who_only_tries_is_refused_and_goes_on() {
 }
 
 #[test]
-fn a_stalled_holder_makes_others_wait() {
+fn a_stalled_holder_blocks_waiters() {
     let stalls = Some(Stalls { of: 1, in_all: 1, ns: 5000 });
     let machine = two_sockets(Options { stalls, ..Options::default() });
     contend(&machine, &[(0, 0), (1, 20)]);
@@ -151,7 +151,7 @@ fn a_stalled_holder_makes_others_wait() {
 }
 
 #[test]
-fn a_deadlock_is_an_error_that_names_who_waits() {
+fn a_deadlock_error_names_the_waiters() {
     let machine = two_sockets(Options::default());
     let (a, b) = (Lock::new(Vec::new()), Lock::new(Vec::new()));
     let stuck = machine
@@ -173,7 +173,7 @@ fn a_deadlock_is_an_error_that_names_who_waits() {
 
 #[test]
 #[should_panic(expected = "belongs to another machine")]
-fn locks_of_another_machine_are_refused() {
+fn locks_of_another_machine_are_rejected() {
     let lock = Lock::new(Vec::new());
     for _ in 0..2 {
         let lock = &lock;
@@ -183,8 +183,8 @@ fn locks_of_another_machine_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "held since before the run")]
-fn a_lock_held_outside_is_not_given_twice() {
+#[should_panic(expected = "held before the run")]
+fn a_lock_held_outside_a_run_is_not_granted() {
     let machine = two_sockets(Options::default());
     let lock = Lock::new(Vec::new());
     machine.run(|s| s.spawn(CpuId(0), |_| drop(lock.lock()))).unwrap();

@@ -298,7 +298,7 @@ fn random(seed: u64, schedules: u64, forgets: bool, did: &Did) -> Result<Explore
 }
 
 #[test]
-fn everything_at_once() {
+fn all_operations_run_concurrently() {
     let (seed, schedules) = match number("PAGEYARD_SEED") {
         Some(seed) => (seed, 1),
         None => (FIRST, number("PAGEYARD_SCHEDULES").unwrap_or(100)),
@@ -318,7 +318,7 @@ fn everything_at_once() {
 }
 
 #[test]
-fn an_owner_that_is_not_told_of_a_move_is_found() {
+fn an_unreported_migration_is_detected() {
     let found = random(FIRST, 500, true, &Did::default()).expect_err("a block has two places");
     let seed = found.seed.expect("it was drawn");
     println!("found with {seed:#x}: {}", found.why);

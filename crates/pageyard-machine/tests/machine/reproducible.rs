@@ -52,7 +52,7 @@ fn run(name: &str, seed: u64, options: Options) -> String {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
+fn only_the_same_seed_gives_the_same_bytes() {
     let stalls = Some(Stalls { of: 1, in_all: 100, ns: 20_000 });
     for options in [
         Options::default(),
@@ -69,7 +69,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
 
 /// On every host: the order of tasks and their draws, which no cost and no allocator is part of.
 #[test]
-fn a_result_is_what_it_was_on_another_host() {
+fn results_do_not_depend_on_the_host() {
     let hash = |text: &str| {
         text.bytes()
             .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))

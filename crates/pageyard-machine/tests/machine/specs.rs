@@ -83,7 +83,7 @@ fn s1_2_the_first_node_has_the_low_zones() {
 }
 
 #[test]
-fn what_cannot_be_is_named_with_what_would_mend_it() {
+fn invalid_descriptions_are_named_with_a_fix() {
     let good = "sockets = 2\ncores = 4\nclock_mhz = 1000\nlast_level = '8M'\nprivate = '1M'\n\
                 memory = '1G'\n";
     let error = |text: &str| {
@@ -96,32 +96,40 @@ fn what_cannot_be_is_named_with_what_would_mend_it() {
             good.lines().filter(|l| !l.starts_with(key)).map(|l| format!("{l}\n")).collect();
         error(&(rest + line))
     };
-    assert_eq!(with("cores = 0"), "m.toml: cores: is 0; give at least 1");
+    assert_eq!(with("cores = 0"), "m.toml: cores: is 0; expected at least 1");
     assert_eq!(
         with("cores = 600"),
-        "m.toml: cores: 2 sockets of 600 cores of 1 threads are 1200 CPUs; at most 1024 can be"
+        "m.toml: cores: 2 sockets of 600 cores of 1 threads are 1200 CPUs; expected at most 1024"
     );
     assert_eq!(with("complex = 3"), "m.toml: complex: 3 does not divide the 4 cores of a socket");
     assert_eq!(
         with("last_level = 'big'"),
-        "m.toml: last_level: `big` is not a size; write bytes, or 512K, 2M, 16G, 1T"
+        "m.toml: last_level: `big` is not a size; expected bytes, or 512K, 2M, 16G, 1T"
     );
-    assert_eq!(with("bandwidth = '0'"), "m.toml: bandwidth: is 0; give a size such as 32M");
-    assert_eq!(with("link = '0'"), "m.toml: link: is 0; give a size such as 32M");
-    assert_eq!(with("sockets = 1\nlink = '1G'"), "m.toml: link: one socket has none; leave it out");
+    assert_eq!(with("bandwidth = '0'"), "m.toml: bandwidth: is 0; expected a size such as 32M");
+    assert_eq!(with("link = '0'"), "m.toml: link: is 0; expected a size such as 32M");
+    assert_eq!(
+        with("sockets = 1\nlink = '1G'"),
+        "m.toml: link: does not apply to one socket; \
+         remove it"
+    );
     assert_eq!(
         with("siblings = true"),
-        "m.toml: siblings: a core of one thread has none; leave it out, or give threads = 2"
+        "m.toml: siblings: does not apply to one thread per core; remove it, or set threads = 2"
     );
-    assert_eq!(with("memory = '0'"), "m.toml: memory: is 0; give a size such as 32M");
-    assert_eq!(with("nodes = 3"), "m.toml: nodes: 3 nodes do not part 2 sockets of 4 cores evenly");
+    assert_eq!(with("memory = '0'"), "m.toml: memory: is 0; expected a size such as 32M");
+    assert_eq!(
+        with("nodes = 3"),
+        "m.toml: nodes: 3 nodes do not divide 2 sockets of 4 cores \
+         evenly"
+    );
     assert_eq!(
         with("distances = [[10, 21]]"),
-        "m.toml: distances: give 2 rows of 2, one for each node, or none"
+        "m.toml: distances: expected 2 rows of 2 numbers, or none"
     );
     assert_eq!(
         with("distances = [[10, 10], [21, 10]]"),
-        "m.toml: distances: from node 0 to node 1: 10, but it must be above 10"
+        "m.toml: distances: from node 0 to node 1: 10; expected above 10"
     );
     assert!(error("sockets = 1\nwheels = 4\n").starts_with("m.toml: line 2: unknown field"));
     let missing = MachineSpec::open(Path::new("no-such")).unwrap_err().to_string();
@@ -129,7 +137,7 @@ fn what_cannot_be_is_named_with_what_would_mend_it() {
 }
 
 #[test]
-fn this_machine_is_found() {
+fn the_current_machine_is_detected() {
     // Where the host's /sys says enough of itself; elsewhere the error says what is missing.
     match MachineSpec::detect() {
         Ok(spec) => {
@@ -146,7 +154,7 @@ fn this_machine_is_found() {
 }
 
 #[test]
-fn a_copy_of_sys_is_understood() {
+fn a_copy_of_sys_is_parsed() {
     let root = std::env::temp_dir().join(format!("pageyard-sys-{}", std::process::id()));
     let put = |path: &str, text: &str| {
         let path = root.join(path);

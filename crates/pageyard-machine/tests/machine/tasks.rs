@@ -37,7 +37,7 @@ fn tasks_of_a_cpu_take_turns_by_time_slices() {
 }
 
 #[test]
-fn a_sleeper_leaves_its_cpu_and_comes_back_in_time() {
+fn a_sleeping_task_releases_its_cpu_and_wakes_in_time() {
     let machine = desktop();
     machine
         .run(|s| {
@@ -60,7 +60,7 @@ fn a_sleeper_leaves_its_cpu_and_comes_back_in_time() {
 }
 
 #[test]
-fn who_waits_sleeps_until_it_is_woken() {
+fn a_waiting_task_sleeps_until_woken() {
     let machine = desktop();
     let (queue, ready) = (WaitQueue::new(), Cell::new(false));
     machine
@@ -113,7 +113,7 @@ fn a_pipe_keeps_the_order_and_its_bound() {
 }
 
 #[test]
-fn a_task_moves_and_begins_others() {
+fn a_task_can_migrate_and_spawn_tasks() {
     let machine = desktop();
     let cpus = RefCell::new(Vec::new());
     machine
@@ -134,7 +134,7 @@ fn a_task_moves_and_begins_others() {
 }
 
 #[test]
-fn a_daemon_runs_at_once_and_is_not_waited_for() {
+fn a_daemon_runs_concurrently_and_does_not_delay_the_end() {
     let machine = desktop();
     let ticks = Cell::new(0);
     machine
@@ -159,7 +159,7 @@ fn a_daemon_runs_at_once_and_is_not_waited_for() {
 }
 
 #[test]
-fn runs_follow_each_other_in_time_and_are_counted_apart() {
+fn runs_are_consecutive_and_counted_separately() {
     let machine = desktop();
     let once = || machine.run(|s| s.spawn(CpuId(1), |task| task.think(1000))).unwrap();
     once();
@@ -174,7 +174,7 @@ fn runs_follow_each_other_in_time_and_are_counted_apart() {
 
 #[test]
 #[should_panic(expected = "what the task says")]
-fn a_panic_of_a_task_comes_out_and_unwinds_the_others() {
+fn a_panic_of_a_task_propagates_and_unwinds_the_others() {
     struct Told<'c>(&'c Cell<bool>);
     impl Drop for Told<'_> {
         fn drop(&mut self) {

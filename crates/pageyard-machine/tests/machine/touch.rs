@@ -14,7 +14,7 @@ fn tiny() -> Machine {
 }
 
 #[test]
-fn a_page_costs_by_where_it_is() {
+fn a_page_costs_by_its_location() {
     let machine = tiny();
     let c = Costs::default();
     let page = Pfn(1 << 20);
@@ -52,7 +52,7 @@ fn a_page_costs_by_where_it_is() {
 }
 
 #[test]
-fn memory_of_another_node_is_farther() {
+fn remote_memory_costs_more() {
     let spec = MachineSpec::shipped("2x20").unwrap();
     let machine = Machine::new(&spec, Options { memory: Some(64 << 20), ..Options::default() });
     let layout = machine.memory_layout();
@@ -64,7 +64,7 @@ fn memory_of_another_node_is_farther() {
 }
 
 #[test]
-fn a_node_s_memory_serves_one_after_the_other() {
+fn memory_of_a_node_serves_requests_in_sequence() {
     // 4 GiB/s: a page takes 953.7 ns, more than the 396.8 of one CPU alone.
     let text = "sockets = 1\ncores = 4\nclock_mhz = 1000\nlast_level = '32K'\nprivate = '8K'\n\
                 memory = '16M'\nbandwidth = '4G'";
@@ -89,7 +89,7 @@ fn a_node_s_memory_serves_one_after_the_other() {
 }
 
 #[test]
-fn a_request_pays_for_zeroing() {
+fn a_zeroed_request_costs_the_zeroing() {
     let spent = |gfp: Gfp| {
         let machine = small("desktop");
         with_yard::<P, (), _>(&machine, (), |yard| {
@@ -108,7 +108,7 @@ fn a_request_pays_for_zeroing() {
 }
 
 #[test]
-fn descriptors_as_large_as_linux_make_the_zone_lock_longer() {
+fn larger_descriptors_lengthen_zone_lock_holds() {
     // CPU 0 frees what CPU 1 then takes: descriptors change hands under the lock.
     let held = |descriptor| {
         let machine = machine(

@@ -38,7 +38,7 @@ const GIB: u64 = LONG * (1 << 30) / 1_000_000_000;
 const FOUR: [u32; 4] = [0, 1, 2, 3];
 
 #[test]
-fn work_that_moves_more_than_a_memory_does_takes_longer() {
+fn work_beyond_memory_bandwidth_takes_longer() {
     // 4 GiB/s, and four CPUs that ask for 2 GiB/s each: half as fast.
     let slow = machine("bandwidth = '4G'");
     run(&slow, &FOUR, |task| task.work(LONG, 2 * GIB, NodeId(0)));
@@ -60,7 +60,7 @@ fn work_that_moves_more_than_a_memory_does_takes_longer() {
 }
 
 #[test]
-fn one_core_moves_what_it_has_under_way() {
+fn one_core_is_limited_by_lines_in_flight() {
     // 16 lines of 96.4 ns each: 64 bytes in 6,025 ps.
     let lines = 200 * LONG / 1000;
     let took = elapsed("bandwidth = '100G'", &[0], |t| t.work(LONG, lines * 64, NodeId(0)));
@@ -71,7 +71,7 @@ fn one_core_moves_what_it_has_under_way() {
 }
 
 #[test]
-fn work_on_another_socket_s_memory_passes_the_link() {
+fn remote_work_uses_the_link() {
     let lines = "bandwidth = '100G'\nlink = '4G'";
     let near = |task: &Task<'_, '_>| task.work(LONG, 2 * GIB, NodeId(0));
     let far = |task: &Task<'_, '_>| task.work(LONG, 2 * GIB, NodeId(1));
@@ -86,7 +86,7 @@ fn work_on_another_socket_s_memory_passes_the_link() {
 }
 
 #[test]
-fn a_page_from_another_socket_passes_the_link() {
+fn a_page_of_another_socket_uses_the_link() {
     // 2 GiB/s: a line in 29,803 ps, a page in 1,907,392.
     let machine = machine("bandwidth = '100G'\nlink = '2G'");
     let far = machine.memory_layout().zones().last().unwrap().span.start;
@@ -101,7 +101,7 @@ fn a_page_from_another_socket_passes_the_link() {
 }
 
 #[test]
-fn threads_of_a_core_slow_each_other_down() {
+fn smt_threads_slow_each_other_down() {
     // CPUs 0 and 8 are one core.
     let c = Costs::default();
     let think = |lines: &str, cpus: &[u32]| elapsed(lines, cpus, |task| task.think(10_000));
@@ -125,7 +125,7 @@ fn threads_of_a_core_slow_each_other_down() {
 }
 
 #[test]
-fn who_spins_leaves_the_core_to_the_other_thread() {
+fn a_spinning_thread_yields_the_core() {
     // CPU 8, of CPU 0's core, waits for the lock that CPU 0 has.
     let machine = machine("siblings = true");
     let lock = lock_api::Mutex::<SimLock, ()>::new(());
@@ -150,7 +150,7 @@ fn who_spins_leaves_the_core_to_the_other_thread() {
 }
 
 #[test]
-fn machines_without_the_keys_say_so() {
+fn machines_without_bandwidth_keys_are_noted() {
     let plain = spec("");
     assert_eq!((plain.link(), plain.siblings(), plain.bandwidth()), (None, false, None));
     let shipped = MachineSpec::shipped("2x56").unwrap();

@@ -74,7 +74,7 @@ pub(crate) fn read_at_most(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     from.take(most.saturating_add(1)).read_to_end(&mut out)?;
     if out.len() as u64 > most {
-        let what = format!("it has more than {most} bytes");
+        let what = format!("more than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
     }
     Ok(out)

@@ -32,7 +32,7 @@ fn error(fault: Fault) -> io::Error {
     match fault {
         Fault::Io(error) => error,
         fault => {
-            let what = format!("{fault} (to fix: {})", fault.fix());
+            let what = format!("{fault}; {}", fault.fix());
             io::Error::new(io::ErrorKind::InvalidData, what)
         }
     }

@@ -33,7 +33,7 @@ pub(super) fn unzigzag(from: u64, code: u64) -> u64 {
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 
-const SHORT: Wrong = "it ends early";
+const SHORT: Wrong = "ends early";
 
 impl<'a> Bytes<'a> {
     #[inline(always)]
@@ -101,7 +101,7 @@ impl<'a> Bytes<'a> {
     }
 
     pub(super) fn end(&self) -> Result<(), Wrong> {
-        if self.0.is_empty() { Ok(()) } else { Err("it has bytes left over") }
+        if self.0.is_empty() { Ok(()) } else { Err("trailing bytes") }
     }
 }
 

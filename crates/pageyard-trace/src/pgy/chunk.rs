@@ -43,19 +43,19 @@ impl ChunkHead {
             1 => ChunkKind::Attachment,
             2 => ChunkKind::Records,
             3 => ChunkKind::End,
-            _ => return Err(Fault::Content("its kind is unknown")),
+            _ => return Err(Fault::Content("unknown kind")),
         };
         let compressed = match head[5] {
             0 => false,
             1 => true,
-            _ => return Err(Fault::Content("its compression is unknown")),
+            _ => return Err(Fault::Content("unknown compression")),
         };
         if head[6..8] != [0, 0] {
             return Err(Fault::Content("reserved bytes are not zero"));
         }
         let (stored, plain) = (word(12) as usize, word(16) as usize);
         if stored > MAX_CONTENT || plain > MAX_CONTENT || (!compressed && stored != plain) {
-            return Err(Fault::Content("its lengths are impossible"));
+            return Err(Fault::Content("impossible lengths"));
         }
         Ok(ChunkHead { kind, compressed, index: word(8), stored, plain, crc: word(20) })
     }
@@ -74,9 +74,9 @@ impl ChunkHead {
         // `zstd::bulk` panics if there is no memory for a context.
         let mut zstd =
             DCtx::try_create().ok_or_else(|| Fault::Io(ErrorKind::OutOfMemory.into()))?;
-        zstd.decompress(plain, stored).map_err(|_| Fault::Content("it does not decompress"))?;
+        zstd.decompress(plain, stored).map_err(|_| Fault::Content("cannot be decompressed"))?;
         if plain.len() != self.plain {
-            return Err(Fault::Content("its length is not as declared"));
+            return Err(Fault::Content("length differs from the declared one"));
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ impl Decoder {
         let mut input = Bytes(content);
         let count = input.count(MAX_RECORDS as usize)?;
         if count == 0 {
-            return Err("it has no records");
+            return Err("no records");
         }
         let mut t_ns = input.number()?;
 
@@ -112,7 +112,7 @@ impl Decoder {
         out.reserve(count);
         for _ in 0..count {
             let number = order.next()?;
-            let stream = streams.get_mut(number).ok_or("no such stream")?;
+            let stream = streams.get_mut(number).ok_or("unknown stream")?;
             t_ns = unzigzag(t_ns, times.number()?);
             out.push(if stream.kind == MARK {
                 let text = name_from_bytes(stream.first.text(MAX_MARK)?.as_bytes(), Some('\t'));
@@ -122,7 +122,7 @@ impl Decoder {
                 Record::Mark { t_ns, cpu: stream.cpu, text }
             } else {
                 let task = stream.tasks.next()?;
-                let task = *self.tasks.get(task).ok_or("no such task")?;
+                let task = *self.tasks.get(task).ok_or("unknown task")?;
                 let cpu = stream.cpu;
                 if stream.kind == COMPACTION {
                     let what = Box::new(stream.compaction()?);
@@ -199,7 +199,7 @@ impl Stream<'_> {
             ALLOC => {
                 let (order, migratetype, _) = self.attribute(0)?;
                 let gfp = self.flags.next()?;
-                let gfp = *flags.get(gfp).ok_or("no such request flags")?;
+                let gfp = *flags.get(gfp).ok_or("unknown request flags")?;
                 Kind::Alloc { pfn, order, migratetype, gfp }
             }
             FREE => {
@@ -241,7 +241,7 @@ impl Stream<'_> {
             *value = self.first.number()?;
         }
         let read = Compaction::from_values(point, values);
-        read.ok().flatten().ok_or("a value of compaction that cannot be")
+        read.ok().flatten().ok_or("an impossible value of compaction")
     }
 
     /// Reads an order, a type, and the top bit, which is at most `top`.
@@ -250,7 +250,7 @@ impl Stream<'_> {
         let byte = self.attributes.byte()?;
         let (order, migratetype, flag) = (byte & 15, byte >> 4 & 7, byte >> 7);
         if order > MAX_ORDER || flag > top {
-            return Err("an order or type that cannot be");
+            return Err("an impossible order or type");
         }
         Ok((order, migratetype, flag == 1))
     }
@@ -273,6 +273,6 @@ impl Stream<'_> {
         self.first.end()?;
         self.attributes.end()?;
         let left = self.tasks.at != self.tasks.low.len() || self.flags.at != self.flags.low.len();
-        if left { Err("a column has entries left over") } else { Ok(()) }
+        if left { Err("a column has surplus entries") } else { Ok(()) }
     }
 }

@@ -86,7 +86,7 @@ impl PgyBody {
                     }
                 }
                 ChunkKind::Attachment => {
-                    shared.fault(position, Fault::Content("an attachment behind records"))?;
+                    shared.fault(position, Fault::Content("an attachment after records"))?;
                 }
                 ChunkKind::End => {
                     if let Err(wrong) = self.totals(shared) {
@@ -165,13 +165,13 @@ impl PgyBody {
     fn try_load(&mut self, source: &mut Source) -> Result<(ChunkHead, Result<(), Fault>), Fault> {
         if !source.need(CHUNK_HEAD)? {
             let cut = if source.window().is_empty() {
-                "the list of chunks: there is no end chunk"
+                "the list of chunks: no end chunk"
             } else {
                 "a chunk's head"
             };
             return Err(Fault::Truncated(cut));
         }
-        let head = ChunkHead::parse(source.window().first_chunk().expect("need() saw to it"))?;
+        let head = ChunkHead::parse(source.window().first_chunk().expect("checked by need()"))?;
         if !source.need(CHUNK_HEAD + head.stored)? {
             return Err(Fault::Truncated("a chunk"));
         }
@@ -210,7 +210,7 @@ impl PgyBody {
         }
         let held: usize = all.iter().map(|a| a.data.len()).sum();
         if part.len() > total - at || (part.is_empty() && total > 0) {
-            return wrong("an attachment's part does not fit");
+            return wrong("a part of an attachment does not match");
         }
         if held + total > MAX_ATTACHED as usize {
             return wrong("attachments exceed 1 GiB");
@@ -250,7 +250,7 @@ impl PgyBody {
         shared.summary.malformed_at_import = input.number()?;
         input.end()?;
         if records != self.records || attachments != self.attachments {
-            return Err("the totals are not those of the chunks read");
+            return Err("the totals differ from those of the chunks read");
         }
         Ok(())
     }
@@ -259,12 +259,12 @@ impl PgyBody {
 /// Reads the file header.
 fn head(source: &mut Source, shared: &mut Shared) -> Result<(), Fault> {
     if !source.need(HEAD_LEN)? {
-        return Err(Fault::Truncated("the file's head"));
+        return Err(Fault::Truncated("the file header"));
     }
-    let head: [u8; HEAD_LEN] = *source.window().first_chunk().expect("need() saw to it");
+    let head: [u8; HEAD_LEN] = *source.window().first_chunk().expect("checked by need()");
     source.consume(HEAD_LEN);
     if crc32fast::hash(&head[..12]).to_le_bytes() != head[12..] {
-        return Err(Fault::Checksum("the file's head"));
+        return Err(Fault::Checksum("the file header"));
     }
     let version = u16::from_le_bytes([head[8], head[9]]);
     if !(1..=VERSION).contains(&version) {

@@ -86,15 +86,13 @@ impl<W: Write> TraceWriter<W> {
     pub fn attach(&mut self, name: &str, data: &[u8]) -> Result<(), TraceError> {
         self.attached += data.len() as u64;
         if self.records > 0 {
-            return Err(self.error(Fault::Unwritable("an attachment behind records")));
+            return Err(self.error(Fault::Unwritable("an attachment after records")));
         }
         if !is_state_file(name) {
-            return Err(
-                self.error(Fault::Unwritable("an attachment that is none of the state files"))
-            );
+            return Err(self.error(Fault::Unwritable("an attachment that is not a state file")));
         }
         if self.names.iter().any(|other| other == name) {
-            return Err(self.error(Fault::Unwritable("an attachment's name for the second time")));
+            return Err(self.error(Fault::Unwritable("a duplicate attachment name")));
         }
         if self.attached > MAX_ATTACHED {
             return Err(self.error(Fault::Unwritable("attachments exceed 1 GiB")));
@@ -163,7 +161,7 @@ impl<W: Write> TraceWriter<W> {
     /// Fails if the task cannot be written.
     fn known(&self, tasks: &Tasks, task: u32) -> Result<(), TraceError> {
         let why = match tasks.get(task) {
-            None => "the event's task is not known",
+            None => "the event's task is unknown",
             Some(task) if task.comm.len() > MAX_COMM => "a command name of more than 512 bytes",
             Some(_) => return Ok(()),
         };

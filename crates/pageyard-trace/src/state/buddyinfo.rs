@@ -34,10 +34,10 @@ impl BuddyInfo {
             let (node, zone, rest) = lines.node_zone(line)?;
             let mut free = Vec::new();
             for word in rest.split_ascii_whitespace() {
-                free.push(lines.number("a number of free blocks", word)?);
+                free.push(lines.number("the number of free blocks", word)?);
             }
             if free.is_empty() || rows.first().is_some_and(|row| row.free.len() != free.len()) {
-                return Err(lines.expected("a number of free blocks for every order", line));
+                return Err(lines.expected("the number of free blocks for every order", line));
             }
             rows.push(BuddyRow { node, zone: zone.to_owned(), free });
         }

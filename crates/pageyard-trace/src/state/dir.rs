@@ -190,7 +190,7 @@ fn read(
 /// Opens a regular file. Refuses devices, which have no end, and FIFOs, whose open would block.
 fn regular(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     File::open(path)
 }

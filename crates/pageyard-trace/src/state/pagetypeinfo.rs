@@ -109,7 +109,7 @@ fn free_row(lines: &Lines<'_>, line: &str, orders: usize) -> Result<FreeRow, Tra
     let mut counts = Vec::with_capacity(orders);
     for word in words {
         let digits = word.strip_prefix('>').unwrap_or(word);
-        let blocks = lines.number("a number of free blocks", digits)?;
+        let blocks = lines.number("the number of free blocks", digits)?;
         counts.push(FreeCount { blocks, at_least: digits.len() < word.len() });
     }
     if counts.len() != orders {
@@ -123,10 +123,10 @@ fn block_row(lines: &Lines<'_>, line: &str, types: &[&str]) -> Result<BlockRow, 
     let mut counts = Vec::with_capacity(types.len());
     let mut words = rest.split_ascii_whitespace();
     for (name, word) in types.iter().zip(words.by_ref()) {
-        counts.push(((*name).to_owned(), lines.number("a number of pageblocks", word)?));
+        counts.push(((*name).to_owned(), lines.number("the number of pageblocks", word)?));
     }
     if counts.len() != types.len() || words.next().is_some() {
-        return Err(lines.expected("a number of pageblocks for every type", line));
+        return Err(lines.expected("the number of pageblocks for every type", line));
     }
     Ok(BlockRow { node, zone: zone.to_owned(), counts })
 }

@@ -114,7 +114,7 @@ fn lost(text: &[u8]) -> Option<u64> {
 /// Parses the line as if its command ended before `dash`. A failure includes how far it got.
 fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
     let mut at = Cursor { text: line, at: dash + 1 };
-    let pid = at.digits().ok_or((1, Fault::NotALine("no pid behind the dash")))?;
+    let pid = at.digits().ok_or((1, Fault::NotALine("no pid after the dash")))?;
     let pid = parse_decimal(pid)
         .filter(|&pid| pid <= u64::from(u32::MAX))
         .ok_or_else(|| (2, Fault::BadNumber { field: "pid", text: excerpt(pid) }))?;
@@ -124,7 +124,7 @@ fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
         at.skip_past(b')').ok_or((3, Fault::NotALine("`(` without `)`")))?;
         at.blanks();
     }
-    at.byte(b'[').ok_or((3, Fault::NotALine("no [cpu] behind the pid")))?;
+    at.byte(b'[').ok_or((3, Fault::NotALine("no [cpu] after the pid")))?;
     let cpu = at.digits().ok_or((4, Fault::NotALine("no number in [cpu]")))?;
     at.byte(b']').ok_or((4, Fault::NotALine("`[cpu` without `]`")))?;
     let cpu = parse_decimal(cpu)
@@ -137,11 +137,11 @@ fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
         at.blanks();
     }
     let t_ns = at.time().map_err(|fault| (6, fault))?;
-    at.byte(b':').ok_or((7, Fault::NotALine("no colon behind the time")))?;
+    at.byte(b':').ok_or((7, Fault::NotALine("no colon after the time")))?;
     at.blanks();
     let event = at.name();
     if event.is_empty() {
-        return Err((8, Fault::NotALine("no event behind the time")));
+        return Err((8, Fault::NotALine("no event after the time")));
     }
     at.byte(b':');
     at.blanks();

@@ -110,7 +110,7 @@ impl<W: Write> TextWriter<W> {
 
     fn task<'t>(&self, tasks: &'t Tasks, task: u32) -> Result<&'t Task, TraceError> {
         let Some(task) = tasks.get(task) else {
-            return Err(self.error(Fault::Unwritable("the event's task is not known")));
+            return Err(self.error(Fault::Unwritable("the event's task is unknown")));
         };
         if task.comm.contains('\n') || task.comm.starts_with(|c: char| c.is_ascii_whitespace()) {
             let why = "a command name with a line break or leading blanks";
@@ -125,7 +125,7 @@ impl<W: Write> TextWriter<W> {
             let read = line::parse(line.as_bytes());
             let same = |l: line::Line<'_>| l.comm == task.comm.as_bytes() && l.pid == task.pid;
             if !matches!(read, Ok(Form::Event(l)) if same(l)) {
-                let why = "a command name that reads as the head of a line";
+                let why = "a command name that looks like the start of a line";
                 return Err(self.error(Fault::Unwritable(why)));
             }
         }

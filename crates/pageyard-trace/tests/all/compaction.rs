@@ -85,7 +85,7 @@ fn text(lines: &[&str]) -> String {
 }
 
 #[test]
-fn every_tracepoint_is_read_and_written_as_it_was() {
+fn every_tracepoint_survives_a_round_trip() {
     let (records, reader) = read(text(&LINES).as_bytes(), Options::default()).unwrap();
     let whats: Vec<_> = records
         .iter()
@@ -170,7 +170,7 @@ fn faults_name_the_line_and_the_field() {
 }
 
 #[test]
-fn what_cannot_be_is_not_written() {
+fn impossible_values_are_not_written() {
     let (records, reader) = read(text(&LINES).as_bytes(), Options::default()).unwrap();
     let Record::Compaction { t_ns, cpu, task, .. } = records[0] else { panic!() };
     for what in [

@@ -48,7 +48,7 @@ fn whole_and_joined() {
 }
 
 #[test]
-fn cut_anywhere_is_an_error() {
+fn truncation_anywhere_is_an_error() {
     for compression in ALL {
         let packed = pack(compression, TEXT.as_bytes());
         for end in 0..packed.len() {
@@ -87,7 +87,7 @@ fn damage_is_an_error_or_changes_nothing() {
 }
 
 #[test]
-fn a_stream_that_stands_for_far_more_than_it_holds_is_refused() {
+fn a_decompression_bomb_is_rejected() {
     let line = TEXT.lines().nth(3).unwrap().to_owned() + "\n";
     let long = line.repeat(20_000_000 / line.len());
     for compression in ALL {
@@ -111,7 +111,7 @@ fn a_stream_that_stands_for_far_more_than_it_holds_is_refused() {
 
 /// A fuzzer's find: the decoder would have asked for as much memory as the head says.
 #[test]
-fn an_xz_head_that_wants_a_dictionary_of_4_gib_is_refused() {
+fn an_xz_header_with_a_4_gib_dictionary_is_rejected() {
     let mut packed = pack(Compression::Xz, TEXT.as_bytes());
     // Behind the stream's head of 12 bytes: the block's, with the size of the LZMA2 dictionary.
     let head = &mut packed[12..];

@@ -34,7 +34,7 @@ fn trusting(data: &[u8]) {
 }
 
 #[test]
-fn a_reader_that_trusts_its_input_is_found_out() {
+fn a_reader_that_trusts_its_input_is_detected() {
     let trusting = |data: &[u8]| trusting(data.get(1..).unwrap_or_default());
     replay::finds("a node that is no number", &corpora::read("state.zst"), 4000, trusting);
 }

@@ -4,7 +4,7 @@ use pageyard_trace::state::StateDir;
 use pageyard_trace::{Format, Options, TraceReader};
 
 #[test]
-fn the_recorded_build_is_whole() {
+fn the_recorded_build_is_complete() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/kbuild.pgy");
     let mut reader = TraceReader::open(path, Options::default()).unwrap();
     assert_eq!(reader.format(), Format::Pgy);

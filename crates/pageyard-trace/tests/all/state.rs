@@ -184,7 +184,7 @@ fn lists_of_a_zone_are_in_the_order_of_their_cpus() {
 }
 
 #[test]
-fn state_files_that_stand_for_far_more_than_they_hold_are_refused() {
+fn decompression_bombs_in_state_files_are_rejected() {
     let folder = std::env::temp_dir().join(format!("pageyard-expands-{}", std::process::id()));
     fs::create_dir_all(folder.join("before")).unwrap();
     let packed = zstd::bulk::compress(&vec![b'\n'; 5 << 20], 3).unwrap();
@@ -193,7 +193,7 @@ fn state_files_that_stand_for_far_more_than_they_hold_are_refused() {
         fs::write(folder.join(name), &packed).unwrap();
     }
     let error = StateDir::beside(&folder).unwrap_err().to_string();
-    let says = "before/sys_vm.zst: whole input: the state files: ";
+    let says = "before/sys_vm.zst: the state files: ";
     assert!(error.contains(says) && error.contains("decompress it first"), "{error}");
     // As they are, they are what they are.
     fs::remove_file(folder.join("before/sys_vm.zst")).unwrap();
@@ -202,22 +202,19 @@ fn state_files_that_stand_for_far_more_than_they_hold_are_refused() {
 
     fs::write(folder.join("before/sys_vm"), vec![b'\n'; (64 << 20) + 1]).unwrap();
     let error = StateDir::beside(&folder).unwrap_err().to_string();
-    assert!(
-        error.contains("before/sys_vm: whole input: it has more than 67108864 bytes"),
-        "{error}"
-    );
+    assert!(error.contains("before/sys_vm: more than 67108864 bytes"), "{error}");
     fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
-fn a_state_file_that_is_no_file_is_not_waited_for() {
+fn a_pipe_as_a_state_file_is_not_read() {
     let folder = std::env::temp_dir().join(format!("pageyard-fifo-{}", std::process::id()));
     fs::create_dir_all(folder.join("before")).unwrap();
     let fifo = folder.join("before/vmstat");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
     let error = StateDir::beside(&folder).unwrap_err().to_string();
-    assert!(error.contains("before/vmstat: whole input: it is not a regular file"), "{error}");
+    assert!(error.contains("before/vmstat: not a regular file"), "{error}");
     fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -227,8 +227,8 @@ impl<'a, C: Config> Yard<'a, C> {
         let serves = |z: &Zone<'a, C::Lock>| !populated || z.is_populated();
         rebuild_orders(nodes, |id| zones.iter().any(|z| z.node == id && serves(z)));
         let mut cpu_zones = storage.cpu_zones.iter_mut().take(needs.cpu_zones);
-        for ((cpu, &node), home) in (0..).map(CpuId).zip(layout.cpus).zip(&mut cpu_zones) {
-            home.set(cpu, node, |highest| {
+        for ((cpu, &node), local) in (0..).map(CpuId).zip(layout.cpus).zip(&mut cpu_zones) {
+            local.set(cpu, node, |highest| {
                 let order = nodes.get(usize::from(node.0))?.order();
                 let near = order.filter_map(|n| nodes.get(usize::from(n.0)));
                 near.flat_map(|n| n.zones_up_to(highest)).find(|z| serves(z))

@@ -123,7 +123,7 @@ impl KnobError {
     pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
         match *self {
             KnobError::Unknown { name } => {
-                put!(out, "there is no knob \"")?;
+                put!(out, "unknown knob \"")?;
                 for c in name.as_str().chars() {
                     // A single quote needs no escape inside double quotes.
                     match c {
@@ -135,19 +135,19 @@ impl KnobError {
             }
             KnobError::Refused { name, value, range } => {
                 let dots = if value.cut { "..." } else { "" };
-                put!(out, name, " = ", value.as_str(), dots, ": it takes ", range)
+                put!(out, name, " = ", value.as_str(), dots, ": expected ", range)
             }
             KnobError::ReadOnly { name, chosen } => {
-                put!(out, name, " cannot be written: it is chosen by ", chosen)
+                put!(out, name, " is read-only: it is chosen by ", chosen)
             }
             KnobError::WriteOnly { name } => {
-                put!(out, name, " can only be written: there is nothing to read")
+                put!(out, name, " is write-only")
             }
             KnobError::Elsewhere { name, decides } => {
                 put!(out, name, " is not a setting of a yard: ", decides)
             }
             KnobError::NoRoom { name } => {
-                put!(out, name, ": the writer did not take its value")
+                put!(out, name, ": the writer rejected its value")
             }
         }
     }

@@ -169,17 +169,17 @@ pub const KNOBS: &[Knob] = &[
         unit: "1/10000 of a zone",
         default: "10",
         range: "1 to 3000",
-        effect: "the least distance of the watermarks from each other (§3.2)",
+        effect: "the minimum distance between the watermarks (§3.2)",
         value: number!(watermark_scale_factor, |n| (1..=3000).contains(&n)),
         follows: Follows::Watermarks,
         ..BLANK
     },
     Knob {
         name: "watermark_boost_factor",
-        unit: "1/10000 of the high mark",
+        unit: "1/10000 of the high watermark",
         default: "15000",
         range: "0 to 2^31",
-        effect: "the most that a fallback boosts the watermarks by (§3.4); 0: never",
+        effect: "the maximum boost of the watermarks by a fallback (§3.4); 0: no boost",
         value: number!(watermark_boost_factor, |n| n <= MOST_FACTOR),
         follows: Follows::Boost,
         ..BLANK
@@ -188,8 +188,8 @@ pub const KNOBS: &[Knob] = &[
         name: "lowmem_reserve_ratio",
         default: "256 256 32 0 0",
         range: "up to five numbers, for DMA, DMA32, NORMAL, MOVABLE, DEVICE; below 1 is 0",
-        effect: "the fraction of higher zones' pages that a zone keeps from their requests (§3.5); \
-                 0: none",
+        effect: "the fraction of higher zones' pages that a zone reserves against their requests \
+                 (§3.5); 0: none",
         value: Value::Ratios,
         follows: Follows::Reserves,
         ..BLANK
@@ -198,7 +198,7 @@ pub const KNOBS: &[Knob] = &[
         name: "percpu_pagelist_high_fraction",
         range: "0, or 8 to 2^31-1",
         effect: "fixes high of the per-CPU lists at this fraction of a zone, shared by its CPUs \
-                 (§5.4); 0: it is tuned",
+                 (§5.4); 0: high is tuned",
         value: number!(percpu_pagelist_high_fraction, |n| n == 0 || (8..=MOST_INT).contains(&n)),
         follows: Follows::Limits,
         ..BLANK
@@ -206,16 +206,16 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "numa_zonelist_order",
         default: "Node",
-        range: "anything that begins with D, d, N or n",
-        effect: "none: one order is left",
+        range: "any text that starts with D, d, N or n",
+        effect: "none: only one order remains",
         value: Value::ZonelistOrder,
         ..BLANK
     },
     Knob {
         name: "zone_reclaim_mode",
         range: "0 to 7",
-        effect: "a node is reclaimed before requests go to others: 1 at all, 2 by writing pages, \
-                 4 by unmapping them",
+        effect: "a node is reclaimed before requests fall back to others: 1 enabled, 2 writes \
+                 pages, 4 unmaps them",
         value: number!(zone_reclaim_mode, |n| n <= 7),
         ..BLANK
     },
@@ -224,7 +224,7 @@ pub const KNOBS: &[Knob] = &[
         unit: "% of a node",
         default: "1",
         range: "0 to 100",
-        effect: "unmapped file pages that reclaim of a node leaves it (§2.8)",
+        effect: "unmapped file pages that node reclaim keeps (§2.8)",
         value: number!(min_unmapped_ratio, |n| n <= 100),
         ..BLANK
     },
@@ -233,7 +233,7 @@ pub const KNOBS: &[Knob] = &[
         unit: "% of a node",
         default: "5",
         range: "0 to 100",
-        effect: "reclaimable slab pages that reclaim of a node leaves it (§2.8)",
+        effect: "reclaimable slab pages that node reclaim keeps (§2.8)",
         value: number!(min_slab_ratio, |n| n <= 100),
         ..BLANK
     },
@@ -241,8 +241,8 @@ pub const KNOBS: &[Knob] = &[
         name: "compaction_proactiveness",
         default: "20",
         range: "0 to 100",
-        effect: "how hard background compaction works ahead of requests (§7.8); 0: not at all; any \
-                 other value written starts it at once",
+        effect: "effort of proactive compaction (§7.8); 0: disabled; writing any other value starts \
+                 it at once",
         value: number!(compaction_proactiveness, |n| n <= 100),
         follows: Follows::Proactive,
         ..BLANK
@@ -252,7 +252,7 @@ pub const KNOBS: &[Knob] = &[
         unit: "1/1000",
         default: "500",
         range: "0 to 1000",
-        effect: "a zone whose fragmentation index is at most this is not compacted (§7.5)",
+        effect: "zones with a fragmentation index of at most this are not compacted (§7.5)",
         value: number!(extfrag_threshold, |n| n <= 1000),
         ..BLANK
     },
@@ -260,7 +260,7 @@ pub const KNOBS: &[Knob] = &[
         name: "compact_unevictable_allowed",
         default: "1",
         range: "0 or 1",
-        effect: "compaction may move pages that reclaim must leave alone (§7.4)",
+        effect: "compaction may move unevictable pages (§7.4)",
         value: switch!(compact_unevictable_allowed),
         ..BLANK
     },
@@ -268,7 +268,7 @@ pub const KNOBS: &[Knob] = &[
         name: "compact_memory",
         default: "-",
         range: "1",
-        effect: "asks for compaction of all zones",
+        effect: "requests compaction of all zones",
         access: Access::WriteOnly,
         value: Value::Trigger,
         follows: Follows::Compact,
@@ -279,7 +279,7 @@ pub const KNOBS: &[Knob] = &[
         unit: "s",
         default: "1",
         range: "1 to 2147483",
-        effect: "how often the embedder is to call Yard::tick for each CPU: fold, decay, expiry \
+        effect: "interval at which the embedder calls Yard::tick for each CPU: fold, decay, expiry \
                  (§5.14, §5.15, §9.2)",
         value: number!(stat_interval, |n| (1..=MOST_SECONDS).contains(&n)),
         ..BLANK
@@ -288,7 +288,7 @@ pub const KNOBS: &[Knob] = &[
         name: "numa_stat",
         default: "1",
         range: "0 or 1",
-        effect: "the NUMA events of §9.1 are counted; while it is 0, they stay what they were",
+        effect: "the NUMA events of §9.1 are counted; while it is 0, they do not change",
         value: switch!(numa_stat),
         follows: Follows::NumaStat,
         ..BLANK
@@ -297,7 +297,7 @@ pub const KNOBS: &[Knob] = &[
         name: "PCP_BATCH_SCALE_MAX",
         default: "5",
         range: "0 to 6",
-        effect: "how often a refill or a bulk free may double its batch (§5.8)",
+        effect: "maximum number of doublings of the batch by refills and bulk frees (§5.8)",
         access: Access::Policy,
         value: Value::OfPolicy(|r| r.pcp.scale_max.into()),
         ..BLANK
@@ -316,30 +316,28 @@ pub const KNOBS: &[Knob] = &[
         "free memory is filled with a pattern that is checked later (§11.4)",
         |r| r.safety.poison,
     ),
-    in_policy("init_on_alloc", "memory is zeroed when it is handed out (§11.5)", |r| {
+    in_policy("init_on_alloc", "memory is zeroed on allocation (§11.5)", |r| {
         r.safety.init_on_alloc
     }),
-    in_policy("init_on_free", "memory is zeroed when it comes back (§11.5)", |r| {
-        r.safety.init_on_free
-    }),
+    in_policy("init_on_free", "memory is zeroed on free (§11.5)", |r| r.safety.init_on_free),
     in_policy("debug_pagealloc", "free memory is unmapped (§11.6)", |r| r.safety.unmap),
     Knob {
         name: "debug_guardpage_minorder",
         range: "0 to 5",
-        effect: "what is left over below this order when a block is split becomes a guard (§11.6)",
+        effect: "remainders of a split below this order become guards (§11.6)",
         access: Access::Policy,
         value: Value::OfPolicy(|r| r.safety.guard_min_order.into()),
         ..BLANK
     },
     elsewhere(
         "page_owner",
-        "who holds which block is recorded (§9.7)",
+        "owners of blocks are recorded (§9.7)",
         "the platform records owners from the events",
     ),
     elsewhere(
         "fail_page_alloc",
         "requests fail at random, for tests",
-        "the embedder makes them fail",
+        "the embedder injects the failures",
     ),
     elsewhere(
         "page_reporting_order",
@@ -348,21 +346,21 @@ pub const KNOBS: &[Knob] = &[
     ),
     elsewhere(
         "kernelcore",
-        "how much memory is not movable",
-        "the layout says how large the MOVABLE zones are",
+        "amount of memory that is not movable",
+        "the layout defines the MOVABLE zones",
     ),
     elsewhere(
         "movablecore",
-        "how much memory is movable only",
-        "the layout says how large the MOVABLE zones are",
+        "amount of memory that is only for movable blocks",
+        "the layout defines the MOVABLE zones",
     ),
-    elsewhere("cma", "memory for contiguous ranges", "the embedder sets contiguous areas up"),
+    elsewhere("cma", "memory for contiguous ranges", "the embedder creates contiguous areas"),
     Knob {
         name: "pcp_autotune",
         default: "1",
         range: "0 or 1",
         effect: "high of the per-CPU lists is tuned between its limits; 0: it stays at the lower \
-                 one, with or without percpu_pagelist_high_fraction",
+                 limit, with or without percpu_pagelist_high_fraction",
         ours: true,
         value: switch!(pcp_autotune),
         follows: Follows::Limits,
@@ -372,8 +370,8 @@ pub const KNOBS: &[Knob] = &[
         name: "memory_tiering",
         default: "0",
         range: "0 or 1",
-        effect: "pages move to slower memory rather than out: background reclaim stops at the \
-                 PROMO mark (§7.1)",
+        effect: "reclaim demotes pages to slower memory: background reclaim stops at the PROMO \
+                 watermark (§7.1)",
         ours: true,
         value: switch!(memory_tiering),
         ..BLANK
@@ -393,7 +391,7 @@ pub const KNOBS: &[Knob] = &[
         name: "foreign_lowmem",
         unit: "pages",
         range: "0 to 2^48",
-        effect: "low memory of other allocators of this machine, which shares min_free_kbytes with \
+        effect: "low memory of this machine's other allocators, which share min_free_kbytes with \
                  this one (§3.2)",
         access: Access::Start,
         ours: true,

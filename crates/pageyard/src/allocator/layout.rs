@@ -269,7 +269,7 @@ impl InitError {
             InitError::NoCpus => put!(out, "the layout has no CPU"),
             InitError::EmptyZone(i) => put!(out, "zone ", i, " has no frames"),
             InitError::ZoneTooLarge(i) => {
-                let most = " is too large: at most 2^32 - 4096 frames, below frame 2^52";
+                let most = " is too large; expected at most 2^32 - 4096 frames, below frame 2^52";
                 put!(out, "zone ", i, most)
             }
             InitError::ZonesOverlap(i, j) => put!(out, "zones ", i, " and ", j, " overlap"),
@@ -277,10 +277,10 @@ impl InitError {
                 put!(out, "zones ", i, " and ", j, " are of the same kind and node")
             }
             InitError::TooManyNodes(n) => {
-                put!(out, "node ", n.0, ": nodes are numbered from 0 to ", MAX_NODES - 1)
+                put!(out, "node ", n.0, "; expected a node from 0 to ", MAX_NODES - 1)
             }
             InitError::DistanceCount(n) => {
-                put!(out, n, " distances, but there must be one for each pair of nodes, or none")
+                put!(out, n, " distances; expected one for each pair of nodes, or none")
             }
             InitError::BadDistance(a, b) => {
                 put!(out, "the distance from node ", a.0, " to node ", b.0, " must be ")?;
@@ -297,14 +297,14 @@ impl InitError {
                 put!(out, "reserved range ", i, " ends before it starts")
             }
             InitError::MapsTooLarge => {
-                put!(out, "the maps of the layout are larger than this target's address space")
+                put!(out, "the layout's maps exceed this target's address space")
             }
             InitError::Knob(e) => e.write_to(out),
             InitError::Rule { name, value, most } => {
                 put!(out, "the policy's ", name, " is ", value, "; at most ", most)
             }
             InitError::TooSmall { what, needed, given } => {
-                put!(out, "room for ", given, ' ', what, ", but the layout needs ", needed)
+                put!(out, "room for ", given, ' ', what, ", but the layout requires ", needed)
             }
             InitError::NoMemory { what, bytes } => {
                 put!(out, what, ": the heap has no room for ", bytes, " bytes")
@@ -531,7 +531,7 @@ mod tests {
     type Lock = spin::mutex::SpinMutex<()>;
 
     #[test]
-    fn maps_larger_than_the_address_space_are_refused() {
+    fn maps_larger_than_the_address_space_are_rejected() {
         // 1 TiB on a 32-bit target: 2^28 descriptors of 16 bytes.
         let span = |start: u64, end: u64| Pfn(start << 20)..Pfn(end << 20);
         let zone = |kind, span| ZoneSpec { kind, node: NodeId(0), span };

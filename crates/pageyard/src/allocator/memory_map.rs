@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_maps_without_sense_are_refused() {
+    fn invalid_memory_maps_are_rejected() {
         let backward = [Range { start: 2, end: 1 }];
         let refused =
             |usable: &[_], reserved: &[_]| yard(usable, reserved).map(|_| ()).unwrap_err();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heap_without_room_is_an_error_that_names_the_map() {
+    fn a_full_heap_is_an_error_that_names_the_map() {
         use crate::allocator::layout::Needs;
         let least =
             Needs { frames: 1, blocks: 1, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, bytes: 0 };

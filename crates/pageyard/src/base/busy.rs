@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_held_through_failed_attempts() {
+    fn a_busy_flag_survives_failed_attempts() {
         let turn = BusyFlag::new();
         let held = turn.try_take();
         assert!(held.is_some());

@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn state_word_keeps_its_parts_apart() {
+    fn fields_of_the_state_word_are_independent() {
         let s = State::new(Kind::Allocated, 10, MigrateType::Isolate).with_movable(true);
         assert_eq!(
             (s.kind(), s.order(), s.migrate_type()),
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_leaves_once_and_keeps_what_else_is_known_of_it() {
+    fn begin_free_succeeds_once_and_keeps_other_state() {
         let frame = Frame::new();
         let s = State::new(Kind::Allocated, 3, MigrateType::Reclaimable).with_movable(true);
         frame.set_allocated(s);

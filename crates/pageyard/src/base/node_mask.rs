@@ -94,9 +94,9 @@ impl NodeChoice {
     /// Starts at the CPU's own node and allows all nodes.
     pub const LOCAL: NodeChoice = NodeChoice { preferred: None, allowed: NodeMask::ALL };
 
-    /// Returns whether the request starts at `home`, the node of the requesting CPU.
-    pub(crate) fn begins_at(&self, home: NodeId) -> bool {
-        self.preferred.is_none_or(|n| n == home) && self.allowed.contains(home)
+    /// Returns whether the request starts at `local`, the node of the requesting CPU.
+    pub(crate) fn begins_at(&self, local: NodeId) -> bool {
+        self.preferred.is_none_or(|n| n == local) && self.allowed.contains(local)
     }
 }
 

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_written_as_core_fmt_writes_them() {
+    fn pieces_are_formatted_like_core_fmt() {
         let mut text = String::new();
         put!(&mut text, "a", 'µ', 0u64, ' ', u64::MAX, ' ', i64::MIN, ' ', 7u8, 300u16, -1i64)
             .unwrap();

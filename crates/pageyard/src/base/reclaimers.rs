@@ -92,7 +92,7 @@ mod tests {
     /// Spec §2.10: every task inside is recognised, however many there are, and none once all have
     /// left.
     #[test]
-    fn everybody_inside_is_recognised() {
+    fn every_active_reclaimer_is_recognised() {
         let r = Reclaimers::new();
         let tasks = || (0..500).chain([u64::MAX, u64::MAX - 1]);
         for round in 1..4u64 {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_known_exactly() {
+    fn few_reclaimers_are_recognised_exactly() {
         let r = Reclaimers::new();
         (0..64).for_each(|t| r.enter(t));
         assert!((64..MANY).all(|t| !r.has(t)));

@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_refuses_what_no_block_holds() {
+    fn order_rejects_impossible_blocks() {
         assert_eq!(Order::new(10), Some(Order::MAX));
         assert_eq!(Order::new(11), None);
         assert_eq!(Order::holding(0), Some(Order::ZERO));
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn types_survive_their_numbers() {
+    fn types_convert_to_numbers_and_back() {
         for t in MigrateType::ALL {
             assert_eq!(MigrateType::from_number(t as u8), Some(t));
             assert_eq!(MigrateType::from_bits(t as u32), t);

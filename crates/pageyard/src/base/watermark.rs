@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn more_pages_than_there_can_be_are_enough() {
+    fn impossible_free_counts_pass_the_watermark() {
         let w = Watermarks::new();
         let all = Supply { free: u64::MAX, highatomic: 0, cma: 0 };
         assert!(w.ok(0, 100, ZoneKind::Normal, AllocFlags::WMARK_MIN, all, || true));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn ample_is_the_fast_form_of_3_7() {
+    fn cached_mark_is_the_fast_form_of_3_7() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(50);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_told() {
+    fn watermarks_read_back_as_set() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(50);
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_to_be_there_3_7() {
+    fn a_sufficient_block_must_exist_3_7() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         let s = Supply { free: 5000, highatomic: 0, cma: 0 };
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_held_against_the_mark_without_its_boost_3_7() {
+    fn urgent_requests_use_the_unboosted_mark_3_7() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(512);

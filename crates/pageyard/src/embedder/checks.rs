@@ -235,8 +235,8 @@ impl fmt::Display for BadPage {
             BadPage::Charged => f.write_str("still charged to a control group"),
             BadPage::Flags(flags) => write!(f, "flags {:#x} set", flags.bits()),
             BadPage::TailLink => f.write_str("link to the head of a compound block is wrong"),
-            BadPage::TailMapping => f.write_str("mapping mark of a tail page is gone"),
-            BadPage::HwPoison => f.write_str("memory is faulty"),
+            BadPage::TailMapping => f.write_str("mapping mark of a tail page is missing"),
+            BadPage::HwPoison => f.write_str("memory is poisoned"),
         }
     }
 }

@@ -55,7 +55,7 @@ impl fmt::Display for Report {
             Report::BadPage { pfn, block, order, why, at_alloc } => {
                 let when = if at_alloc { "allocated" } else { "freed" };
                 write!(f, "bad page {pfn} in the block of order {order} at {block}, ")?;
-                write!(f, "seen when it was {when}: {why}")
+                write!(f, "found when it was {when}: {why}")
             }
             Report::BadPagesSuppressed(n) => write!(f, "{n} reports of bad pages suppressed"),
             Report::Poison { block, order, corruption: c } => {

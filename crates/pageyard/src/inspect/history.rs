@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_remembers_the_last() {
+    fn the_history_keeps_the_latest_entries() {
         let change =
             |to, reason| HighChange { from: 0, to, count: 0, refills: 0, drains: 0, reason };
         let mut ring = Ring::<4>::new();

@@ -53,21 +53,21 @@ impl fmt::Display for CmaError {
         match self {
             CmaError::Misaligned(r) => write!(
                 f,
-                "the area from {} to {} is not made of whole pageblocks, or begins within what \
-                 one bit stands for",
+                "the area from {} to {} does not consist of whole pageblocks, or its start is not \
+                 aligned to the pages of one bit",
                 r.start, r.end
             ),
             CmaError::Isolate(e) => e.fmt(f),
             CmaError::TooSmall { needed, given } => {
-                write!(f, "a bitmap of {given} words, but the area needs {needed}")
+                write!(f, "bitmap of {given} words, but the area requires {needed}")
             }
-            CmaError::NoPages => f.write_str("no pages were asked for"),
+            CmaError::NoPages => f.write_str("no pages requested"),
             CmaError::BadAlign(n) => {
-                write!(f, "an alignment of {n} pages; it must be a power of two")
+                write!(f, "alignment of {n} pages; expected a power of two")
             }
             CmaError::Full => f.write_str("no free part of the area is large enough"),
             CmaError::Contig(e) => e.fmt(f),
-            CmaError::NotOurs(p) => write!(f, "the range at {p} was not taken from this area"),
+            CmaError::NotOurs(p) => write!(f, "the range at {p} was not allocated from this area"),
             CmaError::Free(e) => e.fmt(f),
         }
     }

@@ -72,14 +72,17 @@ impl fmt::Display for ContigError {
             ContigError::Isolate(e) => e.fmt(f),
             ContigError::Busy(p) => write!(f, "frame {p} is still in use"),
             ContigError::NoMemory => {
-                f.write_str("no free block is left to move what is in use there to")
+                f.write_str("no free block to which the contents could be moved")
             }
             ContigError::NotABlock => {
                 f.write_str("the range is not exactly one block of order 0 to 10")
             }
-            ContigError::NoPlace => f.write_str("no place that was asked for can be emptied"),
+            ContigError::NoPlace => f.write_str(
+                "no range that satisfies the request can be \
+                 vacated",
+            ),
             ContigError::BadAlign(n) => {
-                write!(f, "an alignment of {n} pages; it must be a power of two")
+                write!(f, "alignment of {n} pages; expected a power of two")
             }
         }
     }
@@ -171,7 +174,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let fault = |index, error| BatchError { index, error };
         // One CPU for all of them, even if the thread migrates meanwhile.
         let cpu = self.hooks.cpu();
-        if self.home(cpu).is_none() {
+        if self.cpu_zones(cpu).is_none() {
             return Err(fault(0, FreeError::UnknownCpu(cpu)));
         }
         for (index, pfn) in pages().enumerate() {
@@ -186,7 +189,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let Some(at) = self.at(zone, cpu) else { continue };
             // If a hook panics, the remaining pages stay allocated.
             let unfinished = Rollback::new(|| self.roll_back_frees((pfn.0..range.end.0).map(Pfn)));
-            at.take_back(idx, Order::ZERO.get());
+            at.free_block_checked(idx, Order::ZERO.get());
             unfinished.disarm();
             each();
         }

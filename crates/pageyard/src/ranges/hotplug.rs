@@ -71,12 +71,13 @@ impl fmt::Display for HotplugError {
             HotplugError::Misaligned(p) => {
                 write!(f, "frame {p} is not a multiple of a section's {SECTION_PAGES} pages")
             }
-            HotplugError::Present(p) => write!(f, "there is memory at frame {p} already"),
-            HotplugError::Hole(p) => write!(f, "there is no memory at frame {p}"),
+            HotplugError::Present(p) => write!(f, "memory at frame {p} is already online"),
+            HotplugError::Hole(p) => write!(f, "no memory at frame {p}"),
             HotplugError::Deferred => f.write_str("deferred initialisation is not finished"),
-            HotplugError::Nested => {
-                f.write_str("memory comes or goes further up on this task's stack; return first")
-            }
+            HotplugError::Nested => f.write_str(
+                "a hotplug operation is active further up on this task's stack; return \
+                 from it first",
+            ),
             HotplugError::Refused(e) => e.fmt(f),
         }
     }
@@ -100,7 +101,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// [`HotplugError`]; nothing has changed.
     pub fn online(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
-        let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
+        let _busy = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
         if let Some(block) = blocks(&frames).find(|&b| !zone.map.block_is_absent(b)) {
@@ -132,7 +133,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// [`HotplugError`]; all of the memory is still present, and its pageblocks are movable.
     pub fn offline(&self, range: Range<Pfn>) -> Result<(), HotplugError> {
-        let _turn = self.begin_hotplug().ok_or(HotplugError::Nested)?;
+        let _busy = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
         if let Some(block) = blocks(&frames).find(|&b| zone.map.block_is_absent(b)) {
@@ -154,12 +155,12 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Waits until no other task adds or removes memory. Returns `None` if this task already does,
     /// further up its stack.
-    pub(crate) fn begin_hotplug(&self) -> Option<HotplugTurn<'_>> {
+    pub(crate) fn begin_hotplug(&self) -> Option<HotplugGuard<'_>> {
         let task = !self.task();
         loop {
-            if let Some(turn) = self.hotplug.try_take() {
+            if let Some(busy_guard) = self.hotplug.try_take() {
                 self.hotplug_task.store(task, Relaxed);
-                return Some(HotplugTurn { _turn: turn, task: &self.hotplug_task });
+                return Some(HotplugGuard { _busy: busy_guard, task: &self.hotplug_task });
             }
             // Only this task stores its own number.
             if task != 0 && self.hotplug_task.load(Relaxed) == task {
@@ -242,10 +243,10 @@ impl<'a, C: Config> Yard<'a, C> {
             }
             zone.nofragment.store(self.starts_nofragment(zone), Relaxed);
         }
-        for home in self.cpu_zones {
+        for local in self.cpu_zones {
             for kind in ZoneKind::ALL {
-                let Some((quick, _)) = home.quick[kind as usize & 7] else { continue };
-                let first = self.first_zone(home.node, kind);
+                let Some((quick, _)) = local.quick[kind as usize & 7] else { continue };
+                let first = self.first_zone(local.node, kind);
                 if !first.is_some_and(|zone| core::ptr::eq(zone, quick)) {
                     quick.set_flag(ZONELIST_STALE << kind as u32);
                 }
@@ -320,13 +321,13 @@ impl<'a, C: Config> Yard<'a, C> {
 }
 
 /// The exclusive right to add or remove memory, held until dropped.
-pub(crate) struct HotplugTurn<'y> {
+pub(crate) struct HotplugGuard<'y> {
     // Released after `drop` below has run.
-    _turn: BusyGuard<'y>,
+    _busy: BusyGuard<'y>,
     task: &'y AtomicU64,
 }
 
-impl Drop for HotplugTurn<'_> {
+impl Drop for HotplugGuard<'_> {
     fn drop(&mut self) {
         self.task.store(0, Relaxed);
     }

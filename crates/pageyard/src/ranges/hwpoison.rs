@@ -57,11 +57,11 @@ pub enum PoisonError {
 impl fmt::Display for PoisonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            PoisonError::Foreign => "the frame lies in no zone of this allocator",
-            PoisonError::Reserved => "the frame is reserved: it was never the allocator's",
-            PoisonError::Already => "the frame is poisoned already",
+            PoisonError::Foreign => "the frame is in no zone of this allocator",
+            PoisonError::Reserved => "the frame is reserved and does not belong to the allocator",
+            PoisonError::Already => "the frame is already poisoned",
             PoisonError::NotPoisoned => "the frame is not poisoned",
-            PoisonError::Bad => "the frame is out of use already, as part of a bad block",
+            PoisonError::Bad => "the frame is already out of use, as part of a bad block",
         })
     }
 }

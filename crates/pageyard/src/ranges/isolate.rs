@@ -63,15 +63,19 @@ impl fmt::Display for IsolateError {
         match self {
             IsolateError::EmptyRange => f.write_str("the range has no frames"),
             IsolateError::OutsideZone(p) => {
-                write!(f, "frame {p} does not lie in the zone of the range's first frame")
+                write!(f, "frame {p} is not in the zone of the range's first frame")
             }
             IsolateError::BadType(t) => {
-                write!(f, "a range becomes unmovable, movable, reclaimable or CMA, not {t}")
+                write!(
+                    f,
+                    "invalid type {t} for a range; expected unmovable, movable, reclaimable \
+                     or CMA"
+                )
             }
             IsolateError::ZoneEdge(p) => {
-                write!(f, "the pageblock at {p} reaches over an edge of its zone")
+                write!(f, "the pageblock at {p} crosses a boundary of its zone")
             }
-            IsolateError::Isolated(p) => write!(f, "the pageblock at {p} is isolated already"),
+            IsolateError::Isolated(p) => write!(f, "the pageblock at {p} is already isolated"),
             IsolateError::Unmovable(p) => {
                 write!(f, "frame {p} is reserved or out of use, or in use and not movable")
             }

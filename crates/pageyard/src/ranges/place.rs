@@ -82,12 +82,12 @@ impl fmt::Display for PlaceError {
         match self {
             PlaceError::Alloc(e) => e.fmt(f),
             PlaceError::BadAlign(n) => {
-                write!(f, "an alignment of {n} pages; it must be a power of two")
+                write!(f, "alignment of {n} pages; expected a power of two")
             }
             PlaceError::Misaligned(p) => {
                 write!(f, "frame {p} is not a multiple of the block's size")
             }
-            PlaceError::Foreign(p) => write!(f, "frame {p} lies in no zone of this allocator"),
+            PlaceError::Foreign(p) => write!(f, "frame {p} is in no zone of this allocator"),
             PlaceError::Reserved(p) => write!(f, "frame {p} is reserved"),
             PlaceError::InUse(p) => write!(f, "frame {p} is in use"),
             PlaceError::Withheld(p, t) => {

@@ -56,15 +56,14 @@ impl fmt::Display for AllocError {
                 f.write_str("no zone has a free block that the request may use")
             }
             AllocError::BadZone => f.write_str("the request's zone flags contradict each other"),
-            AllocError::BadType => f.write_str("a request is movable or reclaimable, not both"),
+            AllocError::BadType => f.write_str(
+                "the request is both movable and reclaimable; use \
+                 one of these flags",
+            ),
             AllocError::UnknownCpu(c) => {
-                write!(
-                    f,
-                    "the platform runs on CPU {}, which the layout does not name or is down",
-                    c.0
-                )
+                write!(f, "the platform runs on CPU {}, which is not in the layout or offline", c.0)
             }
-            AllocError::UnknownNode(n) => write!(f, "the layout has no node {}", n.0),
+            AllocError::UnknownNode(n) => write!(f, "no node {} in the layout", n.0),
         }
     }
 }
@@ -213,13 +212,13 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let (highest, t) = gfp.route()?;
         let cpu = self.hooks.cpu();
-        let home = self.cpu_zones.get(cpu.0 as usize)?;
-        let (zone, slot) = home.quick[highest as usize & 7]?;
-        let remote = zone.node != home.node;
+        let local = self.cpu_zones.get(cpu.0 as usize)?;
+        let (zone, slot) = local.quick[highest as usize & 7]?;
+        let remote = zone.node != local.node;
         if gfp.contains(Gfp::THISNODE) && remote || !self.hooks.is_plain(gfp) {
             return None;
         }
-        if nodes != NodeChoice::LOCAL && (remote || !nodes.begins_at(home.node)) {
+        if nodes != NodeChoice::LOCAL && (remote || !nodes.begins_at(local.node)) {
             return None;
         }
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
@@ -297,8 +296,8 @@ impl<'a, C: Config> Yard<'a, C> {
             migrate_type = MigrateType::Unmovable;
         }
         let cpu = self.hooks.cpu();
-        let home = self.home(cpu).ok_or(AllocError::UnknownCpu(cpu))?;
-        let node = choice.preferred.unwrap_or(home.node);
+        let local = self.cpu_zones(cpu).ok_or(AllocError::UnknownCpu(cpu))?;
+        let node = choice.preferred.unwrap_or(local.node);
         self.node(node).ok_or(AllocError::UnknownNode(node))?;
         let spread_dirty = !plain && gfp.contains(Gfp::WRITE);
         let mut asked = choice.allowed;

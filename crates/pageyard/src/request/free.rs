@@ -64,9 +64,9 @@ pub enum FreeError {
 impl fmt::Display for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FreeError::Foreign => f.write_str("the frame lies in no zone of this allocator"),
-            FreeError::Reserved => f.write_str("the frame is reserved: it was never allocated"),
-            FreeError::DoubleFree => f.write_str("the block is free already"),
+            FreeError::Foreign => f.write_str("the frame is in no zone of this allocator"),
+            FreeError::Reserved => f.write_str("the frame is reserved and was never allocated"),
+            FreeError::DoubleFree => f.write_str("the block is already free"),
             FreeError::Misaligned => {
                 f.write_str("the frame number is not a multiple of the block's size")
             }
@@ -74,15 +74,11 @@ impl fmt::Display for FreeError {
                 write!(f, "the block was allocated at order {allocated}")
             }
             FreeError::NotHead { head, allocated } => {
-                write!(f, "the frame lies inside the block of order {allocated} at {head}")
+                write!(f, "the frame is inside the block of order {allocated} at {head}")
             }
-            FreeError::OutOfUse => f.write_str("the block is out of use, bad or faulty"),
+            FreeError::OutOfUse => f.write_str("the block is bad or poisoned and out of use"),
             FreeError::UnknownCpu(c) => {
-                write!(
-                    f,
-                    "the platform runs on CPU {}, which the layout does not name or is down",
-                    c.0
-                )
+                write!(f, "the platform runs on CPU {}, which is not in the layout or offline", c.0)
             }
         }
     }
@@ -202,7 +198,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     pub fn free_rest(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, idx) = self.begin_free(pfn, order)?;
-        at.take_back(idx, order.get());
+        at.free_block_checked(idx, order.get());
         Ok(())
     }
 
@@ -251,7 +247,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline]
     fn here<'z>(&'z self, zone: &'z Zone<'a, C::Lock>) -> Result<At<'z, 'a, C>, FreeError> {
         let cpu = self.hooks.cpu();
-        self.home(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
+        self.cpu_zones(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
     }
 
     /// Frees many blocks at once (§6.2) and locks each per-CPU list once for many of them. In each
@@ -287,7 +283,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Result<(), BatchError> {
         // One CPU for the whole batch, even if the thread migrates meanwhile.
         let cpu = self.hooks.cpu();
-        if self.home(cpu).is_none() && !blocks.is_empty() {
+        if self.cpu_zones(cpu).is_none() && !blocks.is_empty() {
             return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
         }
         for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
@@ -397,7 +393,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let unfinished = Rollback::new(|| {
                 self.roll_back_frees(parts().skip(i).map(|(part, _)| at.zone.pfn(part)));
             });
-            at.take_back(part, o);
+            at.free_block_checked(part, o);
             unfinished.disarm();
         }
         Ok(())
@@ -480,7 +476,7 @@ impl<C: Config> At<'_, '_, C> {
     }
 
     /// Checks a block after `begin_free`, then frees it to the lists or the zone.
-    pub(crate) fn take_back(&self, idx: u32, order: u8) {
+    pub(crate) fn free_block_checked(&self, idx: u32, order: u8) {
         if self.prepare_free(idx, order) {
             self.free_prepared(idx, order);
         }

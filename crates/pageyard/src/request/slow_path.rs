@@ -90,11 +90,11 @@ pub(crate) struct SlowPath<'r> {
 
 /// Runs steps in order until one returns something other than `Step::On`. Steps are called by name
 /// because the stack use of calls through pointers cannot be read from the machine code.
-macro_rules! climb {
-    ($yard:ident, $c:ident: $($rung:ident),+) => {{
+macro_rules! run_steps {
+    ($yard:ident, $c:ident: $($call:ident),+) => {{
         let mut step = Step::On;
         $(if let Step::On = step {
-            step = $yard.$rung(&mut $c);
+            step = $yard.$call(&mut $c);
         })+
         step
     }};
@@ -126,16 +126,16 @@ impl<'a, C: Config> Yard<'a, C> {
             step = match step {
                 Step::Served(pfn) => return Some(pfn),
                 Step::Failed => return None,
-                Step::Restart => climb!(
+                Step::Restart => run_steps!(
                     self, c: restart, wake_reclaim, attempt_now, compact_first, try_compacted,
                     unless_hopeless
                 ),
-                Step::On | Step::Retry => climb!(
+                Step::On | Step::Retry => run_steps!(
                     self, c: unless_changed, wake_reclaim, use_reserves, attempt_now, may_reclaim,
                     reclaim_directly, compact_directly, try_compacted, may_retry, worth_reclaiming_again,
                     worth_compacting_again, unless_changed, out_of_memory
                 ),
-                Step::NoPage => climb!(self, c: unless_changed, no_page),
+                Step::NoPage => run_steps!(self, c: unless_changed, no_page),
             };
             c.rounds = c.rounds.saturating_add(1);
         }

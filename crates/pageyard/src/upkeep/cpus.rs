@@ -10,13 +10,13 @@ use crate::zone::node::CpuZones;
 
 impl<'a, C: Config> Yard<'a, C> {
     /// Returns the preferred zones of a CPU, if it is online.
-    pub(crate) fn home(&self, cpu: CpuId) -> Option<&'a CpuZones<'a, C::Lock>> {
-        self.cpu_zones.get(cpu.0 as usize).filter(|home| home.up.load(Relaxed))
+    pub(crate) fn cpu_zones(&self, cpu: CpuId) -> Option<&'a CpuZones<'a, C::Lock>> {
+        self.cpu_zones.get(cpu.0 as usize).filter(|local| local.up.load(Relaxed))
     }
 
     /// Returns whether a CPU is online; `false` for a CPU that the layout does not name.
     pub fn is_up(&self, cpu: CpuId) -> bool {
-        self.home(cpu).is_some()
+        self.cpu_zones(cpu).is_some()
     }
 
     /// Returns the number of online CPUs.
@@ -31,9 +31,9 @@ impl<'a, C: Config> Yard<'a, C> {
     /// more than the zone's node has, even on other nodes. Zones of other nodes get their own
     /// limits back at the next [`cpu_dead`](Yard::cpu_dead) or change of a setting.
     pub fn cpu_up(&self, cpu: CpuId) -> bool {
-        let Some(home) = self.cpu_zones.get(cpu.0 as usize) else { return false };
+        let Some(local) = self.cpu_zones.get(cpu.0 as usize) else { return false };
         let _writing = self.settings.lock();
-        if home.up.load(Relaxed) {
+        if local.up.load(Relaxed) {
             return false;
         }
         self.apply_limits(&self.knobs(), 1);
@@ -43,10 +43,10 @@ impl<'a, C: Config> Yard<'a, C> {
             slot.up.store(true, Relaxed);
             slot.pageset.lock().tune(&self.rules().pcp, |t| t.limits = zone.current_limits());
         }
-        if let Some(node) = self.node(home.node) {
+        if let Some(node) = self.node(local.node) {
             node.cpus.fetch_add(1, Relaxed);
         }
-        home.up.store(true, Relaxed);
+        local.up.store(true, Relaxed);
         self.apply_thresholds();
         true
     }
@@ -57,12 +57,12 @@ impl<'a, C: Config> Yard<'a, C> {
     ///
     /// Call it from another CPU, with no call in progress on behalf of this one.
     pub fn cpu_dead(&self, cpu: CpuId) -> bool {
-        let Some(home) = self.cpu_zones.get(cpu.0 as usize) else { return false };
+        let Some(local) = self.cpu_zones.get(cpu.0 as usize) else { return false };
         let _writing = self.settings.lock();
-        if !home.up.swap(false, Relaxed) {
+        if !local.up.swap(false, Relaxed) {
             return false;
         }
-        if let Some(node) = self.node(home.node) {
+        if let Some(node) = self.node(local.node) {
             node.cpus.fetch_sub(1, Relaxed);
         }
         for zone in self.zones {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn folding_at_once_is_folding_one_by_one_9_2() {
+    fn batched_folding_equals_single_folding_9_2() {
         for threshold in [0, 1, 6, 18, 125] {
             for part in -(threshold as i32)..=threshold as i32 {
                 for step in [1, -1, 2, -2, 8, -8, 512, -512] {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_grow_one_way_only() {
+    fn runs_grow_in_one_direction() {
         let mut run = Run::one(8, 2);
         assert!(!run.extend(16) && run.extend(12) && run.extend(16));
         assert!(!run.extend(4), "it went up");

@@ -33,7 +33,7 @@ fn s2_10_a_request_without_reclaim_makes_exactly_three_attempts() {
 }
 
 #[test]
-fn s5_7_an_order_that_no_list_keeps_halves_nothing() {
+fn s5_7_an_uncached_order_halves_no_count() {
     nothing_on_the_lists().run(|y: &Y<'_>| {
         assert_eq!(y.alloc(o(4), Gfp::empty()), Err(AllocError::NoMemory));
         assert_eq!(y.pageset(ZONE, CPU).unwrap().free_count, 800);
@@ -92,7 +92,7 @@ fn left_after(gfp: Gfp) -> u64 {
 }
 
 #[test]
-fn s3_7_how_deep_each_kind_of_request_may_go() {
+fn s3_7_reserves_available_to_each_kind_of_request() {
     let expect = |mark: u64| {
         let mut left = 2000;
         while left - 15 > mark {

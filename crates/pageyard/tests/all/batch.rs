@@ -27,7 +27,7 @@ fn told(y: &Y<'_>) -> Vec<(bool, u64)> {
 
 /// As kernels record it: a group is announced whole, then its cached orders go one by one.
 #[test]
-fn s9_5_a_batch_is_told_in_groups_of_31() {
+fn s9_5_a_batch_is_reported_in_groups_of_31() {
     let mut s = State::new(16384).limits(1, 4000, 4000);
     let mut batch = Vec::new();
     for i in 0..40u64 {
@@ -77,7 +77,7 @@ fn s6_2_isolated_pages_bypass_the_list() {
 }
 
 #[test]
-fn s6_2_blocks_of_several_zones_come_back_to_theirs() {
+fn s6_2_blocks_return_to_their_own_zones() {
     let m = Machine::new().zone(ZoneKind::Dma32, 0..8192).zone(ZoneKind::Normal, 8192..16384);
     m.run(|y: &Y<'_>| {
         let mut batch = Vec::new();
@@ -98,7 +98,7 @@ fn s6_2_blocks_of_several_zones_come_back_to_theirs() {
 }
 
 #[test]
-fn s11_8_a_batch_with_a_fault_changes_nothing() {
+fn s11_8_an_invalid_batch_changes_nothing() {
     Machine::normal(8192).run(|y: &Y<'_>| {
         let p: Vec<Pfn> = (0..4).map(|_| y.alloc(o(1), Gfp::KERNEL).unwrap()).collect();
         let good = [(p[0], o(1)), (p[1], o(1)), (p[2], o(1))];
@@ -126,7 +126,7 @@ fn s11_8_a_batch_with_a_fault_changes_nothing() {
 
 /// Every way to give many blocks back returns all of them, and refuses a batch that has a free block in it.
 #[test]
-fn s6_2_batches_of_one_order_and_of_owners_come_back_whole() {
+fn s6_2_batches_of_one_order_and_of_owners_are_freed_completely() {
     Machine::normal(8192).run(|y: &Y<'_>| {
         let taken =
             || -> Vec<Pfn> { (0..70).map(|_| y.alloc(o(2), Gfp::KERNEL).unwrap()).collect() };
@@ -149,7 +149,7 @@ fn s6_2_batches_of_one_order_and_of_owners_come_back_whole() {
 }
 
 #[test]
-fn s6_3_the_rest_of_a_shared_block_goes_from_the_upper_half_down() {
+fn s6_3_a_shared_blocks_rest_is_freed_from_the_upper_half_down() {
     let s = State::new(4096).limits(63, 1000, 1000).block(512, 5, false);
     s.run(|y: &Y<'_>| {
         y.hooks().watch();
@@ -167,7 +167,7 @@ fn s6_3_the_rest_of_a_shared_block_goes_from_the_upper_half_down() {
 }
 
 #[test]
-fn s6_3_of_a_single_page_nothing_is_freed() {
+fn s6_3_nothing_of_a_single_shared_page_is_freed() {
     Machine::normal(8192).run(|y: &Y<'_>| {
         let p = y.alloc(o(0), Gfp::KERNEL).unwrap();
         let before = all_records(y);

@@ -24,7 +24,7 @@ fn s1_7_a_free_merges_as_far_as_its_buddies_are_free() {
 }
 
 #[test]
-fn s1_7_a_pageblock_takes_its_buddy_s_label_with_it() {
+fn s1_7_a_merging_pageblock_relabels_its_buddy() {
     // Block A (order 9, RECLAIMABLE) is free, its buddy B (MOVABLE) is freed.
     let s = State::new(2048).label(0, Reclaimable).free(0, 9).block(512, 9, false);
     s.run(|y: &Y<'_>| {
@@ -113,7 +113,7 @@ fn s1_8_orders_9_and_10_always_go_to_the_head() {
 }
 
 #[test]
-fn s1_9_a_split_keeps_the_lower_half_and_delivers_ascending() {
+fn s1_9_a_split_keeps_the_lower_half_in_ascending_order() {
     let s = State::new(1024).free(512, 6);
     s.run(|y: &Y<'_>| {
         assert_eq!(y.alloc(o(4), GFP), Ok(Pfn(512)));
@@ -128,7 +128,7 @@ fn s1_9_a_split_keeps_the_lower_half_and_delivers_ascending() {
 }
 
 #[test]
-fn s1_9_halves_go_to_the_head_of_their_lists() {
+fn s1_9_split_halves_go_to_the_head_of_their_lists() {
     let s = State::new(1024).free(0, 4).free(512, 6);
     s.run(|y: &Y<'_>| {
         // An order-5 request breaks the order-6 block; its upper half stays.
@@ -141,7 +141,7 @@ fn s1_9_halves_go_to_the_head_of_their_lists() {
 }
 
 #[test]
-fn s1_10_order_10_comes_back_under_each_half_s_own_type() {
+fn s1_10_order_10_is_freed_under_each_halfs_type() {
     let s = State::new(2048).label(0, HighAtomic).block(0, 10, false);
     s.run(|y: &Y<'_>| {
         y.free(Pfn(0), o(10)).unwrap();
@@ -185,7 +185,7 @@ fn s1_6_buddies_across_a_zone_edge_never_merge() {
 }
 
 #[test]
-fn s8_1_memory_arrives_in_maximal_blocks_at_the_tail_ascending() {
+fn s8_1_initial_memory_is_freed_in_maximal_blocks_ascending_at_the_tail() {
     Machine::normal(4096 + 512).run(|y: &Y<'_>| {
         let v = normal(y);
         assert_eq!(v.free(10, Movable), [0, 1024, 2048, 3072]);

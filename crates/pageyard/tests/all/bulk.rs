@@ -49,7 +49,7 @@ fn s6_1_the_mark_is_low_plus_the_whole_request() {
         got(3000),
         (1, false),
         "the full request counts; then one page, by alloc: its HIGH \
-        test holds at 4000"
+         test holds at 4000"
     );
     // Filled slots count as wanted.
     free().run(|y: &Y<'_>| {
@@ -75,7 +75,7 @@ fn s6_1_a_bulk_request_halves_no_free_count_but_a_single_one_does() {
 }
 
 #[test]
-fn s6_1_it_stops_where_memory_ends_and_says_how_far_it_came() {
+fn s6_1_a_shortage_returns_the_number_of_pages_allocated() {
     let s = State::new(4096).free(0, 1).free(4, 0).limits(1, 1000, 1000).set(|z| z.nr_free = 900);
     s.run(|y: &Y<'_>| {
         let mut slots = [None, Some(Pfn(7)), None, None, None, None];
@@ -120,7 +120,7 @@ fn every_page_is_prepared_once() {
 
 /// §6.1: pages that are charged to somebody are had one at a time.
 #[test]
-fn s6_1_charged_pages_come_one_at_a_time() {
+fn s6_1_charged_pages_are_allocated_one_at_a_time() {
     Machine::normal(16384).run(|y: &Y<'_>| {
         let charged = GFP | Gfp::ACCOUNT;
         assert_eq!(y.alloc_bulk(charged, &mut [None; 5]), Ok(1));

@@ -50,7 +50,7 @@ fn with_busy_lists(f: impl for<'y> FnOnce(&Yard<'y, Hooked<Refusing, Stage>>)) {
 const ZONE: ZoneKind = ZoneKind::Normal;
 
 #[test]
-fn s5_6_requests_and_frees_go_past_a_busy_list() {
+fn s5_6_requests_and_frees_bypass_a_busy_list() {
     with_busy_lists(|y| {
         let before = y.pageset(ZONE, CpuId(0)).unwrap();
         let p = y.alloc(o(0), Gfp::KERNEL).unwrap();
@@ -64,7 +64,7 @@ fn s5_6_requests_and_frees_go_past_a_busy_list() {
 }
 
 #[test]
-fn s5_6_orders_that_no_list_keeps_are_no_bypass() {
+fn s5_6_uncached_orders_are_not_bypasses() {
     with_busy_lists(|y| {
         let p = y.alloc(o(4), Gfp::KERNEL).unwrap();
         y.free(p, o(4)).unwrap();
@@ -83,7 +83,7 @@ fn s6_1_a_bulk_request_with_a_busy_list_gets_one_page() {
 }
 
 #[test]
-fn s6_2_a_batch_with_a_busy_list_goes_to_the_zone() {
+fn s6_2_a_batch_with_a_busy_list_is_freed_to_the_zone() {
     with_busy_lists(|y| {
         let batch: Vec<_> = (0..40)
             .map(|i| o(i % 5))
@@ -111,7 +111,7 @@ fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
 }
 
 #[test]
-fn s7_6_asynchronous_compaction_ends_at_a_zone_lock_that_somebody_holds() {
+fn s7_6_asynchronous_compaction_stops_at_a_contended_zone_lock() {
     let m = Machine::normal(32_768);
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_, Refusing>| {
         fragment(y, 1, &[0], 50);

@@ -23,7 +23,7 @@ fn claims(y: &Y<'_>) -> [u64; 4] {
 }
 
 #[test]
-fn s4_4_504_alike_pages_of_a_movable_block_are_claimed_for_an_unmovable_page() {
+fn s4_4_504_compatible_pages_let_an_unmovable_page_claim_a_movable_block() {
     // One free order-3 block, the rest in use by owners that cannot move.
     let s = State::new(4096).free(512, 3).used(520..1024, false);
     s.run_under(CHECKED, |y| {
@@ -85,7 +85,7 @@ fn s4_4_movable_marks_are_alike_for_a_movable_request() {
 }
 
 #[test]
-fn s4_4_what_can_move_is_not_alike_for_others_in_a_movable_block() {
+fn s4_4_movable_pages_are_incompatible_with_other_types() {
     // 64 are free; the rest is in use, some of it by owners that can move.
     let with = |movable: u64| {
         let s = State::new(4096).free(512, 6).used(576..576 + movable, true);
@@ -122,7 +122,7 @@ fn s4_4_cached_and_reserved_frames_are_alike_for_others_in_a_movable_block() {
 }
 
 #[test]
-fn s4_2_movable_requests_claim_no_small_blocks_and_look_no_further_down() {
+fn s4_2_movable_requests_do_not_claim_small_blocks() {
     // Nearly all of the block is free for the taking, but in pieces below order 4.
     let mut s = State::new(4096).label(1, Unmovable);
     for p in (512..1024).step_by(16) {
@@ -190,7 +190,7 @@ fn s4_4_a_pageblock_across_the_zone_s_edge_is_refused_after_the_boost() {
 }
 
 #[test]
-fn s4_5_a_steal_takes_the_smallest_block_and_leaves_the_rest_to_its_type() {
+fn s4_5_a_steal_takes_the_smallest_block_and_keeps_the_rests_type() {
     let s = State::new(4096).label(1, Reclaimable).free(512, 6).free(580, 2).used(600..1024, false);
     s.run_under(CHECKED, |y| {
         assert_eq!(y.alloc(o(0), UNMOVABLE), Ok(Pfn(580)));
@@ -225,7 +225,7 @@ fn s4_3_a_refill_that_steals_once_goes_on_stealing() {
 }
 
 #[test]
-fn s4_4_highatomic_blocks_are_never_claimed_or_robbed() {
+fn s4_4_highatomic_blocks_are_never_claimed_or_stolen_from() {
     let s = State::new(4096).label(1, HighAtomic).free(512, 9);
     s.run_under(CHECKED, |y| {
         // (The counter of free highatomic pages keeps ordinary requests away before that.)

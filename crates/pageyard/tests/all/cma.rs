@@ -26,7 +26,7 @@ fn mixed(ours: u64, cma: u64) -> State {
 }
 
 #[test]
-fn s4_3_step_0_cma_first_while_more_than_half_of_what_is_free() {
+fn s4_3_step_0_cma_first_while_more_than_half_of_free_memory() {
     mixed(10, 13).run(|y: &Y<'_>| {
         let from = || y.alloc(o(0), MOVABLE).map(|p| if p.0 < 512 { 'o' } else { 'c' }).unwrap();
         // 13 of 23, 12 of 22 (11 is half), 11 of 21: more than the half, rounded down. 10 of 20 are not.
@@ -65,7 +65,7 @@ fn s4_3_a_refill_from_cma_stays_there_and_its_pages_are_movable_ones() {
 }
 
 #[test]
-fn s3_6_others_do_not_count_on_cma_pages() {
+fn s3_6_other_requests_do_not_count_cma_pages() {
     let s = mixed(20, 200).set(|z| z.watermarks = [30, 30, 30, 30]);
     s.run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), GFP).is_err(), "20 pages are not above 30");
@@ -133,7 +133,7 @@ fn s4_12_first_fit_with_alignment() {
 }
 
 #[test]
-fn s4_12_a_busy_place_is_given_up_for_the_next() {
+fn s4_12_a_busy_range_is_skipped() {
     with_area(3, |y, area| {
         // In use and, for want of a platform that moves it, there to stay.
         y.alloc_at(Pfn(4096 + 20), o(0), MOVABLE).unwrap();
@@ -151,7 +151,7 @@ fn s4_12_a_busy_place_is_given_up_for_the_next() {
 }
 
 #[test]
-fn s4_12_areas_that_cannot_be() {
+fn s4_12_invalid_areas_are_rejected() {
     Machine::normal(8192).run(|y: &Y<'_>| {
         let bitmap: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
         let area = |r, bit| Area::new(y, frames(r), o(bit), &bitmap).map(|_| ());
@@ -217,7 +217,7 @@ fn s4_12_a_soak_of_one_area() {
 }
 
 #[test]
-fn s4_12_one_block_goes_back_to_its_area() {
+fn s4_12_a_block_is_freed_to_its_area() {
     let m = Machine::normal(8192);
     m.run(|y: &Y<'_>| {
         let bitmap: [AtomicU64; 16] = Default::default();

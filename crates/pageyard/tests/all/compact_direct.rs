@@ -57,7 +57,7 @@ fn s7_6_huge_pages_are_served_until_memory_runs_out() {
 }
 
 #[test]
-fn s7_7_the_block_is_taken_as_it_merges() {
+fn s7_7_the_block_is_captured_when_it_merges() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         // Everything is in use but every other page of the upper half; the lowest block of order 4
@@ -98,7 +98,7 @@ fn nearly(y: &Y<'_>, order: u8) {
 }
 
 #[test]
-fn s7_7_small_blocks_of_movable_pageblocks_are_not_taken_for_others() {
+fn s7_7_small_movable_blocks_are_not_captured_for_other_types() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         nearly(y, 3);
@@ -150,7 +150,7 @@ fn s9_1_every_stall_is_a_success_or_a_failure() {
 }
 
 #[test]
-fn s7_7_blocks_of_cma_and_isolated_pageblocks_are_not_taken() {
+fn s7_7_cma_and_isolated_blocks_are_not_captured() {
     let m = machine();
     let first = || common::frames(0..512);
     for t in [MigrateType::Cma, MigrateType::Isolate] {
@@ -176,7 +176,7 @@ fn s7_7_blocks_of_cma_and_isolated_pageblocks_are_not_taken() {
 }
 
 #[test]
-fn s7_4_an_asynchronous_request_moves_only_out_of_blocks_of_its_type() {
+fn s7_4_asynchronous_requests_migrate_only_from_blocks_of_their_type() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 2, &[0], 50);
@@ -191,7 +191,7 @@ fn s7_4_an_asynchronous_request_moves_only_out_of_blocks_of_its_type() {
 }
 
 #[test]
-fn s7_5_nothing_is_done_where_a_block_is_free_or_memory_is_short() {
+fn s7_5_compaction_is_skipped_with_a_free_block_or_low_memory() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         let done = y.compact_for(Order::HUGE, THP, Priority::SyncFull).unwrap();
@@ -208,7 +208,7 @@ fn s7_5_nothing_is_done_where_a_block_is_free_or_memory_is_short() {
 }
 
 #[test]
-fn s7_5_a_low_fragmentation_index_means_want_of_memory() {
+fn s7_5_a_low_fragmentation_index_means_low_memory() {
     let m = machine().knobs(|k| k.extfrag_threshold = 1000);
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
@@ -220,7 +220,7 @@ fn s7_5_a_low_fragmentation_index_means_want_of_memory() {
 }
 
 #[test]
-fn s7_6_a_zone_that_failed_is_passed_over() {
+fn s7_6_a_failed_zone_is_deferred() {
     let m = machine();
     m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
@@ -276,7 +276,7 @@ fn s7_4_skip_hints() {
 }
 
 #[test]
-fn s7_4_events_tell_the_run() {
+fn s7_4_events_describe_the_run() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
@@ -314,7 +314,7 @@ fn s7_4_events_tell_the_run() {
 }
 
 #[test]
-fn s7_4_half_a_pageblock_taken_makes_it_movable() {
+fn s7_4_isolating_half_a_pageblock_makes_it_movable() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         // At the top an unmovable pageblock, half of it free; movable pages with holes below.
@@ -340,7 +340,7 @@ fn asks_for(y: &Y<'_>, order: u8) -> bool {
 }
 
 #[test]
-fn s7_8_the_background_does_what_it_was_asked_for() {
+fn s7_8_background_compaction_serves_its_request() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         assert!(!asks_for(y, 9), "there are blocks enough");
@@ -361,7 +361,7 @@ fn s7_8_the_background_does_what_it_was_asked_for() {
 }
 
 #[test]
-fn s7_8_the_background_defers_too() {
+fn s7_8_background_compaction_is_deferred() {
     let m = machine();
     m.run_on_under(Owners::answering(|_, _| Relocation::Busy), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
@@ -378,7 +378,7 @@ fn s7_8_the_background_defers_too() {
 const MS: u64 = 1_000_000;
 
 #[test]
-fn s7_8_a_fragmented_node_is_compacted_by_itself() {
+fn s7_8_a_fragmented_node_is_compacted_proactively() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
@@ -402,7 +402,7 @@ fn s7_8_a_fragmented_node_is_compacted_by_itself() {
 }
 
 #[test]
-fn s7_8_no_improvement_no_hurry() {
+fn s7_8_proactive_compaction_backs_off_without_improvement() {
     let m = machine();
     m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
@@ -427,7 +427,7 @@ fn s7_8_no_improvement_no_hurry() {
 }
 
 #[test]
-fn s10_compaction_leaves_unevictable_blocks_where_they_are_if_it_is_told_to() {
+fn s10_compaction_can_skip_unevictable_blocks() {
     let m = machine().knobs(|k| k.compact_unevictable_allowed = false);
     m.run_on_under(Owners::willing().unevictable(|_| true), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0, 3], 50);

@@ -38,7 +38,7 @@ fn s7_6_smaller_orders_than_the_one_that_failed_are_not_deferred() {
 }
 
 #[test]
-fn s7_6_success_raises_the_order_and_being_served_ends_the_wait() {
+fn s7_6_success_raises_the_order_and_an_allocation_ends_deferral() {
     let mut d = Deferral::default();
     d.failed(o(4));
     d.failed(o(4));
@@ -50,7 +50,7 @@ fn s7_6_success_raises_the_order_and_being_served_ends_the_wait() {
 }
 
 #[test]
-fn s7_4_after_the_longest_wait_the_hints_are_forgotten() {
+fn s7_4_hints_are_reset_after_the_longest_deferral() {
     let mut d = Deferral::default();
     for _ in 0..6 {
         d.failed(o(9));

@@ -13,7 +13,7 @@ fn machine() -> Machine {
 }
 
 #[test]
-fn s7_4_single_pages_leave_every_huge_page_that_their_number_allows() {
+fn s7_4_compacting_single_pages_frees_the_maximum_of_huge_pages() {
     let m = machine();
     for (seed, percent) in [(1, 50), (2, 30), (3, 80), (4, 97), (5, 7)] {
         m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
@@ -29,7 +29,7 @@ fn s7_4_single_pages_leave_every_huge_page_that_their_number_allows() {
 }
 
 #[test]
-fn s7_4_blocks_of_all_orders_leave_every_huge_page_that_their_number_allows() {
+fn s7_4_compacting_all_orders_frees_the_maximum_of_huge_pages() {
     let m = machine();
     for seed in 0..12 {
         m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
@@ -52,7 +52,7 @@ fn s7_4_blocks_of_all_orders_leave_every_huge_page_that_their_number_allows() {
 }
 
 #[test]
-fn s7_4_holes_and_reserved_frames_are_passed_over() {
+fn s7_4_holes_and_reserved_frames_are_skipped() {
     let m = Machine::new()
         .span(ZoneKind::Normal, 700..20_000)
         .usable(700..6_000)
@@ -74,7 +74,7 @@ fn s7_4_holes_and_reserved_frames_are_passed_over() {
 
 /// Pages that stay keep their pageblocks; the others are packed from the top around them.
 #[test]
-fn s7_4_pages_that_cannot_move_limit_it_to_what_the_scanners_can_do() {
+fn s7_4_unmovable_pages_limit_compaction() {
     let m = machine();
     for seed in 0..8 {
         m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
@@ -113,7 +113,7 @@ fn s7_4_pages_that_cannot_move_limit_it_to_what_the_scanners_can_do() {
 }
 
 #[test]
-fn s7_4_owners_that_never_move_end_the_run_and_change_nothing() {
+fn s7_4_immovable_owners_end_the_run_unchanged() {
     let m = machine();
     for (answer, tries) in
         [((|_, _| Relocation::Refused) as Answer, 1), ((|_, _| Relocation::Busy) as Answer, 10)]
@@ -161,7 +161,7 @@ fn s7_4_some_owners_refuse() {
 
 /// The last free pages are never taken: an urgent request finds them while compaction runs.
 #[test]
-fn s7_4_targets_leave_the_zone_above_its_min_mark() {
+fn s7_4_targets_keep_the_zone_above_its_min_mark() {
     let m = machine().knobs(|k| k.user_min_free_kbytes = Some(8192));
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 3, &[0], 6);

@@ -20,7 +20,7 @@ const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
 const GFP: Gfp = Gfp::KERNEL;
 
 #[test]
-fn s4_12_exactly_these_frames_the_rest_stays_free() {
+fn s4_12_exactly_the_requested_frames_are_allocated() {
     State::new(2048).free(0, 10).free(1024, 10).run(|y: &Y<'_>| {
         y.alloc_contig(frames(300..1300), Movable, GFP).unwrap();
         let v = normal(y);
@@ -41,7 +41,7 @@ fn s4_12_exactly_these_frames_the_rest_stays_free() {
 }
 
 #[test]
-fn s4_12_a_page_in_use_beside_the_range_refuses_it() {
+fn s4_12_a_used_page_next_to_the_range_fails_it() {
     State::new(512).used(0..1, false).free(256, 8).used(1..256, true).run(|y: &Y<'_>| {
         let refused = ContigError::Isolate(IsolateError::Unmovable(Pfn(0)));
         assert_eq!(y.alloc_contig(frames(256..300), Movable, GFP), Err(refused));
@@ -50,7 +50,7 @@ fn s4_12_a_page_in_use_beside_the_range_refuses_it() {
 }
 
 #[test]
-fn s4_12_tails_pass_isolation_but_not_the_last_look() {
+fn s4_12_tails_pass_isolation_but_fail_the_final_check() {
     State::new(1024).block(0, 10, false).run(|y: &Y<'_>| {
         let busy = ContigError::Busy(Pfn(600));
         assert_eq!(y.alloc_contig(frames(600..700), Reclaimable, GFP), Err(busy));
@@ -59,7 +59,7 @@ fn s4_12_tails_pass_isolation_but_not_the_last_look() {
 }
 
 #[test]
-fn s4_12_somebody_else_s_isolation_is_lost() {
+fn s4_12_an_existing_isolation_is_lost() {
     State::new(1024).free(0, 10).run(|y: &Y<'_>| {
         y.isolate(frames(512..1024), Movable).unwrap();
         let refused = ContigError::Isolate(IsolateError::Isolated(Pfn(512)));
@@ -97,7 +97,7 @@ fn s4_12_one_block_or_an_error() {
 }
 
 #[test]
-fn s4_12_what_is_given_back_is_checked_first() {
+fn s4_12_freed_ranges_are_checked_first() {
     State::new(512).free(0, 9).run(|y: &Y<'_>| {
         y.alloc_contig(frames(0..8), Movable, GFP).unwrap();
         y.free(Pfn(5), o(0)).unwrap();
@@ -110,7 +110,7 @@ fn s4_12_what_is_given_back_is_checked_first() {
 }
 
 #[test]
-fn s4_12_ranges_that_mean_nothing() {
+fn s4_12_invalid_ranges_are_rejected() {
     let m = Machine::new().zone(ZoneKind::Dma, 0..1024).zone(ZoneKind::Normal, 1024..4096);
     m.run(|y: &Y<'_>| {
         let refused = |r| y.alloc_contig(frames(r), Movable, GFP).unwrap_err();
@@ -203,7 +203,7 @@ fn with_owner(owner: &Owner, machine: &Machine, f: impl FnOnce(&Yard<'_, Hooked<
 }
 
 #[test]
-fn s4_12_what_is_in_use_moves_with_its_contents() {
+fn s4_12_used_blocks_are_migrated_with_their_contents() {
     let (machine, owner) = (Machine::normal(8192), Owner::with(8192));
     with_owner(&owner, &machine, |y| {
         let orders = [0, 3, 1, 9, 0, 10, 2, 4];
@@ -280,14 +280,14 @@ fn s4_12_an_owner_may_refuse() {
 }
 
 #[test]
-fn s4_12_nowhere_to_move_to() {
+fn s4_12_migration_without_targets_fails() {
     let owner = Owner::with(4096);
     assert_eq!(request(&owner, 4096, 512), Err(ContigError::NoMemory));
     assert_eq!(ContigError::NoMemory.errno(), -12);
 }
 
 #[test]
-fn contig_pages_finds_a_place_that_can_be_emptied() {
+fn contig_pages_finds_a_range_that_can_be_vacated() {
     let (machine, owner) = (Machine::normal(8192), Owner::with(8192));
     with_owner(&owner, &machine, |y| {
         // An unmovable page in the first pageblock, movable ones spread over the others.
@@ -319,7 +319,7 @@ fn contig_pages_finds_a_place_that_can_be_emptied() {
 }
 
 #[test]
-fn s9_5_every_block_of_a_range_is_told() {
+fn s9_5_every_block_of_a_range_is_reported() {
     use pageyard::Event;
     Machine::normal(4096).run(|y: &Y<'_>| {
         let told = |range, gfp| {

@@ -21,7 +21,7 @@ fn threshold_18() -> State {
 }
 
 #[test]
-fn s9_2_the_nineteenth_page_pushes_all_nineteen() {
+fn s9_2_the_nineteenth_page_folds_all_nineteen() {
     threshold_18().run(|y: &Y<'_>| {
         for n in 1..=18 {
             y.alloc(o(0), GFP).unwrap();
@@ -124,7 +124,7 @@ fn s9_4_free_blocks_by_type_are_those_of_the_lists() {
 
 /// §9.1, §9.5: base pages are counted that leave the free lists and come back, and each block that leaves is told of.
 #[test]
-fn s9_5_blocks_that_leave_the_free_lists_are_counted_and_told() {
+fn s9_5_blocks_removed_from_free_lists_are_counted_and_reported() {
     State::new(4096).free(1024, 10).run(|y: &Y<'_>| {
         y.hooks().watch();
         let told = || -> Vec<Event> {

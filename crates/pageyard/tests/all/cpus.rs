@@ -17,7 +17,7 @@ fn high_min(y: &Y<'_>, zone: impl Into<pageyard::ZoneId>, cpu: u32) -> i32 {
 /// §8.5, §5.16: the pages on a dead CPU's lists are the zone's again, and so is its part of the
 /// counter.
 #[test]
-fn s8_5_a_dead_cpu_leaves_nothing_behind() {
+fn s8_5_an_offline_cpu_is_drained() {
     let machine = Machine::normal(65536).cpus(&[0, 0]);
     machine.run(|y: &Y<'_>| {
         y.hooks().on(1);
@@ -47,7 +47,7 @@ fn s8_5_a_dead_cpu_leaves_nothing_behind() {
 
 /// §8.5: nothing happens in the name of a CPU that is down, on the quick way either.
 #[test]
-fn s8_5_a_cpu_that_is_down_is_refused() {
+fn s8_5_an_offline_cpu_is_rejected() {
     Machine::normal(65536).cpus(&[0, 0]).run(|y: &Y<'_>| {
         let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
         y.cpu_dead(CpuId(1));

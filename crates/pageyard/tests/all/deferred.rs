@@ -25,7 +25,7 @@ fn managed(y: &Y<'_>, zone: impl Into<ZoneId>) -> u64 {
 
 /// §8.2: only the last zone of each node is deferred, but for one section.
 #[test]
-fn s8_2_one_section_of_each_last_zone_is_there_at_once() {
+fn s8_2_one_section_of_each_last_zone_is_initialised_at_once() {
     let machine = Machine::new()
         .zone_on(0, ZoneKind::Dma32, 0..2 * S)
         .zone_on(0, NORMAL, 2 * S..8 * S)
@@ -49,7 +49,7 @@ fn s8_2_one_section_of_each_last_zone_is_there_at_once() {
 /// §8.2: in the end it is the yard that would have been there at once, with holes, reserved ranges
 /// and ends that are not a section's.
 #[test]
-fn s8_2_the_end_is_the_same() {
+fn s8_2_deferred_initialisation_ends_in_the_same_state() {
     let machine = Machine::new()
         .span(NORMAL, 512 + 7..9 * S + 1000)
         .usable(600..3 * S + 77)

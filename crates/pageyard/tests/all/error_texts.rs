@@ -25,7 +25,7 @@ fn an_error_names_what_is_wrong_and_where() {
 
     names(FreeError::Foreign, &["no zone"]);
     names(FreeError::Reserved, &["reserved"]);
-    names(FreeError::DoubleFree, &["free already"]);
+    names(FreeError::DoubleFree, &["already free"]);
     names(FreeError::Misaligned, &["multiple"]);
     names(WrongOrder { allocated: o(3) }, &["order 3"]);
     names(NotHead { head: pfn, allocated: o(3) }, &["order 3", "0x1234"]);
@@ -36,8 +36,8 @@ fn an_error_names_what_is_wrong_and_where() {
     names(IsolateError::EmptyRange, &["no frames"]);
     names(IsolateError::OutsideZone(pfn), &["0x1234", "zone"]);
     names(IsolateError::BadType(MigrateType::HighAtomic), &["unmovable", "CMA"]);
-    names(IsolateError::ZoneEdge(pfn), &["0x1234", "edge"]);
-    names(IsolateError::Isolated(pfn), &["0x1234", "isolated already"]);
+    names(IsolateError::ZoneEdge(pfn), &["0x1234", "boundary"]);
+    names(IsolateError::Isolated(pfn), &["0x1234", "already isolated"]);
     names(IsolateError::Unmovable(pfn), &["0x1234", "not movable"]);
     names(IsolateError::UnknownCpu(cpu), &["CPU 77"]);
 
@@ -45,14 +45,14 @@ fn an_error_names_what_is_wrong_and_where() {
     names(ContigError::Busy(pfn), &["0x1234", "in use"]);
     names(ContigError::NoMemory, &["no free block"]);
     names(ContigError::NotABlock, &["order 0 to 10"]);
-    names(ContigError::NoPlace, &["no place"]);
+    names(ContigError::NoPlace, &["no range"]);
     names(ContigError::BadAlign(12), &["12 pages", "power of two"]);
 
     names(HotplugError::Misaligned(pfn), &["0x1234", "section"]);
     names(HotplugError::Present(pfn), &["0x1234", "already"]);
     names(HotplugError::Hole(pfn), &["0x1234", "no memory"]);
     names(HotplugError::Deferred, &["deferred"]);
-    names(HotplugError::Nested, &["return first"]);
+    names(HotplugError::Nested, &["return from it first"]);
     names(HotplugError::Refused(ContigError::Busy(pfn)), &["0x1234", "in use"]);
 }
 

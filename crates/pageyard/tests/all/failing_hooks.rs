@@ -254,8 +254,8 @@ impl Run {
     }
 }
 
-/// Requests of every kind where memory is short: every rung of the ladder.
-fn ladder(r: &Run) {
+/// Requests of every kind where memory is short: every step of the slow path.
+fn slow_path(r: &Run) {
     r.fill(300);
     requests(r);
 }
@@ -424,9 +424,15 @@ fn tell(name: &str, tried: &Tried, wanted: &[&str]) {
 }
 
 #[test]
-fn every_rung_of_the_ladder() {
-    let tried =
-        each_in_turn(&<TypeChecked>::RULES, &small(), ladder, 1..20_000, step(1), (false, false));
+fn every_step_of_the_slow_path() {
+    let tried = each_in_turn(
+        &<TypeChecked>::RULES,
+        &small(),
+        slow_path,
+        1..20_000,
+        step(1),
+        (false, false),
+    );
     let wanted = ["fail", "is_plain", "context", "dirty_ok", "reclaim", "node_reclaim", "throttle"];
     tell("ladder", &tried, &wanted);
     let tried =
@@ -437,7 +443,7 @@ fn every_rung_of_the_ladder() {
 }
 
 #[test]
-fn pages_that_move_or_do_not() {
+fn migration_succeeds_or_fails() {
     let tried =
         each_in_turn(&<TypeChecked>::RULES, &medium(), moves, 1..20_000, step(2), (false, false));
     tell("moves", &tried, &["relocate", "is_unevictable", "report_free"]);
@@ -448,11 +454,11 @@ fn pages_that_move_or_do_not() {
 
 /// §11.1, §11.4: a page that is found to be bad is out of use; no other is lost.
 #[test]
-fn pages_that_are_found_bad() {
+fn bad_pages_are_found() {
     let tried = each_in_turn(
         &<Poisoned<Linux612>>::RULES,
         &small(),
-        ladder,
+        slow_path,
         1..200_000,
         step(31),
         (false, false),
@@ -462,10 +468,10 @@ fn pages_that_are_found_bad() {
 
 /// The clock jumps to the end of time, and back.
 #[test]
-fn a_clock_that_jumps() {
+fn a_jumping_clock_is_tolerated() {
     // No call fails.
     let none = 1 << 40..1 << 41;
-    for scenario in [ladder, pieces, exhaustion] {
+    for scenario in [slow_path, pieces, exhaustion] {
         each_in_turn(&<TypeChecked>::RULES, &small(), scenario, none.clone(), 1, (true, false));
     }
     each_in_turn(&<TypeChecked>::RULES, &medium(), moves, none, 1, (true, false));
@@ -473,6 +479,6 @@ fn a_clock_that_jumps() {
 
 #[test]
 #[should_panic(expected = "is in use, but nobody owns it")]
-fn a_page_that_is_forgotten_is_found() {
-    each_in_turn(&<TypeChecked>::RULES, &small(), ladder, 1..20_000, 1, (false, true));
+fn a_leaked_page_is_detected() {
+    each_in_turn(&<TypeChecked>::RULES, &small(), slow_path, 1..20_000, 1, (false, true));
 }

@@ -36,7 +36,7 @@ fn seen(rules: Chosen, machine: &Machine, ops: &[Op], whole_way: bool) -> Seen {
 proptest! {
     #![proptest_config(config())]
     #[test]
-    fn s2_7_the_common_case_answers_as_the_whole_way_does(
+    fn s2_7_the_fast_path_answers_like_the_slow_path(
         machine in machine(),
         ops in prop::collection::vec(op(), 1..120),
     ) {

@@ -15,7 +15,7 @@ use pageyard::{CpuId, Event, Gfp, InitError, Layout, MigrateType, Pfn, Yard, Zon
 const ZONE: ZoneKind = ZoneKind::Normal;
 
 #[test]
-fn s6_1_a_bulk_request_for_more_than_there_can_be_respects_the_watermarks() {
+fn s6_1_an_oversized_bulk_request_respects_the_watermarks() {
     Machine::normal(8192).run(|y: &Y<'_>| {
         let got = y.alloc_bulk_each(usize::MAX, Gfp::KERNEL, |_| ()).unwrap();
         assert_eq!(got, 1, "LOW + n cannot hold, so one page is tried as by alloc");
@@ -56,7 +56,7 @@ fn s2_5_a_zone_without_memory_is_not_preferred() {
 }
 
 #[test]
-fn s6_3_the_page_that_stays_keeps_its_movable_mark() {
+fn s6_3_the_remaining_page_keeps_its_movable_mark() {
     Machine::normal(8192).run(|y: &Y<'_>| {
         let pfn = y.alloc(o(2), Gfp::HIGHUSER_MOVABLE).unwrap();
         y.set_movable(pfn, o(2), true).unwrap();
@@ -114,7 +114,7 @@ fn a_restored_counter_of_any_size_can_be_read() {
 }
 
 #[test]
-fn s10_no_setting_that_is_accepted_overflows() {
+fn s10_no_accepted_setting_overflows() {
     let machines = [
         Machine::normal(8192).knobs(|k| k.foreign_lowmem = u64::MAX),
         Machine::normal(8192).knobs(|k| k.foreign_lowmem = u64::MAX / 4),
@@ -141,7 +141,7 @@ fn s10_no_setting_that_is_accepted_overflows() {
 }
 
 #[test]
-fn s3_8_reserved_blocks_are_given_back_to_types_that_requests_have() {
+fn s3_8_reserved_blocks_are_returned_to_request_types() {
     for t in [HighAtomic, Isolate, MigrateType::Cma] {
         let s = State::new(4096)
             .label(1, HighAtomic)
@@ -201,7 +201,7 @@ fn s4_7_free_highatomic_counts_what_is_on_its_lists_with_carried_types_too() {
 /// The same drift by way of a snapshot whose lists and labels differ: in a debug build the sum of
 /// what is withheld (§3.6) overflows.
 #[test]
-fn a_snapshot_whose_lists_and_labels_differ_is_refused_or_harmless() {
+fn an_inconsistent_snapshot_is_rejected_or_harmless() {
     let s = State::new(4096)
         .limits(1, 100, 100)
         .label(0, MigrateType::Cma)
@@ -226,7 +226,7 @@ fn a_snapshot_whose_lists_and_labels_differ_is_refused_or_harmless() {
 
 /// Nothing in a yard's storage says that it was used before.
 #[test]
-fn storage_may_be_used_again() {
+fn storage_can_be_reused() {
     let m = Machine::normal(4096);
     let layout: Layout<'_> = m.layout();
     let needs = layout.needs::<common::Lock>().unwrap();

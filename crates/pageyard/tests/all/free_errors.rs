@@ -82,7 +82,7 @@ fn s11_8_wrong_order_misaligned_and_inside_a_block() {
 }
 
 #[test]
-fn s11_8_tails_of_free_and_cached_blocks_are_free_already() {
+fn s11_8_tails_of_free_and_cached_blocks_are_double_frees() {
     machine().run(|y: &Y<'_>| {
         let p = y.alloc(o(3), Gfp::KERNEL).unwrap();
         y.free(p, o(3)).unwrap();
@@ -93,7 +93,7 @@ fn s11_8_tails_of_free_and_cached_blocks_are_free_already() {
 }
 
 #[test]
-fn s11_8_a_split_larger_than_the_block_is_refused() {
+fn s11_8_a_split_larger_than_the_block_is_rejected() {
     machine().run(|y: &Y<'_>| {
         let p = y.alloc(o(2), Gfp::KERNEL).unwrap();
         let before = all_records(y);
@@ -111,7 +111,7 @@ fn s11_8_a_split_larger_than_the_block_is_refused() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn free_errors_describe_the_fault() {
     let e = NotHead { head: Pfn(4096), allocated: o(3) };
     assert!(e.to_string().contains("0x1000") && e.to_string().contains('3'), "{e}");
     assert!(WrongOrder { allocated: o(9) }.to_string().contains('9'));

@@ -112,16 +112,16 @@ fn race(rules: Chosen, threads: usize) {
 }
 
 #[test]
-fn s11_8_one_of_two_frees_is_told_that_it_was_free() {
+fn s11_8_one_of_two_frees_reports_a_double_free() {
     race(LINUX612, 2);
 }
 
 #[test]
-fn s11_8_one_of_three_frees_where_pages_are_checked() {
+fn s11_8_one_of_three_frees_succeeds_with_checks() {
     race(&<PageChecked<Linux612>>::RULES, 3);
 }
 
 #[test]
-fn s11_8_one_of_two_frees_in_two_passes() {
+fn s11_8_one_of_two_frees_succeeds_with_two_passes() {
     race(&<TwoPassBulkFree<Step9>>::RULES, 2);
 }

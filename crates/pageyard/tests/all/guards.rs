@@ -98,7 +98,7 @@ fn count(plan: FaultPlan, order: u8, gfp: Gfp) -> usize {
 const ALWAYS: FaultPlan = FaultPlan { per_mille: 1000, ..FaultPlan::NONE };
 
 #[test]
-fn which_requests_never_fail_on_purpose_11_7() {
+fn requests_exempt_from_fault_injection_11_7() {
     let order1 = |plan, gfp| count(plan, 1, gfp);
     assert_eq!(order1(FaultPlan::NONE, Gfp::ATOMIC), 0);
     assert_eq!(order1(ALWAYS, Gfp::ATOMIC), 1000);
@@ -159,7 +159,7 @@ impl Defences for Faulty {
 }
 
 #[test]
-fn requests_fail_at_their_entry_and_leave_no_trace_2_7_11_7() {
+fn injected_failures_have_no_side_effects_2_7_11_7() {
     let m = Machine::normal(8192);
     let plan = FaultPlan { times: 5, min_order: Order::ZERO, ..ALWAYS };
     // By reference: the hook is passed on.
@@ -262,7 +262,7 @@ fn a_block_at_a_chosen_place_leaves_guards_11_6() {
 }
 
 #[test]
-fn requests_for_a_chosen_place_fail_at_their_entry_too_2_7_11_7() {
+fn placed_requests_fail_at_their_entry_2_7_11_7() {
     let plan = FaultPlan { times: 3, min_order: Order::ZERO, ..ALWAYS };
     let platform = Faulty(Faults::new(plan));
     Machine::normal(8192).run_on_under(&platform, LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {

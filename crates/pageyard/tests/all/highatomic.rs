@@ -64,7 +64,7 @@ fn s3_8_c_5_one_percent_rounded_up_and_nothing_below_a_pageblock() {
 }
 
 #[test]
-fn s2_9_who_may_reserve() {
+fn s2_9_requests_that_may_reserve() {
     let after = |gfp: Gfp, order| {
         short(51_200).run(|y: &Y<'_>| {
             y.alloc(o(order), gfp).unwrap();
@@ -130,7 +130,7 @@ fn s3_8_larger_free_blocks_move_whole() {
 }
 
 #[test]
-fn s3_8_a_pageblock_of_its_own_is_relabelled() {
+fn s3_8_a_whole_pageblock_is_relabelled() {
     let s = State::new(51_200)
         .label(0, Unmovable)
         .free(0, 9)

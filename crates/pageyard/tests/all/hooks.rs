@@ -236,24 +236,24 @@ fn memory_that_comes(rules: Chosen, fills: &'static str) {
 }
 
 #[test]
-fn s11_4_memory_that_comes_is_poisoned_without_locks() {
+fn s11_4_onlined_memory_is_poisoned_without_locks() {
     memory_that_comes(&<Poisoned>::RULES, "poison");
 }
 
 #[test]
-fn s11_5_memory_that_comes_is_zeroed_without_locks() {
+fn s11_5_onlined_memory_is_zeroed_without_locks() {
     memory_that_comes(&<InitOnFree>::RULES, "zero");
 }
 
 #[test]
-fn s11_6_memory_that_comes_is_unmapped_without_locks() {
+fn s11_6_onlined_memory_is_unmapped_without_locks() {
     memory_that_comes(&<Unmapped>::RULES, "unmap");
 }
 
 /// §8.4: blocks move, and requests on the embedder's side go on, while sections are emptied: limits
 /// can be changed, lists disabled, and other memory only has to wait.
 #[test]
-fn s8_4_memory_goes_without_locks() {
+fn s8_4_offlining_calls_hooks_without_locks() {
     let hooks = Hooks::default();
     Machine::normal(4 * S).run_on_under(&hooks, LINUX612, |y: &Yard<'_, Hooked<Counted, _, _>>| {
         let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN;
@@ -273,9 +273,9 @@ fn s8_4_memory_goes_without_locks() {
     });
 }
 
-/// §2.10: the last rung.
+/// §2.10: the last step.
 #[test]
-fn s2_10_nothing_left_is_told_without_locks() {
+fn s2_10_out_of_memory_is_reported_without_locks() {
     let hooks = Hooks::default();
     Machine::normal(8192).run_on_under(&hooks, LINUX612, |y: &Yard<'_, Hooked<Counted, _, _>>| {
         while y.alloc(o(0), Gfp::KERNEL).is_ok() {}
@@ -326,7 +326,7 @@ impl Defences for Early {}
 /// `mm_page_free` is recorded before the page goes back (§9.5): another CPU's event for the same
 /// frame can only come later.
 #[test]
-fn s9_5_a_free_is_told_before_the_block_is_on_a_list() {
+fn s9_5_a_free_is_reported_before_the_block_is_on_a_list() {
     // Large enough for a list that takes single pages back without a drain.
     Machine::normal(1 << 18).run_on(Early, |y: &pageyard::Yard<'_, Hooked<Counted, Early>>| {
         for order in [0, 0, 5] {

@@ -416,7 +416,7 @@ fn no_argument_makes_a_function_panic_or_lose_memory() {
 }
 
 #[test]
-fn no_argument_does_on_an_unknown_cpu() {
+fn no_argument_panics_on_an_unknown_cpu() {
     call_all(u32::MAX);
 }
 

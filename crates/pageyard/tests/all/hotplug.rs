@@ -139,7 +139,7 @@ fn s8_4_online() {
 /// §8.4: what is in use in a section moves out of it; then it is gone, and nothing of it is handed
 /// out; and it may come back.
 #[test]
-fn s8_4_offline_moves_what_is_in_use() {
+fn s8_4_offline_migrates_used_blocks() {
     let machine = Machine::normal(4 * S);
     machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         while managed(y, NORMAL) - y.zone_info(NORMAL).unwrap().free_exact < 2 * S {
@@ -170,7 +170,7 @@ fn s8_4_offline_moves_what_is_in_use() {
 
 /// §8.4: what cannot move stays, and so does its section, as it was.
 #[test]
-fn s8_4_offline_refuses() {
+fn s8_4_offline_fails_on_unmovable_blocks() {
     let machine = Machine::new()
         .zone(ZoneKind::Dma32, 0..2 * S)
         .span(NORMAL, 2 * S..8 * S + 512)
@@ -322,7 +322,7 @@ fn s8_4_under_load() {
 
 /// §8.4: of two threads that bring the same memory, one does.
 #[test]
-fn the_same_memory_comes_once() {
+fn the_same_memory_is_onlined_once() {
     let machine = Machine::new().span(NORMAL, 0..2 * S).usable(0..S).cpus(&[0; 2]);
     machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         for _ in 0..50 {
@@ -346,7 +346,7 @@ fn the_same_memory_comes_once() {
 /// §8.4: sections are emptied eight times, and each time a block is asked five times, before what
 /// is in use makes them stay.
 #[test]
-fn offline_asks_a_busy_block_forty_times() {
+fn offline_tries_a_busy_block_forty_times() {
     for (busy, goes) in [(39, true), (40, false)] {
         Machine::normal(2 * S).run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
             let pfn = take(y, 0).unwrap();
@@ -361,7 +361,7 @@ fn offline_asks_a_busy_block_forty_times() {
 
 /// §8.4, §2.7: whether requests keep blocks apart at first follows from where there is memory.
 #[test]
-fn a_lower_zone_that_comes_and_goes_decides_on_nofragment() {
+fn a_hotplugged_lower_zone_decides_nofragment() {
     let machine = Machine::new()
         .span(ZoneKind::Dma32, 0..S)
         .zone(NORMAL, S..2 * S)
@@ -389,7 +389,7 @@ fn a_lower_zone_that_comes_and_goes_decides_on_nofragment() {
 /// §2.10, §8.4: a request that is about to fail begins anew where a zone has got memory since it
 /// began; one that fails afterwards has nothing to wait for.
 #[test]
-fn a_request_begins_anew_where_memory_has_come() {
+fn a_request_restarts_after_memory_is_onlined() {
     let mut machine =
         Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[0]);
     machine.usable.pop();
@@ -480,7 +480,7 @@ proptest! {
 
 /// §4.11, §8.4, §11.3: faulty frames go with their section, and stay out of use when it comes back.
 #[test]
-fn s8_4_faulty_frames_do_not_keep_a_section() {
+fn s8_4_poisoned_frames_do_not_block_offlining() {
     let machine = Machine::normal(4 * S);
     machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         let check = |machine: &Machine| {

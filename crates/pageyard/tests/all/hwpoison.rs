@@ -95,7 +95,7 @@ fn a_cached_frame_is_drained_and_removed_11_3() {
 
 /// By every way of freeing, at every kind of order, wherever in the block the frame lies.
 #[test]
-fn an_allocated_frame_goes_when_its_block_is_freed_11_3() {
+fn an_allocated_frame_is_removed_when_freed_11_3() {
     type Way = fn(&Y<'_>, Pfn, Order);
     let ways: [Way; 3] = [
         |y, p, o| y.free(p, o).unwrap(),
@@ -160,7 +160,7 @@ fn split_and_shared_blocks_keep_their_poisoned_frames_11_3() {
 }
 
 #[test]
-fn other_blocks_of_the_pageblock_return_to_the_lists_afterwards_11_3() {
+fn other_blocks_of_the_pageblock_are_cached_again_11_3() {
     run(|y| {
         let a = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
         let b = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
@@ -180,7 +180,7 @@ fn other_blocks_of_the_pageblock_return_to_the_lists_afterwards_11_3() {
 }
 
 #[test]
-fn a_poisoned_frame_can_be_made_good_again_11_3() {
+fn a_frame_can_be_unpoisoned_11_3() {
     run(|y| {
         let before = free_in_pageblocks(&view(y, N));
         let used = y.alloc(o(2), Gfp::KERNEL).unwrap();
@@ -201,7 +201,7 @@ fn a_poisoned_frame_can_be_made_good_again_11_3() {
 }
 
 #[test]
-fn what_cannot_be_poisoned_11_3() {
+fn frames_that_cannot_be_poisoned_11_3() {
     let m = Machine::normal(PAGES).reserved(0..4);
     m.run(|y: &Y<'_>| {
         assert_eq!(y.poison_frame(Pfn(PAGES)), Err(PoisonError::Foreign));
@@ -216,7 +216,7 @@ fn what_cannot_be_poisoned_11_3() {
 
 /// Free blocks on lists that are not counted, or counted apart, and guards.
 #[test]
-fn lists_that_are_counted_apart_stay_right_11_3() {
+fn separately_counted_lists_stay_correct_11_3() {
     let mut state = common::state::State::new(2048)
         .label(0, MigrateType::HighAtomic)
         .label(1, MigrateType::Isolate);

@@ -24,7 +24,7 @@ fn refused(change: impl FnOnce(&mut Machine)) -> InitError {
 }
 
 #[test]
-fn every_bad_layout_is_refused_with_its_reason() {
+fn every_invalid_layout_is_rejected_with_its_reason() {
     use InitError::*;
     assert_eq!(good().refusal(), None);
     assert_eq!(refused(|m| m.zones.clear()), NoZones);
@@ -57,7 +57,7 @@ fn every_bad_layout_is_refused_with_its_reason() {
 }
 
 #[test]
-fn too_little_room_is_refused_and_nothing_is_written() {
+fn too_small_storage_is_rejected_and_unchanged() {
     let m = good();
     let layout = m.layout();
     let needs = layout.needs::<Lock>().unwrap();
@@ -138,7 +138,7 @@ fn zones_of_one_frame_and_zones_without_memory() {
 }
 
 #[test]
-fn s1_2_present_counts_memory_and_managed_what_is_not_reserved() {
+fn s1_2_present_counts_memory_and_managed_excludes_reserved() {
     let m = Machine::new()
         .span(ZoneKind::Normal, 1000..9000)
         .usable(1000..2000)
@@ -153,7 +153,7 @@ fn s1_2_present_counts_memory_and_managed_what_is_not_reserved() {
 }
 
 #[test]
-fn needs_count_every_map_and_more_room_is_no_harm() {
+fn needs_count_every_map_and_larger_storage_works() {
     let n = good().cpus(&[0, 0, 1]).layout().needs::<Lock>().unwrap();
     assert_eq!((n.frames, n.blocks, n.zones, n.slots), (8192, 16, 2, 6));
     assert!(n.bytes >= 8192 * size_of::<Frame>() + 16 + 6 * size_of::<PerCpu<Lock>>());

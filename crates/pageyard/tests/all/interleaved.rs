@@ -162,7 +162,7 @@ fn online_excludes_online() {
 /// §8.4, §4.12: a contiguous range in arriving sections, stopped in its turn until they have come,
 /// leaves no count of isolated pageblocks behind.
 #[test]
-fn a_contiguous_range_that_began_before_sections_came_leaves_counts_right() {
+fn counts_are_correct_when_sections_come_online_during_a_range() {
     type Y = Yard<'static, Hooked<Interposed, ByThread, Chosen>>;
     let mut machine = Machine::normal(2 * S).cpus(&[0, 0]);
     machine.usable = vec![frames(0..S)];
@@ -186,7 +186,7 @@ fn a_contiguous_range_that_began_before_sections_came_leaves_counts_right() {
 /// §8.4, §3.8: a highatomic block that is given back while its section goes is taken off the reserve
 /// once.
 #[test]
-fn a_highatomic_block_of_leaving_sections_leaves_the_reserve_once() {
+fn offlining_removes_a_highatomic_block_from_the_reserve_once() {
     let kept = (2 * S - 512) / 512;
     let mut state = State::new(2 * S).cpus(&[0, 0]);
     for block in [3, 4, kept] {
@@ -213,7 +213,7 @@ fn a_highatomic_block_of_leaving_sections_leaves_the_reserve_once() {
 
 /// §3.8, §4.11: a pageblock that is isolated before its block is reserved stays isolated.
 #[test]
-fn a_reserve_leaves_isolated_pageblocks_alone() {
+fn a_reserve_skips_isolated_pageblocks() {
     let all = Reused::new(
         Machine::normal(4 * S).cpus(&[0, 0]).knobs(|k| k.user_min_free_kbytes = Some(8192)),
     );
@@ -262,7 +262,7 @@ fn make_cma_makes_cma_blocks_or_fails() {
 /// §4.12: a contiguous range of another type that is refused because CMA blocks are isolated does not
 /// make them blocks of its own type.
 #[test]
-fn a_refused_range_leaves_cma_blocks_cma() {
+fn a_failed_range_keeps_cma_blocks_cma() {
     let all = Reused::new(Machine::normal(16384).cpus(&[0, 0]));
     at_each_point(
         || {
@@ -284,7 +284,7 @@ fn a_refused_range_leaves_cma_blocks_cma() {
 
 /// §11.3, §8.2: a frame that is poisoned while its section is initialised is not handed out.
 #[test]
-fn a_frame_poisoned_while_it_is_initialised_stays_out_of_use() {
+fn a_frame_poisoned_during_initialisation_stays_out_of_use() {
     let all = Reused::under(&<InitOnFree>::RULES, Machine::normal(3 * S).cpus(&[0, 0]));
     let mut later = Vec::new();
     for frame in [S + 5, 2 * S + 1023, 2 * S + 9000] {
@@ -308,7 +308,7 @@ fn a_frame_poisoned_while_it_is_initialised_stays_out_of_use() {
 
 /// §11.3, §7.4: no data moves into a frame that was poisoned while compaction held it.
 #[test]
-fn a_frame_poisoned_while_compaction_holds_it_stays_out_of_use() {
+fn a_frame_poisoned_during_compaction_stays_out_of_use() {
     let all = Reused::new(Machine::normal(8192).cpus(&[0, 0]));
     // Free pages beside one that stays: the first that compaction takes as new places.
     for frame in [7680, 7681, 7700] {
@@ -338,7 +338,7 @@ fn a_frame_poisoned_while_compaction_holds_it_stays_out_of_use() {
 
 /// §11.3, §4.12: a frame that is poisoned while a contiguous range is emptied is not part of it.
 #[test]
-fn a_frame_poisoned_while_a_range_is_taken_is_not_in_it() {
+fn a_frame_poisoned_during_a_range_allocation_is_excluded() {
     let all = Reused::under(&<PageChecked>::RULES, Machine::normal(8192).cpus(&[0, 0]));
     let taken = Rc::new(Cell::new(false));
     let set = taken.clone();
@@ -364,7 +364,7 @@ fn a_frame_poisoned_while_a_range_is_taken_is_not_in_it() {
 /// §4.11, §5.6: a free that began before its pageblock was isolated and drained puts nothing on a
 /// per-CPU list.
 #[test]
-fn a_late_free_leaves_isolated_blocks_uncached() {
+fn a_deferred_free_does_not_cache_isolated_blocks() {
     let all = Reused::new(Machine::normal(8192).cpus(&[0, 0]));
     let cached_in = |y: &Y, block: u64| {
         let mut any = false;
@@ -413,7 +413,7 @@ fn a_late_free_leaves_isolated_blocks_uncached() {
 
 /// A block below a frame lies below it, though memory above comes while it is sought.
 #[test]
-fn a_block_below_a_frame_lies_below_it_while_memory_comes() {
+fn a_block_below_a_frame_stays_below_it_during_online() {
     let machine =
         Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[0, 0]);
     let machine = Machine { usable: vec![frames(0..S)], ..machine };

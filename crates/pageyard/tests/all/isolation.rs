@@ -41,7 +41,7 @@ fn s4_11_the_second_half_of_a_larger_free_block() {
 }
 
 #[test]
-fn s4_11_a_refusal_undoes_the_rest_to_the_caller_s_type() {
+fn s4_11_a_failure_restores_the_callers_type() {
     let four = (0..4).fold(State::new(2048), |s, b| s.label(b, Reclaimable));
     let four = four.free(0, 9).free(512, 9).free(1536, 9).used(1024 + 7..1024 + 8, false);
     four.run(|y: &Y<'_>| {
@@ -57,7 +57,7 @@ fn s4_11_a_refusal_undoes_the_rest_to_the_caller_s_type() {
 }
 
 #[test]
-fn s4_11_the_last_block_is_asked_before_those_between() {
+fn s4_11_the_last_block_is_tested_before_inner_ones() {
     State::new(2048).free(0, 10).free(1024, 9).used(1536..1537, false).run(|y: &Y<'_>| {
         y.isolate(frames(512..1024), Movable).unwrap();
         // Block 1 would refuse as well, but 3 was asked first.
@@ -72,7 +72,7 @@ fn s4_11_the_last_block_is_asked_before_those_between() {
 }
 
 #[test]
-fn s4_11_what_refuses_and_what_does_not() {
+fn s4_11_blocks_that_prevent_isolation() {
     let isolate = |s: State| s.run(|y: &Y<'_>| y.isolate(frames(0..512), Movable));
     let base = || State::new(512).free(256, 8);
     assert_eq!(isolate(base().used(0..256, true)), Ok(()), "movable pages");
@@ -100,7 +100,7 @@ fn s4_11_only_the_requested_part_is_tested() {
 }
 
 #[test]
-fn s4_11_cma_blocks_are_for_cma() {
+fn s4_11_cma_blocks_are_isolated_only_for_cma() {
     State::new(512).label(0, Cma).free(256, 8).used(0..256, false).run(|y: &Y<'_>| {
         let r = || frames(0..512);
         assert_eq!(y.isolate(r(), Movable), Err(IsolateError::Unmovable(Pfn(0))));
@@ -112,7 +112,7 @@ fn s4_11_cma_blocks_are_for_cma() {
 }
 
 #[test]
-fn s4_11_in_the_movable_zone_only_reserved_frames_refuse() {
+fn s4_11_in_the_movable_zone_only_reserved_frames_prevent_isolation() {
     let m = Machine::new().zone(ZoneKind::Normal, 0..4096).zone(ZoneKind::Movable, 4096..8192);
     m.reserved(8191..8192).run(|y: &Y<'_>| {
         while y.alloc(o(0), MOVABLE).is_ok_and(|p| p.0 >= 4096) {}
@@ -123,7 +123,7 @@ fn s4_11_in_the_movable_zone_only_reserved_frames_refuse() {
 }
 
 #[test]
-fn s4_11_ranges_and_types_that_mean_nothing() {
+fn s4_11_invalid_ranges_and_types_are_rejected() {
     let m = Machine::new().zone(ZoneKind::Dma, 0..1024).zone(ZoneKind::Normal, 1280..4096);
     m.run(|y: &Y<'_>| {
         let isolate = |r, t| y.isolate(frames(r), t).unwrap_err();
@@ -147,7 +147,7 @@ fn s4_11_ranges_and_types_that_mean_nothing() {
 /// Cached pages may still be allocated; a drain puts them on the lists of their isolated block,
 /// uncounted, neighbours at once as well as one by one; frees go there past the per-CPU lists.
 #[test]
-fn s4_11_what_is_freed_into_an_isolated_block_stays_there() {
+fn s4_11_frees_into_an_isolated_block_stay_isolated() {
     let cached: Vec<u64> = (0..31).chain([40, 42]).rev().collect();
     let used = (31..40).chain([41]).fold(State::new(1024), |s, p| s.block(p, 0, true));
     let s = used.used(43..512, true).free(512, 9).limits(31, 100, 100).cached(0, 1, &cached);
@@ -190,7 +190,7 @@ fn s4_11_a_batch_with_isolated_pages_s6_2() {
 
 /// A policy whose cached pages carry their type must not put them back on that type's list.
 #[test]
-fn s4_10_carried_types_do_not_leave_isolation() {
+fn s4_10_carried_types_do_not_escape_isolation() {
     let s = State::new(1024).used(0..511, true).free(512, 9).limits(31, 100, 100);
     s.cached(0, 1, &[511]).run_under(&<Vanilla>::RULES, |y| {
         y.isolate(frames(0..512), Movable).unwrap();

@@ -13,7 +13,7 @@ const ZONE: ZoneKind = ZoneKind::Normal;
 const CPU: CpuId = CpuId(0);
 
 #[test]
-fn s3_1_min_free_follows_from_the_square_root_and_the_floor_of_huge_pages() {
+fn s3_1_min_free_is_the_square_root_with_a_huge_page_floor() {
     // 256 MiB → 2048 kB.
     let min_free = |m: Machine| m.run(|y: &Y<'_>| y.knobs().min_free_kbytes);
     assert_eq!(min_free(Machine::normal(65536)), 2048);
@@ -64,7 +64,7 @@ fn s5_4_limits_follow_low_and_are_shared_by_the_cpus_of_the_node() {
 }
 
 #[test]
-fn s5_4_a_fraction_fixes_high_and_0_frees_it_again() {
+fn s5_4_a_fraction_fixes_high_and_0_restores_tuning() {
     Machine::normal(65536).cpus(&[0, 0]).run(|y: &Y<'_>| {
         let limits = |cpu| y.pageset(ZONE, CpuId(cpu)).unwrap().limits;
         let tuned = limits(1);
@@ -97,7 +97,7 @@ fn s10_values_out_of_range_change_nothing() {
 }
 
 #[test]
-fn s3_5_ratios_below_1_switch_the_reserve_off() {
+fn s3_5_ratios_below_1_disable_the_reserve() {
     let m = Machine::new().zone(ZoneKind::Dma32, 0..8192).zone(ZoneKind::Normal, 8192..40960);
     m.run(|y: &Y<'_>| {
         let reserve = || y.zone_info(ZoneKind::Dma32).unwrap().lowmem_reserve;
@@ -116,7 +116,7 @@ fn read(y: &Y<'_>, name: &str) -> Result<String, KnobError> {
 }
 
 #[test]
-fn s10_every_knob_reads_as_its_default_and_takes_that_again() {
+fn s10_every_knob_accepts_its_default() {
     Machine::normal(65536).knobs(|k| k.huge_pages = true).run(|y: &Y<'_>| {
         for knob in KNOBS {
             let got = read(y, knob.name);
@@ -176,7 +176,7 @@ fn s10_boot_settings_of_safety_are_read_from_the_policy() {
 }
 
 #[test]
-fn s10_ranges_end_where_the_table_says() {
+fn s10_ranges_match_the_table() {
     // Name, the least and the most it takes; one less and one more are refused.
     let numbers: &[(&str, u64, u64)] = &[
         ("min_free_kbytes", 0, 1 << 40),
@@ -218,7 +218,7 @@ fn s10_ranges_end_where_the_table_says() {
                 };
                 assert_eq!((of, value.as_str()), (name, bad));
                 assert_eq!(range, Knob::named(name).unwrap().range);
-                assert_eq!(error.to_string(), format!("{name} = {bad}: it takes {range}"));
+                assert_eq!(error.to_string(), format!("{name} = {bad}: expected {range}"));
             }
             assert_eq!((y.knobs(), common::all_records(y)), before, "{name} changed something");
         }
@@ -227,7 +227,7 @@ fn s10_ranges_end_where_the_table_says() {
 }
 
 #[test]
-fn s10_a_layout_is_held_to_the_same_ranges() {
+fn s10_a_layout_is_checked_against_the_same_ranges() {
     let refusal = |change: fn(&mut Knobs)| {
         let machine = Machine::normal(65536).knobs(change);
         machine.refusal().map(|e| e.to_string())
@@ -235,7 +235,7 @@ fn s10_a_layout_is_held_to_the_same_ranges() {
     assert_eq!(refusal(|k| k.extfrag_threshold = 1000), None);
     assert_eq!(
         refusal(|k| k.extfrag_threshold = 1001).unwrap(),
-        "extfrag_threshold = 1001: it takes 0 to 1000"
+        "extfrag_threshold = 1001: expected 0 to 1000"
     );
     let user = refusal(|k| k.user_min_free_kbytes = Some(u64::MAX)).unwrap();
     assert!(user.starts_with("min_free_kbytes = 18446744073709551615"), "{user}");
@@ -246,7 +246,7 @@ fn s10_a_layout_is_held_to_the_same_ranges() {
 fn s10_an_unknown_name_is_an_error_that_names_it() {
     Machine::normal(65536).run(|y: &Y<'_>| {
         let e = y.set_knob("min_free_bytes", "1").unwrap_err();
-        assert_eq!(e.to_string(), "there is no knob \"min_free_bytes\"");
+        assert_eq!(e.to_string(), "unknown knob \"min_free_bytes\"");
         assert_eq!(read(y, "min_free_bytes"), Err(e));
         // A text of any length is told in part.
         let long = "n".repeat(1000);
@@ -293,7 +293,7 @@ fn s10_writing_by_name_does_what_the_method_does() {
 }
 
 #[test]
-fn s10_a_list_takes_its_first_numbers() {
+fn s10_a_short_list_sets_its_first_numbers() {
     Machine::normal(65536).run(|y: &Y<'_>| {
         y.set_knob("lowmem_reserve_ratio", "1\t2").unwrap();
         assert_eq!(read(y, "lowmem_reserve_ratio").unwrap(), "1 2 32 0 0");
@@ -331,7 +331,7 @@ impl Observer for Woken {}
 impl Defences for Woken {}
 
 #[test]
-fn s10_two_knobs_ask_for_compaction() {
+fn s10_two_knobs_request_compaction() {
     let woken = Woken::default();
     let wakes = || woken.0.swap(0, std::sync::atomic::Ordering::Relaxed);
     Machine::normal(65536).run_on(
@@ -394,7 +394,7 @@ fn s5_4_without_autotuning_high_stays_at_its_lower_limit() {
 }
 
 #[test]
-fn limits_of_an_experiment_hold_until_limits_are_computed_anew() {
+fn overridden_limits_last_until_recomputation() {
     use pageyard::tuning::{Limits, MAX_BATCH};
     Machine::normal(65536).run(|y: &Y<'_>| {
         let computed = y.pageset(ZONE, CPU).unwrap().limits;

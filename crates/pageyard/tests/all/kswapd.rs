@@ -90,7 +90,7 @@ fn s7_2_a_run_reclaims_until_the_node_is_balanced_then_naps_and_sleeps() {
 }
 
 #[test]
-fn s7_2_priority_rises_while_nothing_comes_of_it_and_sixteen_failures_are_enough() {
+fn s7_2_priority_rises_without_progress_and_sixteen_failures_end_it() {
     short(|y, _taken| {
         let mut kswapd = y.kswapd(NODE).unwrap();
         let mut priorities = Vec::new();
@@ -121,7 +121,7 @@ fn s7_2_priority_rises_while_nothing_comes_of_it_and_sixteen_failures_are_enough
 }
 
 #[test]
-fn s7_1_wakers_are_heard_once_while_it_is_awake() {
+fn s7_1_wake_ups_are_merged_while_kswapd_runs() {
     short(|y, _taken| {
         let mut kswapd = y.kswapd(NODE).unwrap();
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
@@ -133,7 +133,7 @@ fn s7_1_wakers_are_heard_once_while_it_is_awake() {
 }
 
 #[test]
-fn s7_2_a_nap_ends_when_somebody_asks() {
+fn s7_2_a_wake_up_ends_a_nap() {
     short(|y, mut taken| {
         let mut kswapd = y.kswapd(NODE).unwrap();
         let mut freed = 0;
@@ -161,7 +161,7 @@ fn s7_2_a_nap_ends_when_somebody_asks() {
 }
 
 #[test]
-fn s7_2_the_order_that_was_given_up_is_left_to_compaction() {
+fn s7_2_an_abandoned_order_is_left_to_compaction() {
     short(|y, taken| {
         // Every other page: much is free in the end, and nothing of it together.
         let mut scattered = taken.into_iter().step_by(2);
@@ -182,7 +182,7 @@ fn s7_2_the_order_that_was_given_up_is_left_to_compaction() {
 }
 
 #[test]
-fn s7_1_a_reclaimer_that_stops_at_work_can_be_followed_by_another() {
+fn s7_1_a_stopped_reclaimer_can_be_replaced() {
     short(|y, _taken| {
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
         let mut kswapd = y.kswapd(NODE).unwrap();
@@ -210,7 +210,7 @@ fn s7_1_a_zone_without_memory_does_not_make_reclaim_hopeless() {
 }
 
 #[test]
-fn s9_3_thresholds_change_while_it_is_awake() {
+fn s9_3_thresholds_drop_while_kswapd_runs() {
     let m = Machine::normal(1 << 14).cpus(&[0, 0]);
     m.run_on(Woken::default(), |y: &Y<'_>| {
         let normal = threshold(y);
@@ -233,7 +233,7 @@ fn s9_3_thresholds_change_while_it_is_awake() {
 }
 
 #[test]
-fn s3_4_the_boost_that_a_run_saw_is_worked_off_without_writing() {
+fn s3_4_a_run_removes_its_boost_without_writeback() {
     Machine::normal(1 << 14).run_on(Woken::default(), |y: &Y<'_>| {
         // A reclaimable request finds movable blocks only, and claims one of them in part.
         let held: Vec<Pfn> = std::iter::from_fn(|| {

@@ -37,7 +37,7 @@ fn exhaust<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E, Chosen>>, node: u16) -
 }
 
 #[test]
-fn equals_take_turns_as_second_choice_2_5() {
+fn equally_near_nodes_alternate_as_second_choice_2_5() {
     nodes(4).run(|y| {
         assert_eq!(order_of(y, 0), [0, 1, 2, 3]);
         assert_eq!(order_of(y, 1), [1, 2, 3, 0]);
@@ -121,7 +121,7 @@ fn requests_stay_near_and_are_counted_9_1() {
 }
 
 #[test]
-fn masks_choose_and_unknown_nodes_are_refused() {
+fn masks_select_nodes_and_unknown_nodes_are_rejected() {
     nodes(3).run(|y| {
         let mask = NodeMask::only(NodeId(1)).with(NodeId(2));
         let pfn = y.alloc_on(mask, o(4), Gfp::KERNEL).unwrap();
@@ -157,7 +157,7 @@ fn cpus_of_a_node_without_memory_use_the_nearest() {
 }
 
 #[test]
-fn nodes_take_turns() {
+fn interleaving_alternates_nodes() {
     nodes(3).run(|y| {
         let turns = Interleave::new(NodeMask::only(NodeId(0)).with(NodeId(2)));
         let got: Vec<u16> = (0..5)
@@ -171,7 +171,7 @@ fn nodes_take_turns() {
 }
 
 #[test]
-fn preferred_nodes_are_left_only_when_they_are_empty() {
+fn preferred_nodes_are_used_until_empty() {
     nodes(3).run(|y| {
         let mask = NodeMask::only(NodeId(1));
         let pfn = y.alloc_preferring(mask, o(0), Gfp::KERNEL).unwrap();
@@ -183,7 +183,7 @@ fn preferred_nodes_are_left_only_when_they_are_empty() {
 }
 
 #[test]
-fn mixing_blocks_is_better_than_memory_from_afar_2_8_3() {
+fn mixing_types_is_preferred_over_remote_memory_2_8_3() {
     // Node 0 prefers to keep blocks apart, since it has a DMA32 zone to turn to.
     let m = Machine::new()
         .cpus(&[0, 1])
@@ -300,7 +300,7 @@ fn cpusets_confine_requests_2_7() {
 }
 
 #[test]
-fn scopes_take_flags_away_2_7() {
+fn scopes_clear_flags_2_7() {
     nodes(1).run_on_under(
         Tasks::default(),
         LINUX612,
@@ -370,7 +370,7 @@ fn a_node_is_reclaimed_up_to_a_distance_of_30() {
 }
 
 #[test]
-fn blocks_are_mixed_here_before_another_node_serves() {
+fn types_are_mixed_locally_before_using_another_node() {
     let m = Machine::new()
         .cpus(&[0, 1])
         .zone(ZoneKind::Dma32, 0..PAGES)
@@ -393,7 +393,7 @@ fn blocks_are_mixed_here_before_another_node_serves() {
 }
 
 #[test]
-fn s10_reclaim_of_a_node_leaves_it_the_share_of_the_settings() {
+fn s10_node_reclaim_keeps_the_configured_share() {
     let m = nodes(2).knobs(|k| {
         k.zone_reclaim_mode = 1 | 4;
         k.min_unmapped_ratio = 3;
@@ -428,7 +428,7 @@ fn s10_reclaim_of_a_node_leaves_it_the_share_of_the_settings() {
 }
 
 #[test]
-fn s10_without_numa_stat_the_events_of_9_1_stay_what_they_were() {
+fn s10_without_numa_stat_the_events_of_9_1_do_not_change() {
     let id = |n| ZoneId { node: NodeId(n), kind: ZoneKind::Normal };
     nodes(2).run(|y| {
         let stats = || [0, 1].map(|n| y.zone_stats(id(n)).unwrap().numa);

@@ -420,7 +420,7 @@ fn a_panic_while_blocks_move_loses_nothing() {
 }
 
 #[test]
-fn a_panic_where_memory_is_short_loses_nothing() {
+fn a_panic_under_memory_shortage_loses_nothing() {
     let wanted = [
         "reclaim",
         "reclaimable",

@@ -61,7 +61,7 @@ fn s5_12_the_list_that_was_freed_to_is_drained_first_from_its_tail() {
 
 /// By hand: list 0 holds six pages, list 4 [c, d]; start 4, n = 8.
 #[test]
-fn s5_12a_two_passes_give_more_from_a_list_the_more_empty_ones_were_passed() {
+fn s5_12a_two_passes_take_more_after_skipping_empty_lists() {
     let six: Vec<u64> = (0..6).map(|i| A + 2 * i).collect();
     let s = || {
         State::new(8192).label(1, pageyard::MigrateType::Unmovable).cached(0, 0, &six).cached(
@@ -123,7 +123,7 @@ fn s5_14_a_tick_decays_high_and_drains_the_excess_batch_by_batch() {
 }
 
 #[test]
-fn s5_14_a_tick_that_changes_nothing_asks_for_no_other() {
+fn s5_14_an_idle_tick_requests_no_other() {
     State::new(4096).limits(10, 100, 4000).run(|y: &Y<'_>| {
         let before = common::all_records(y);
         assert!(!y.tick(CPU));
@@ -204,7 +204,7 @@ fn s5_5_disabling_empties_the_lists_and_enabling_starts_from_high_min() {
 
 /// §5.12: freeing neighbours as one is an implementation of freeing them one by one.
 #[test]
-fn s5_12_blocks_freed_one_by_one_end_the_same() {
+fn s5_12_single_frees_end_in_the_same_state() {
     fn lists(rules: Chosen) -> Vec<(ZoneId, Vec<Record>)> {
         Machine::normal(1 << 15).cpus(&[0, 0]).run_under(rules, |y| {
             let mut held = Vec::new();

@@ -101,7 +101,7 @@ fn s5_8_c_4_refills_of_higher_orders_are_a_batch_of_pages() {
 }
 
 #[test]
-fn s5_5_disabled_lists_fetch_one_and_keep_nothing() {
+fn s5_5_disabled_lists_refill_one_and_cache_nothing() {
     assert_eq!(refills(&plenty(), 0, 3), [(1, 1); 3]);
     plenty().run(|y: &Y<'_>| {
         let p = y.alloc(o(3), Gfp::HIGHUSER_MOVABLE).unwrap();
@@ -112,7 +112,7 @@ fn s5_5_disabled_lists_fetch_one_and_keep_nothing() {
 }
 
 #[test]
-fn s5_7_a_refill_keeps_what_it_got_and_hands_out_ascending() {
+fn s5_7_a_refill_is_allocated_in_ascending_order() {
     // Ten pages are wanted, six are there.
     let s = State::new(1024).free(8, 2).free(20, 1).limits(10, 1000, 1000);
     s.run(|y: &Y<'_>| {

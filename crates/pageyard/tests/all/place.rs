@@ -104,7 +104,7 @@ fn aligned_beyond_its_size() {
 }
 
 #[test]
-fn below_an_address_until_there_is_none() {
+fn requests_below_an_address_until_exhaustion() {
     let m = Machine::new().zone(ZoneKind::Dma32, 0..4096).zone(ZoneKind::Normal, 4096..16384);
     m.run(|y: &Y<'_>| {
         y.set_min_free_kbytes(0).unwrap();

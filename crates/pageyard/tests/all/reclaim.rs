@@ -63,7 +63,7 @@ fn s3_7_the_safe_form_sums_the_parts_below_the_drift_mark() {
 }
 
 #[test]
-fn s3_4_the_boost_that_reclaim_saw_is_taken_back() {
+fn s3_4_reclaim_removes_the_boost_it_saw() {
     state(2000, 0).set(|z| z.boost = 700).run(|y: &Y<'_>| {
         assert!(y.lower_boost(ZONE, 512));
         assert_eq!(y.zone_info(ZONE).unwrap().boost, 188);

@@ -64,7 +64,7 @@ fn machine() -> Machine {
 }
 
 #[test]
-fn s9_9_every_free_block_is_told_once_after_two_seconds() {
+fn s9_9_every_free_block_is_reported_once_after_two_seconds() {
     let m = machine();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         assert_eq!(at(y, 1), Some(SECOND));
@@ -92,7 +92,7 @@ fn s9_9_every_free_block_is_told_once_after_two_seconds() {
 }
 
 #[test]
-fn s9_9_smaller_blocks_are_not_told() {
+fn s9_9_smaller_blocks_are_not_reported() {
     let m = Machine::normal(32_768);
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         at(y, 2);
@@ -110,7 +110,7 @@ fn s9_9_smaller_blocks_are_not_told() {
 }
 
 #[test]
-fn s9_9_what_was_not_taken_note_of_is_told_again() {
+fn s9_9_rejected_blocks_are_reported_again() {
     let m = machine();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         y.hooks().deaf.store(true, Relaxed);
@@ -155,7 +155,7 @@ fn s9_9_calls_and_their_number_are_limited() {
 }
 
 #[test]
-fn s9_9_only_where_there_is_plenty() {
+fn s9_9_reporting_requires_ample_free_memory() {
     let m = Machine::normal(65_536);
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         let low = y.zone_info(ZoneKind::Normal).unwrap().watermarks[1];
@@ -173,7 +173,7 @@ fn s9_9_only_where_there_is_plenty() {
 }
 
 #[test]
-fn s9_9_reported_blocks_come_back_as_they_were() {
+fn s9_9_reported_blocks_return_to_their_lists() {
     let m = machine();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         let info = y.zone_info(ZoneKind::Normal).unwrap();
@@ -194,7 +194,7 @@ fn few() -> Machine {
 }
 
 #[test]
-fn s9_9_a_few_blocks_not_taken_note_of_are_told_again() {
+fn s9_9_a_few_rejected_blocks_are_reported_again() {
     let m = few();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         y.hooks().deaf.store(true, Relaxed);
@@ -213,7 +213,7 @@ fn s9_9_a_few_blocks_not_taken_note_of_are_told_again() {
 
 /// §4.11: a pageblock that is freed again at the end of its isolation is no news.
 #[test]
-fn s9_9_the_end_of_isolation_is_no_news() {
+fn s9_9_the_end_of_isolation_triggers_no_report() {
     let m = few();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         let pair = || common::frames(0..1024);
@@ -235,7 +235,7 @@ fn s9_9_the_end_of_isolation_is_no_news() {
 
 /// An embedder that says itself how much and when: no delay, from the largest blocks down.
 #[test]
-fn s9_9_as_much_as_is_asked_for_at_once() {
+fn s9_9_reporting_on_demand_is_immediate() {
     let m = machine();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         let zone = ZoneKind::Normal;
@@ -288,7 +288,7 @@ fn s9_9_as_much_as_is_asked_for_at_once() {
 }
 
 #[test]
-fn s9_9_the_fewest_free_pages_are_known_though_nobody_looked() {
+fn s9_9_the_minimum_of_free_pages_is_tracked() {
     let m = machine();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         let zone = ZoneKind::Normal;

@@ -87,7 +87,7 @@ fn page_moves(rules: Chosen, answer: Relocation, then: Then, moves: impl Fn(&Y, 
 
 /// Spec §7.4: the place that a block was not moved to is free, or out of use.
 #[test]
-fn compaction_loses_no_target_where_filling_it_panics() {
+fn compaction_loses_no_target_if_the_fill_hook_panics() {
     page_moves(&<Poisoned>::RULES, Relocation::Refused, Then::Panics, |y, _| {
         _ = y.compact_zone(NORMAL, None, Priority::SyncFull);
     });
@@ -95,7 +95,7 @@ fn compaction_loses_no_target_where_filling_it_panics() {
 
 /// Spec §4.12.
 #[test]
-fn a_contiguous_range_loses_neither_place_of_a_block() {
+fn a_contiguous_range_loses_no_source_or_target() {
     for answer in [Relocation::Refused, Relocation::Moved] {
         page_moves(&<Poisoned>::RULES, answer, Then::Panics, contig);
         page_moves(LINUX612, answer, Then::Wanders, contig);
@@ -152,7 +152,7 @@ fn a_restored_block_lies_in_a_pageblock_with_a_record() {
 }
 
 #[test]
-fn a_restored_zone_manages_what_its_blocks_have() {
+fn a_restored_zone_manages_the_pages_of_its_blocks() {
     let all = blank();
     let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let mut records = section(0);
@@ -164,7 +164,7 @@ fn a_restored_zone_manages_what_its_blocks_have() {
 
 /// A zone has memory once it is restored, not before.
 #[test]
-fn ranges_and_places_are_refused_while_a_zone_is_restored() {
+fn range_and_placed_requests_fail_while_a_zone_is_restored() {
     let all = blank();
     let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let (page, range) = (Pfn(1024), frames(1024..1025));
@@ -185,7 +185,7 @@ fn ranges_and_places_are_refused_while_a_zone_is_restored() {
 
 /// Spec §2.5: a node that has memory again is tried again.
 #[test]
-fn a_zone_that_was_emptied_and_restored_serves_its_node() {
+fn an_emptied_and_restored_zone_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
     let y: Yard<'_, Hooked<Lock, _, _>> = Reused::new(machine).next(());
     y.offline(frames(S..2 * S)).unwrap();
@@ -198,7 +198,7 @@ fn a_zone_that_was_emptied_and_restored_serves_its_node() {
 
 /// Spec §8.5: a CPU that is down has no lists; §5.5: lists that are disabled have nothing.
 #[test]
-fn lists_are_restored_only_where_requests_may_use_them() {
+fn lists_are_restored_only_if_usable() {
     let all = Reused::new(Machine::normal(2 * S).cpus(&[0, 0]));
     let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let limits = Limits { batch: 4, high_min: 8, high_max: 8 };
@@ -218,7 +218,7 @@ fn lists_are_restored_only_where_requests_may_use_them() {
 
 /// Spec §11: a faulty frame is not handed out, whatever a snapshot says of it.
 #[test]
-fn a_restored_zone_leaves_faulty_frames_alone() {
+fn a_restored_zone_excludes_poisoned_frames() {
     const MOVABLE: ZoneKind = ZoneKind::Movable;
     let second: Range<Pfn> = frames(S..2 * S);
     let machine = Machine::new().zone(NORMAL, 0..S).zone(MOVABLE, S..2 * S).cpus(&[0]);
@@ -283,7 +283,7 @@ fn calls(machine: Machine) -> &'static Y2 {
 
 /// Spec §8.4: memory comes and goes by one call at a time, and a hook of that call makes none.
 #[test]
-fn a_hook_that_brings_memory_while_memory_leaves_is_refused() {
+fn onlining_from_a_hook_during_offlining_is_rejected() {
     let y = calls(Machine::normal(4 * S).cpus(&[0]));
     let page = y.alloc(o(0), MOVABLE).unwrap();
     y.set_movable(page, o(0), true).unwrap();
@@ -300,7 +300,7 @@ fn a_hook_that_brings_memory_while_memory_leaves_is_refused() {
 
 /// Spec §7.4: a place that the hook freed, though it did not take it, is nobody's to give back.
 #[test]
-fn compaction_leaves_a_place_that_its_hook_freed() {
+fn compaction_skips_a_block_that_its_hook_freed() {
     let y = calls(Machine::normal(16384).cpus(&[0]));
     let page = y.alloc(o(0), MOVABLE).unwrap();
     y.set_movable(page, o(0), true).unwrap();
@@ -358,7 +358,7 @@ fn once() -> Yard<'static, Hooked<Lock, Once, Chosen>> {
 
 /// Spec §4.12: the pages that were freed are the area's, the others their owner's.
 #[test]
-fn an_area_has_the_pages_back_that_were_freed_before_a_hook_panicked() {
+fn an_area_keeps_pages_freed_before_a_hook_panicked() {
     let y = once();
     let words: Vec<_> = (0..8).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
     let area: CmaArea<'_, Lock> = CmaArea::new(&y, frames(512..1024), o(0), &words).unwrap();
@@ -403,7 +403,7 @@ fn owners_are_split_up_to_the_last_frame_number() {
 }
 
 #[test]
-fn rules_that_no_list_can_follow_are_refused() {
+fn impossible_rules_are_rejected() {
     let refusal = |change: fn(&mut Rules)| {
         let mut rules = Linux612::RULES;
         change(&mut rules);

@@ -137,7 +137,7 @@ const N: ZoneKind = ZoneKind::Normal;
 
 /// Every way in which a page can be wrong, and at which end of its life that counts.
 #[test]
-fn what_is_checked_of_a_page_11_1() {
+fn page_checks_cover_11_1() {
     let with = |change: fn(&mut PageState)| {
         let mut s = PageState::UNUSED;
         change(&mut s);
@@ -175,7 +175,7 @@ fn what_is_checked_of_a_page_11_1() {
 }
 
 #[test]
-fn pages_are_checked_only_where_the_policy_says_so_11_1() {
+fn pages_are_checked_only_if_the_policy_enables_it_11_1() {
     fn frees_a_locked_page(rules: Chosen) -> bool {
         let mut taken = false;
         run(rules, |y| {
@@ -266,7 +266,7 @@ fn tails_of_a_compound_block_are_checked_for_their_link_11_1() {
 }
 
 #[test]
-fn allocation_passes_over_a_bad_page_5_7_11_2() {
+fn allocation_skips_a_bad_page_5_7_11_2() {
     for order in [0, 3, 4, 9].map(o) {
         run(&<PageChecked>::RULES, |y| {
             // The next two blocks are known from a first allocation.
@@ -288,7 +288,7 @@ fn allocation_passes_over_a_bad_page_5_7_11_2() {
 }
 
 #[test]
-fn where_every_page_is_bad_the_request_fails_11_2() {
+fn a_request_fails_if_every_page_is_bad_11_2() {
     run(&<PageChecked>::RULES, |y| {
         for p in 0..PAGES {
             y.hooks().set(Pfn(p), |s| s.refcount = 7);
@@ -325,7 +325,7 @@ fn bad_pages_are_reported_sixty_times_a_minute_11_2() {
 
 /// A flip of each bit of a page, one at a time.
 #[test]
-fn a_single_bit_is_told_from_other_damage_11_4() {
+fn single_bit_errors_are_distinguished_11_4() {
     let mut page = vec![0; PAGE];
     poison::fill(&mut page);
     assert_eq!(poison::inspect(&page), None);
@@ -365,7 +365,7 @@ fn free_memory_holds_the_pattern_11_4() {
 }
 
 #[test]
-fn damage_to_the_pattern_is_reported_and_the_block_handed_out_11_4() {
+fn pattern_damage_is_reported_and_the_block_allocated_11_4() {
     run(&<Poisoned>::RULES, |y| {
         let p = y.alloc(o(1), Gfp::KERNEL).unwrap();
         y.free(p, o(1)).unwrap();
@@ -460,7 +460,7 @@ fn free_memory_is_unmapped_11_6() {
 }
 
 #[test]
-fn a_bad_page_is_not_handed_out_at_a_chosen_place_11_1_11_2() {
+fn placed_requests_skip_bad_pages_11_1_11_2() {
     run(&<PageChecked>::RULES, |y| {
         let bad = || y.out_of_use(N).unwrap().bad;
         let spoil = |p| y.hooks().set(p, |s| s.refcount = 7);
@@ -483,7 +483,7 @@ fn a_bad_page_is_not_handed_out_at_a_chosen_place_11_1_11_2() {
 }
 
 #[test]
-fn a_bad_page_keeps_a_range_from_being_handed_out_11_1_11_2() {
+fn a_bad_page_fails_a_range_11_1_11_2() {
     run(&<PageChecked>::RULES, |y| {
         let bad = || y.out_of_use(N).unwrap().bad;
         for p in [2000, 2005, 2050, 3072] {

@@ -126,7 +126,7 @@ impl Extra for Kernel {
 }
 
 #[test]
-fn the_embedder_adds_what_the_allocator_does_not_know() {
+fn the_embedder_supplies_unknown_counters() {
     state().run(|y: &Y<'_>| {
         let mut text = String::new();
         y.write_zoneinfo(&mut text, &Kernel).unwrap();
@@ -178,7 +178,7 @@ Node 0, zone   Normal            1            2            0            1       
 }
 
 #[test]
-fn contiguous_memory_has_its_rows_where_there_is_any() {
+fn cma_rows_appear_only_with_cma_memory() {
     let s = State::new(1024).label(1, MigrateType::Cma).free(512, 0);
     s.run(|y: &Y<'_>| {
         let mut text = String::new();

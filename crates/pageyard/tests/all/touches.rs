@@ -32,7 +32,7 @@ impl Told {
 }
 
 #[test]
-fn s1_7_and_1_9_a_split_and_a_merge_tell_of_every_block_and_its_neighbours() {
+fn s1_7_and_1_9_splits_and_merges_touch_every_block_and_neighbour() {
     // Eight blocks of order 10 on one list, ascending.
     Machine::normal(8192).run_on_under(
         Told::default(),
@@ -51,7 +51,7 @@ fn s1_7_and_1_9_a_split_and_a_merge_tell_of_every_block_and_its_neighbours() {
 }
 
 #[test]
-fn s5_12a_gathered_pages_are_told_of_before_they_are_freed() {
+fn s5_12a_gathered_pages_are_touched_before_they_are_freed() {
     let rules = &<TwoPassBulkFree<Base>>::RULES;
     Machine::normal(8192).run_on_under(
         Told::default(),

@@ -12,7 +12,7 @@ use pageyard::{Gfp, Pfn, ZoneKind, ZoneStats};
 const ZONE: ZoneKind = ZoneKind::Normal;
 
 #[test]
-fn s4_6_the_largest_block_is_robbed_when_its_claim_fails() {
+fn s4_6_the_largest_block_is_stolen_from_when_its_claim_fails() {
     let s = State::new(4096)
         .label(1, Reclaimable)
         .free(512, 6)
@@ -60,7 +60,7 @@ fn drained_after_conversion(rules: Chosen) -> (Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-fn s4_10a_the_type_is_the_block_s_when_it_is_given_back_and_not_when_it_was_cached() {
+fn s4_10a_the_type_is_read_on_drain_not_on_free() {
     assert_eq!(drained_after_conversion(LINUX612), (vec![], vec![512]));
     assert_eq!(drained_after_conversion(&<Vanilla>::RULES), (vec![512], vec![]), "mixed");
 }
@@ -145,7 +145,7 @@ fn mixed_load(rules: Chosen) -> ZoneStats {
 }
 
 #[test]
-fn s4_8_with_hygiene_no_list_ever_holds_another_type_and_without_it_many_do() {
+fn s4_8_only_hygiene_keeps_lists_of_one_type() {
     let clean = mixed_load(&<TypeChecked<Linux612>>::RULES);
     let vanilla = mixed_load(&<TypeChecked<Vanilla>>::RULES);
     assert_eq!(clean.type_check_failures, 0);

@@ -62,7 +62,7 @@ fn swing(y: &Y<'_>, n: usize, order: u8, times: usize) {
 }
 
 #[test]
-fn settled_lists_are_said_to_be() {
+fn settled_lists_are_reported() {
     machine().run(|y: &Y<'_>| {
         swing(y, 1000, 0, 3);
         let v = judge(y, 10, || {
@@ -81,7 +81,7 @@ fn settled_lists_are_said_to_be() {
 }
 
 #[test]
-fn remote_frees_are_told_from_high_being_too_low() {
+fn remote_frees_are_distinguished_from_a_low_high() {
     machine().run(|y: &Y<'_>| {
         let v = judge(y, 10, || {
             for _ in 0..10 {
@@ -111,7 +111,7 @@ fn remote_frees_are_told_from_high_being_too_low() {
 }
 
 #[test]
-fn remote_frees_may_have_many_ends() {
+fn remote_frees_may_involve_many_cpus() {
     Machine::normal(65536).cpus(&[0; 5]).run(|y: &Y<'_>| {
         let v = judge(y, 1, || {
             for _ in 0..5 {
@@ -133,7 +133,7 @@ fn remote_frees_may_have_many_ends() {
 }
 
 #[test]
-fn memory_that_fills_is_not_the_lists_fault() {
+fn filling_memory_is_not_attributed_to_the_lists() {
     machine().run(|y: &Y<'_>| {
         let mut held = Vec::new();
         let v = judge(y, 2, || held = take(y, 10_000, 0));
@@ -172,7 +172,7 @@ fn s5_9_high_order_frees_drain_lists() {
 }
 
 #[test]
-fn a_fixed_high_is_told_with_what_fixes_it() {
+fn a_fixed_high_is_reported_with_its_cause() {
     let fixed = |v: Vec<Verdict>| match only(&v) {
         Finding::PinnedLow { high, by, .. } => (high, by),
         _ => panic!("{v:#?}"),
@@ -232,7 +232,7 @@ fn s5_8_below_the_high_watermark_lists_may_not_grow() {
 }
 
 #[test]
-fn drains_on_request_are_told() {
+fn requested_drains_are_reported() {
     machine().run(|y: &Y<'_>| {
         let v = judge(y, 1, || {
             for _ in 0..20 {
@@ -263,7 +263,7 @@ fn s5_14_bursts_that_outlast_the_decay_are_a_sawtooth() {
 }
 
 #[test]
-fn a_swing_beyond_the_limit_is_told_and_so_is_growth_on_the_way() {
+fn swings_beyond_the_limit_and_growth_are_reported() {
     machine().run(|y: &Y<'_>| {
         let v = judge(y, 1, || swing(y, 2000, 0, 1));
         let Finding::Growing { from: 0, to, .. } = only(&v) else { panic!("{v:#?}") };
@@ -285,7 +285,7 @@ fn a_swing_beyond_the_limit_is_told_and_so_is_growth_on_the_way() {
 }
 
 #[test]
-fn a_boost_that_has_gone_leaves_lists_unsettled() {
+fn a_past_boost_leaves_lists_unsettled() {
     machine().run(|y: &Y<'_>| {
         swing(y, 2000, 0, 1);
         // Reclaim lowers high batch by batch, and is over when somebody looks.
@@ -323,7 +323,7 @@ fn pages_on_a_cpu_that_allocates_none_are_stranded() {
 }
 
 #[test]
-fn a_tick_that_does_not_come_is_missed() {
+fn missing_ticks_are_reported() {
     machine().run(|y: &Y<'_>| {
         swing(y, 2000, 0, 2);
         let missing =
@@ -344,7 +344,7 @@ fn a_tick_that_does_not_come_is_missed() {
 }
 
 #[test]
-fn a_zone_that_is_not_there_has_no_verdicts() {
+fn an_unknown_zone_has_no_verdicts() {
     machine().run(|y: &Y<'_>| {
         assert!(!y.verdicts(ZoneKind::Dma, &[], &[], SECOND, |v| panic!("{v}")));
         assert!(y.verdicts(ZONE, &[], &sample(y), SECOND, |v| panic!("{v}")));
@@ -399,7 +399,7 @@ fn last(y: &Recorded<'_, '_, '_>) -> (i32, i32, HighReason) {
 }
 
 #[test]
-fn every_change_of_high_is_told_with_its_reason() {
+fn every_change_of_high_is_reported_with_its_reason() {
     recorded(|y| {
         let alloc = |n: usize, order: u8| -> Vec<Pfn> {
             (0..n).map(|_| y.alloc(o(order), Gfp::KERNEL).unwrap()).collect()
@@ -456,7 +456,7 @@ fn every_change_of_high_is_told_with_its_reason() {
 }
 
 #[test]
-fn below_the_high_watermark_high_shrinks_and_says_so() {
+fn below_the_high_watermark_high_shrinks_with_that_reason() {
     recorded(|y| {
         y.set_watermark_scale_factor(100).unwrap();
         let mark = y.zone_info(ZONE).unwrap().watermarks[2];
@@ -475,7 +475,7 @@ fn below_the_high_watermark_high_shrinks_and_says_so() {
 
 /// `high` as told is `high` as it is, whatever is done: the quick ways change nothing unseen.
 #[test]
-fn the_history_misses_nothing() {
+fn the_history_is_complete() {
     recorded(|y| {
         let mut owned = Vec::new();
         let mut rng = 7u64;

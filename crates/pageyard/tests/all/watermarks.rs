@@ -58,7 +58,7 @@ fn s3_4_a_request_without_kswapd_boosts_but_neither_sets_nor_clears_the_flag() {
 }
 
 #[test]
-fn s3_4_an_attempt_that_gets_nothing_wakes_reclaim_too() {
+fn s3_4_a_failed_attempt_wakes_reclaim() {
     // All 1000 pages that the counter claims are on no list that the request may use.
     let s = State::new(4096).set(|z| (z.nr_free, z.flags) = (1000, 1));
     s.run(|y: &Y<'_>| {

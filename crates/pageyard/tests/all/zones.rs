@@ -19,7 +19,7 @@ fn serving(y: &Y<'_>, gfp: Gfp) -> Option<ZoneKind> {
 }
 
 #[test]
-fn s2_5_zones_are_tried_from_the_highest_kind_down_whatever_their_order_in_the_layout() {
+fn s2_5_zones_are_tried_from_the_highest_kind_down() {
     four_zones().run(|y: &Y<'_>| {
         use ZoneKind::*;
         assert!(y.zone_ids().map(|z| z.kind).eq([Movable, Normal, Dma32, Dma]));
@@ -27,7 +27,7 @@ fn s2_5_zones_are_tried_from_the_highest_kind_down_whatever_their_order_in_the_l
 }
 
 #[test]
-fn s2_3_flags_choose_the_highest_zone() {
+fn s2_3_flags_select_the_highest_zone() {
     four_zones().run(|y: &Y<'_>| {
         assert_eq!(serving(y, Gfp::KERNEL), Some(ZoneKind::Normal));
         assert_eq!(serving(y, Gfp::HIGHUSER), Some(ZoneKind::Normal), "HIGHMEM alone: NORMAL");
@@ -40,7 +40,7 @@ fn s2_3_flags_choose_the_highest_zone() {
 }
 
 #[test]
-fn s2_3_and_s2_4_flags_that_mean_nothing_are_refused() {
+fn s2_3_and_s2_4_invalid_flags_are_rejected() {
     four_zones().run(|y: &Y<'_>| {
         for bits in [3, 5, 6, 7, 0xb, 0xd, 0xe, 0xf] {
             let gfp = Gfp::KERNEL | Gfp::from_bits_retain(bits);
@@ -111,7 +111,7 @@ fn s1_2_device_memory_serves_no_request() {
 }
 
 #[test]
-fn s2_5_a_kind_that_no_zone_serves_has_no_memory() {
+fn s2_5_a_kind_without_a_zone_has_no_memory() {
     Machine::new().zone(ZoneKind::Movable, 0..8192).run(|y: &Y<'_>| {
         assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
         assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 4]), Ok(0));

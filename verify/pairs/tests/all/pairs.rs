@@ -59,7 +59,7 @@ fn pairs<P: StaticPolicy + Sync>() {
 /// Pairs that gave one page to two owners, or corrupted a counter, in earlier versions of the core.
 /// All points of each are explored, whatever sample is requested.
 #[test]
-fn pairs_that_were_wrong_once() {
+fn previously_failing_pairs() {
     let pairs: [(&str, &[&str]); 8] = [
         ("offline", &["online"]),
         ("offline", &["online", "isolate"]),

@@ -34,7 +34,7 @@ fn torn(file: &'static str) -> Bug {
 
 /// A busy flag that two threads hold at once.
 #[test]
-fn a_turn_that_does_not_exclude_is_found() {
+fn a_busy_flag_that_does_not_exclude_is_detected() {
     finds(
         Bug::Atomics(Fault::Forced("src/base/busy.rs")),
         "offline",
@@ -45,7 +45,7 @@ fn a_turn_that_does_not_exclude_is_found() {
 
 /// A free that checks whether the block is allocated, and takes it in a separate step.
 #[test]
-fn a_free_that_does_not_exclude_others_is_found() {
+fn a_free_that_does_not_exclude_others_is_detected() {
     let names = ["free-same", "free-same-direct", "free-same-batch"];
     finds(
         torn("src/base/frame.rs"),
@@ -57,26 +57,26 @@ fn a_free_that_does_not_exclude_others_is_found() {
 
 /// Two threads take the same section to initialise it.
 #[test]
-fn a_section_that_is_initialised_twice_is_found() {
+fn a_section_initialised_twice_is_detected() {
     let words = "linked to another frame than the one before";
     finds(torn("src/ranges/deferred.rs"), "deferred", &["init-section"], words);
 }
 
 /// The free path does not see that a pageblock has a poisoned frame.
 #[test]
-fn a_free_that_does_not_look_for_poison_is_found() {
+fn a_free_that_ignores_poison_is_detected() {
     let blind = Bug::Atomics(Fault::Blind("src/base/frame.rs", 0x40));
     finds(blind, "fresh", &["free-poisoned", "alloc-0"], "poisoned and in use");
 }
 
 #[test]
-fn a_lock_that_one_cpu_does_not_wait_for_is_found() {
+fn a_lock_that_one_cpu_ignores_is_detected() {
     finds(Bug::Impatient, "fresh", &["alloc-4", "free-4"], "was handed out, and is part of");
 }
 
 /// Operations that are themselves wrong.
 #[test]
-fn wrong_operations_are_found() {
+fn wrong_operations_are_detected() {
     static ONE: Mutex<Lock, ()> = Mutex::new(());
     static OTHER: Mutex<Lock, ()> = Mutex::new(());
     let op = |name, run| Op { name, setup: |_| true, run };
@@ -99,7 +99,7 @@ fn wrong_operations_are_found() {
                     h.with(0, "free", |p, order| h.y.free(p, order).and(h.y.free(p, order)));
                 }
             }),
-            "the block is free already",
+            "the block is already free",
         ),
         (
             op("locks", |_| {

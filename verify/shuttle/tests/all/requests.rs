@@ -15,13 +15,13 @@ type Two = TypeChecked<TwoPassBulkFree<Step9>>;
 const NORMAL: ZoneKind = ZoneKind::Normal;
 
 #[test]
-fn requests_and_frees_by_others() {
+fn requests_with_remote_frees() {
     explore("requests", 200, scenario::<Turns, C>(requests));
     explore("requests in two passes", 200, scenario::<Turns, Two>(requests));
 }
 
 #[test]
-fn requests_beside_ticks_and_drains() {
+fn requests_with_ticks_and_drains() {
     let each: Part<Turns, C> = |y, cpu| match cpu {
         0 => requests(y, 0),
         1 => {
@@ -38,7 +38,7 @@ fn requests_beside_ticks_and_drains() {
 }
 
 #[test]
-fn requests_beside_disabled_lists_and_settings() {
+fn requests_with_disabled_lists_and_settings() {
     let each: Part<Turns, C> = |y, cpu| match cpu {
         0 => requests(y, 0),
         1 => {
@@ -56,7 +56,7 @@ fn requests_beside_disabled_lists_and_settings() {
 
 /// §8.5: the last CPU goes offline and online, beside a change of limits and another CPU's drain.
 #[test]
-fn requests_beside_a_cpu_that_goes_and_comes_back() {
+fn requests_with_cpu_hotplug() {
     let each: Part<Turns, C> = |y, cpu| match cpu {
         0 => requests(y, 0),
         1 => {
@@ -83,7 +83,7 @@ fn requests_beside_a_cpu_that_goes_and_comes_back() {
 
 /// §4.11, §4.12: pageblocks are isolated and a contiguous range is taken out of what others use.
 #[test]
-fn requests_beside_isolation_and_contiguous_ranges() {
+fn requests_with_isolation_and_contiguous_ranges() {
     let each: Part<Turns, C> = |y, cpu| match cpu {
         0 => {
             (0..3).for_each(|_| take(y, 0, Gfp::HIGHUSER_MOVABLE));
@@ -107,7 +107,7 @@ fn requests_beside_isolation_and_contiguous_ranges() {
 }
 
 #[test]
-fn s8_3_marks_belong_to_the_setting_that_was_written_last() {
+fn s8_3_watermarks_follow_the_last_written_setting() {
     let each: Part<Turns, C> =
         |y, cpu| y.set_min_free_kbytes([400, 800, 1600][cpu as usize]).unwrap();
     explore("three settings", 200, scenario(each));
@@ -126,7 +126,7 @@ fn s8_3_marks_belong_to_the_setting_that_was_written_last() {
 
 /// The planted bug: a lock that one CPU does not wait for is found within some schedules.
 #[test]
-fn a_lock_that_one_cpu_does_not_wait_for_is_found() {
+fn a_lock_that_one_cpu_ignores_is_detected() {
     let small: Part<Impatient, C> = |y, cpu| {
         (0..2).for_each(|_| take(y, 4, [Gfp::KERNEL, Gfp::ATOMIC, Gfp::NOWAIT][cpu as usize]));
         free_one(y);
@@ -186,7 +186,7 @@ fn frees_of_the_same_blocks() {
 
 /// The planted bug: `free_owned` by threads that free the same block concurrently.
 #[test]
-fn owners_that_are_none_are_found() {
+fn false_owners_are_detected() {
     let owned: Way = |y, pfn, order| y.free_owned(pfn, order);
     let found = find(200, everybody_frees([owned; 3])).expect_err("a block is freed twice");
     assert!(found.why.contains("was freed") && found.why.contains("left: 2"), "{}", found.why);

@@ -50,7 +50,7 @@ fn run(seed: u64, body: &Arc<dyn Fn() + Send + Sync>) -> Result<usize, Found> {
 fn message(panic: &(dyn Any + Send)) -> String {
     match panic.downcast_ref::<String>() {
         Some(text) => text.clone(),
-        None => panic.downcast_ref::<&str>().unwrap_or(&"a panic without words").to_string(),
+        None => panic.downcast_ref::<&str>().unwrap_or(&"a panic without a message").to_string(),
     }
 }
 

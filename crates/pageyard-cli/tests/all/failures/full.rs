@@ -53,7 +53,7 @@ fn filled_in(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_option_that_writes_is_forgotten() {
+fn every_writing_option_is_covered() {
     let mut missing = Vec::new();
     for command in commands() {
         let name = command.join(" ");
@@ -126,7 +126,7 @@ fn with_short_files(folder: &Folder, program: &str, line: &str) -> Result<(), St
 }
 
 #[test]
-fn files_may_not_be_so_long() {
+fn the_file_size_limit_is_reported() {
     let folder = Folder::new();
     let failed: Vec<_> =
         writers().iter().filter_map(|l| with_short_files(&folder, PROGRAM, l).err()).collect();
@@ -162,7 +162,7 @@ fn with_a_full_disk(folder: &Folder, program: &str, line: &str) -> Option<Result
         if o.status.code() != Some(2) {
             return Err(format!("{line}: {}: {said}", o.status));
         }
-        for wanted in ["pageyard: full/out", "No space left", "make room"] {
+        for wanted in ["pageyard: full/out", "No space left", "free space"] {
             if !said.contains(wanted) {
                 return Err(format!("{line}: no {wanted:?} in: {said}"));
             }
@@ -179,7 +179,7 @@ fn with_a_full_disk(folder: &Folder, program: &str, line: &str) -> Option<Result
 }
 
 #[test]
-fn the_disk_is_full() {
+fn a_full_disk_is_reported() {
     let folder = Folder::new();
     let mut failed = Vec::new();
     for line in writers() {
@@ -199,7 +199,7 @@ fn the_disk_is_full() {
 }
 
 #[test]
-fn a_device_without_room_is_named() {
+fn a_full_device_is_named() {
     let folder = Folder::new();
     for line in WRITERS.iter().filter(|l| !l.ends_with("DIR") && !l.contains("hygiene")) {
         let words =
@@ -207,13 +207,13 @@ fn a_device_without_room_is_named() {
         let o = folder.command(PROGRAM).args(words).output().unwrap();
         let said = String::from_utf8_lossy(&o.stderr);
         assert_eq!(o.status.code(), Some(2), "{line}: {said}");
-        let wanted = "pageyard: /dev/full: No space left on device (os error 28); make room";
+        let wanted = "pageyard: /dev/full: No space left on device (os error 28); free space";
         assert!(said.contains(wanted), "{line}: {said}");
     }
 }
 
 #[test]
-fn who_writes_in_place_is_found() {
+fn writing_in_place_is_detected() {
     let folder = Folder::new();
     let plant = folder.0.join("plant");
     // Says what is to be said, but has written half.

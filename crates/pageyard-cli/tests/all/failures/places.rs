@@ -20,7 +20,7 @@ fn said(o: &Output) -> String {
 const TEXT: &str = " t-7 [000] 1.000000100: mm_page_free: page=0x1 pfn=0x10 order=1\n";
 
 #[test]
-fn a_link_beside_the_output_is_not_followed() {
+fn a_link_next_to_the_output_is_not_followed() {
     let folder = Folder::bare();
     fs::write(folder.0.join("trace.txt"), TEXT).unwrap();
     fs::write(folder.0.join("precious"), "precious").unwrap();
@@ -37,7 +37,7 @@ fn a_link_beside_the_output_is_not_followed() {
 }
 
 #[test]
-fn an_output_that_is_a_link_is_replaced_and_not_written_through() {
+fn an_output_link_is_replaced_not_followed() {
     let folder = Folder::bare();
     fs::write(folder.0.join("trace.txt"), TEXT).unwrap();
     fs::write(folder.0.join("precious"), "precious").unwrap();
@@ -62,7 +62,7 @@ fn an_output_has_the_permissions_of_a_new_file() {
 }
 
 #[test]
-fn an_output_may_have_as_long_a_name_as_any_file() {
+fn an_output_may_have_the_longest_file_name() {
     let folder = Folder::bare();
     fs::write(folder.0.join("trace.txt"), TEXT).unwrap();
     let name = "n".repeat(255);
@@ -93,8 +93,10 @@ fn only_state_files_are_extracted() {
         fs::write(folder.0.join("t.pgy"), pgy(&[attachment(name, hook), good])).unwrap();
         let o = sh(&folder, "exec \"$0\" trace export t.pgy --state in/state");
         assert_eq!(o.status.code(), Some(2), "{name}");
-        let wanted =
-            format!("pageyard: t.pgy: chunk 0 at byte 16: the attachment `{name}` is none");
+        let wanted = format!(
+            "pageyard: t.pgy: chunk 0 at byte 16: the attachment `{name}` is not a state \
+             file"
+        );
         assert!(said(&o).starts_with(&wanted), "{}", said(&o));
         assert_eq!(folder.listing().len(), 1, "{:?}", folder.listing());
         // Leniently it is left out.
@@ -104,7 +106,7 @@ fn only_state_files_are_extracted() {
         let wanted = ["in/state/before/vmstat", "t.pgy"];
         let wanted = wanted.map(|n| folder.0.join(n).display().to_string());
         assert_eq!(names, wanted);
-        assert!(said(&o).contains("1 damaged places") && said(&o).contains(name), "{}", said(&o));
+        assert!(said(&o).contains("1 damaged parts") && said(&o).contains(name), "{}", said(&o));
     }
 }
 
@@ -117,7 +119,7 @@ fn a_folder_that_is_a_link_is_not_extracted_into() {
     symlink("../outside", folder.0.join("state/before")).unwrap();
     let o = sh(&folder, "exec \"$0\" trace export t.pgy --state state");
     assert_eq!(o.status.code(), Some(2));
-    let wanted = "pageyard: state/before: it is a symbolic link";
+    let wanted = "pageyard: state/before: a symbolic link";
     assert!(said(&o).starts_with(wanted) && said(&o).contains("; remove it"), "{}", said(&o));
     assert!(!folder.0.join("outside/vmstat").exists());
 }

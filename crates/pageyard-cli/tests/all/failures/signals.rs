@@ -217,7 +217,7 @@ fn sigterm_ends_every_command_that_writes() {
 }
 
 #[test]
-fn no_command_is_forgotten() {
+fn every_command_is_covered() {
     for command in commands() {
         let name = command.join(" ");
         let long = LONG.iter().any(|(l, _)| l.starts_with(&format!("{name} ")));
@@ -230,7 +230,7 @@ fn no_command_is_forgotten() {
 }
 
 #[test]
-fn who_goes_on_or_leaves_something_is_found() {
+fn ignoring_a_signal_or_leaving_files_is_detected() {
     let folder = Folder::new();
     let plant = |name: &str, script: &str| {
         let path = folder.0.join(name);
@@ -276,7 +276,7 @@ fn a_signal_that_was_ignored_is_ignored() {
 
 /// `script` has a terminal for it.
 #[test]
-fn top_gives_the_terminal_back() {
+fn top_restores_the_terminal() {
     const ENTERS: &str = "\u{1b}[?1049h";
     const LEAVES: &str = "\u{1b}[?1049l";
     if !pageyard_unmet::program("script", "bsdutils") {

@@ -121,7 +121,7 @@ const LINES: &[(&str, i32)] = &[
 ];
 
 #[test]
-fn no_command_is_forgotten() {
+fn every_command_is_covered() {
     for command in commands() {
         let name = command.join(" ");
         let known = LINES.iter().any(|(l, _)| l.starts_with(&format!("{name} ")));
@@ -130,7 +130,7 @@ fn no_command_is_forgotten() {
 }
 
 #[test]
-fn nothing_that_a_terminal_acts_on_is_printed() {
+fn no_control_characters_are_printed() {
     let folder = Folder::bare();
     make(&folder.0);
     // The parsers take these, so they are shown.
@@ -178,7 +178,7 @@ fn nothing_that_a_terminal_acts_on_is_printed() {
 
 /// A page of another process that is not what it should be is quoted in an error.
 #[test]
-fn a_statistics_page_that_is_none_is_quoted_as_text() {
+fn an_invalid_statistics_page_is_quoted_as_text() {
     let text =
         statistics("calm", "").replacen("\"zones\":[", "\"zones\":[\"\\u001b[2J\u{9b}\",", 1);
     let other = Publisher::new(&text, 1);

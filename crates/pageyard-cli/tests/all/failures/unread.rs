@@ -85,7 +85,7 @@ fn all(stdout: impl Fn() -> Stdio, right: impl Fn(&str, Option<i32>, &str) -> bo
 }
 
 #[test]
-fn no_command_is_forgotten() {
+fn every_command_is_covered() {
     for command in commands() {
         let name = command.join(" ");
         let named = |l: &&&str| **l == name || l.starts_with(&format!("{name} "));
@@ -95,14 +95,14 @@ fn no_command_is_forgotten() {
 }
 
 #[test]
-fn no_room_is_an_error() {
+fn a_full_output_device_is_an_error() {
     let full = || File::options().write(true).open("/dev/full").unwrap().into();
-    let wanted = "pageyard: standard output: No space left on device (os error 28); make room";
+    let wanted = "pageyard: standard output: No space left on device (os error 28); free space";
     all(full, |_, code, said| code == Some(2) && said.contains(wanted));
 }
 
 #[test]
-fn nobody_who_reads_is_none() {
+fn a_closed_output_pipe_is_no_error() {
     // The reader is gone before the program begins.
     let closed = || std::io::pipe().unwrap().1.into();
     all(closed, |line, code, said| {
@@ -113,7 +113,7 @@ fn nobody_who_reads_is_none() {
 }
 
 #[test]
-fn no_room_for_errors_is_no_panic() {
+fn a_full_error_output_does_not_panic() {
     let folder = Folder::new();
     for line in ["replay nothing.pgy", "topology nothing", "nothing"] {
         let full = File::options().write(true).open("/dev/full").unwrap();

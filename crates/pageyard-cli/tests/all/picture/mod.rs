@@ -122,7 +122,7 @@ fn a_replay_as_a_page() {
 }
 
 #[test]
-fn names_from_outside_are_text() {
+fn untrusted_names_are_escaped() {
     let folder = Folder::new("names");
     let evil = "</script><script>alert(1)</script>\"'&<b>";
     let result = |policy: &str, value: f64| {
@@ -169,7 +169,8 @@ fn single_plots() {
         "scaling, dots, beside, rounds",
     );
     says(&["compare", "f.json", "--plot", "heap"], "--svg");
-    let why = "no plot dots; they have scaling, lists, moves, waiting";
+    let why = "plot dots is not available for these results; available: scaling, lists, moves, \
+               waiting";
     says(&["compare", "f.json", "--svg", "x.svg", "--html", "x.html", "--plot", "dots"], why);
     says(&["compare", "f.json", "--html", "no/such/folder.html"], "no/such/folder.html");
     assert!(!folder.0.join("x.svg").exists() && !folder.0.join("x.html").exists());

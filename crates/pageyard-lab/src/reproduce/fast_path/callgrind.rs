@@ -81,7 +81,7 @@ pub(super) fn count(
         let command = arguments.join(" ");
         return Err(Failed::Run(format!("callgrind, {command}: {status}; {said}")));
     }
-    parse(&log).ok_or_else(|| Failed::Run(format!("callgrind told no counts, but: {log}")))
+    parse(&log).ok_or_else(|| Failed::Run(format!("callgrind printed no counts: {log}")))
 }
 
 /// Parses the totals at the end of callgrind's log: a line of event names, then a line of numbers.
@@ -122,7 +122,7 @@ mod tests {
 ";
 
     #[test]
-    fn totals_are_told_by_name() {
+    fn totals_are_found_by_name() {
         let counts = Counts { instructions: 11_498_965, branches: 1_048_576 };
         assert_eq!(parse(LOG), Some(counts));
         let turned = "== Events : Bc Ir\n== Collected : 1 2\n";
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn without_branches_there_are_no_counts() {
+    fn missing_branch_counts_are_an_error() {
         assert_eq!(parse("==17== Events    : Ir\n==17== Collected : 11498965\n"), None);
         assert_eq!(parse("==17== Collected : 11498965\n"), None);
         assert_eq!(parse(&LOG.replace("11498965", "many")), None);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_is_the_difference() {
+    fn the_difference_of_two_runs_is_one_operation() {
         let none = Counts { instructions: 1000, branches: 100 };
         let some = Counts { instructions: 1600, branches: 110 };
         assert_eq!(some.each(none, 4), [150.0, 2.5]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_valgrind_is_told_from_a_run_that_failed() {
+    fn missing_valgrind_and_a_failed_run_are_distinguished() {
         let count = |valgrind: &str| count(OsStr::new(valgrind), Path::new("x"), &[]);
         assert!(matches!(count("no-such-valgrind"), Err(Failed::NoValgrind)));
         assert!(matches!(count("false"), Err(Failed::Run(_))));

@@ -56,7 +56,7 @@ pub(super) const VARIANTS: [Variant; 8] = [
 ];
 
 /// The extra work around a request and a free, and which of the core's paths they take.
-trait Way {
+trait Variation {
     /// Whether requests and frees have a fast path for the common case.
     const FAST_PATH: bool = true;
 
@@ -74,10 +74,10 @@ trait Way {
 }
 
 struct Today;
-impl Way for Today {}
+impl Variation for Today {}
 
 struct Table;
-impl Way for Table {
+impl Variation for Table {
     #[inline(always)]
     fn before_alloc(gfp: Gfp) {
         black_box(black_box(gfp).highest_zone());
@@ -85,7 +85,7 @@ impl Way for Table {
 }
 
 struct Branches;
-impl Way for Branches {
+impl Variation for Branches {
     #[inline(always)]
     fn before_alloc(gfp: Gfp) {
         black_box(by_branches(black_box(gfp)));
@@ -94,7 +94,7 @@ impl Way for Branches {
 
 /// Derives the zone for the watermark and the type for the list from the flags a second time.
 struct FlagsAgain;
-impl Way for FlagsAgain {
+impl Variation for FlagsAgain {
     #[inline(always)]
     fn before_alloc(gfp: Gfp) {
         black_box(black_box(gfp).highest_zone());
@@ -103,13 +103,13 @@ impl Way for FlagsAgain {
 }
 
 struct OnePath;
-impl Way for OnePath {
+impl Variation for OnePath {
     const FAST_PATH: bool = false;
 }
 
 /// Reads the type of the pageblock a second time for the list.
 struct TypeAgain;
-impl Way for TypeAgain {
+impl Variation for TypeAgain {
     #[inline(always)]
     fn before_free<P: StaticPolicy>(yard: &Core<'_, P>, block: Pfn) {
         black_box(yard.block_type(black_box(block)));
@@ -118,7 +118,7 @@ impl Way for TypeAgain {
 
 /// Without any of the ideas: every look-up of the flags uses branches.
 struct Before;
-impl Way for Before {
+impl Variation for Before {
     const FAST_PATH: bool = false;
 
     #[inline(always)]
@@ -234,7 +234,7 @@ type Core<'y, P> = Yard<'y, Hooked<Lock, Pages, P>>;
 
 /// Runs `n` operations of the pattern, at most `size`, on an allocator that has already done `size`
 /// operations.
-fn exercise<P: StaticPolicy, W: Way>(
+fn exercise<P: StaticPolicy, W: Variation>(
     pattern: Pattern,
     size: usize,
     n: usize,
@@ -281,29 +281,29 @@ fn exercise<P: StaticPolicy, W: Way>(
 }
 
 #[inline(never)]
-fn pairs<P: StaticPolicy, W: Way, const ORDER: u8>(yard: &Core<'_, P>, n: usize) {
+fn pairs<P: StaticPolicy, W: Variation, const ORDER: u8>(yard: &Core<'_, P>, n: usize) {
     for _ in 0..n {
-        let block = black_box(take::<P, W>(yard, ORDER));
-        give::<P, W>(yard, block, ORDER);
+        let block = black_box(alloc::<P, W>(yard, ORDER));
+        free::<P, W>(yard, block, ORDER);
     }
 }
 
 #[inline(never)]
-fn allocs<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, held: &mut [Pfn]) {
+fn allocs<P: StaticPolicy, W: Variation>(yard: &Core<'_, P>, held: &mut [Pfn]) {
     for slot in held {
-        *slot = take::<P, W>(yard, 0);
+        *slot = alloc::<P, W>(yard, 0);
     }
 }
 
 #[inline(never)]
-fn frees<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, held: &[Pfn]) {
+fn frees<P: StaticPolicy, W: Variation>(yard: &Core<'_, P>, held: &[Pfn]) {
     for &block in held {
-        give::<P, W>(yard, block, 0);
+        free::<P, W>(yard, block, 0);
     }
 }
 
 #[inline(always)]
-fn take<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, order: u8) -> Pfn {
+fn alloc<P: StaticPolicy, W: Variation>(yard: &Core<'_, P>, order: u8) -> Pfn {
     let order = black_box(Order::new(order).expect("an order"));
     let gfp = black_box(GFP);
     W::before_alloc(gfp);
@@ -316,7 +316,7 @@ fn take<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, order: u8) -> Pfn {
 }
 
 #[inline(always)]
-fn give<P: StaticPolicy, W: Way>(yard: &Core<'_, P>, block: Pfn, order: u8) {
+fn free<P: StaticPolicy, W: Variation>(yard: &Core<'_, P>, block: Pfn, order: u8) {
     let order = black_box(Order::new(order).expect("an order"));
     W::before_free(yard, block);
     let freed = if W::FAST_PATH { yard.free(block, order) } else { yard.free_rest(block, order) };
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn branches_find_the_zone_of_the_table() {
+    fn branches_and_table_find_the_same_zone() {
         for bits in 0..32 {
             let gfp = Gfp::from_bits_retain(bits);
             assert_eq!(by_branches(gfp), gfp.highest_zone(), "{bits:#x}");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variant_does_every_pattern() {
+    fn every_variant_runs_every_pattern() {
         for variant in &VARIANTS {
             for (_, pattern) in PATTERNS {
                 (variant.exercise)(pattern, 600, 500).unwrap();

@@ -18,7 +18,8 @@ use super::outcome::{Claim, Comparison, Outcome, SIDES};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: NAME,
-    summary: "table look-ups, flags computed once, a fast path apart, no checks: a shorter hot path",
+    summary: "table look-ups, flags computed once, a separate fast path, no checks: a shorter hot \
+              path",
     source: "A.2",
     simulated: false,
     run,
@@ -44,7 +45,10 @@ const BAND: f64 = 0.01;
 /// Returns [`ReproduceError::Count`], which lists the known names, or [`ReproduceError::Init`].
 pub fn exercise(variant: &str, pattern: &str, size: usize, n: usize) -> Result<(), ReproduceError> {
     let unknown = |what: &str, name: &str, known: Vec<&str>| {
-        ReproduceError::Count(format!("no {what} {name}; there are {}", known.join(", ")))
+        ReproduceError::Count(format!(
+            "unknown {what} {name}; expected one of {}",
+            known.join(", ")
+        ))
     };
     let v = VARIANTS
         .iter()
@@ -76,7 +80,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     for (i, variant) in VARIANTS.iter().enumerate() {
         let mut row = Vec::new();
         for (j, (pattern, _)) in PATTERNS.iter().enumerate() {
-            (run.tell)("callgrind", (i * PATTERNS.len() + j) as u64, all);
+            (run.progress)("callgrind", (i * PATTERNS.len() + j) as u64, all);
             let size = match (run.options.scale, pattern.starts_with("pair")) {
                 (Scale::Full, false) => 65536,
                 (Scale::Small, false) => 8192,
@@ -89,12 +93,15 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 thread::scope(|s| [size, 0].map(|n| s.spawn(move || counted(n))).map(|t| t.join()))
                     .map(|t| t.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             let each = some.and_then(|some| Ok(some.each(none?, size)));
-            row.push(each.map_err(|e| match e {
+            row.push(each.map_err(|e| {
+                match e {
                 Failed::NoValgrind => unavailable(
-                    "valgrind counts the instructions, and is not installed: apt-get install valgrind"
+                    "valgrind, which counts the instructions, is not installed; apt-get install \
+                     valgrind"
                         .into(),
                 ),
                 Failed::Run(why) => ReproduceError::Count(why),
+            }
             })?);
         }
         figures.push(row);
@@ -119,7 +126,7 @@ fn outcome(figures: &Figures, optimised: bool) -> Outcome {
     let [instructions, branches] = [0, 1].map(|quantity| table(figures, quantity));
     let shares: Vec<_> = (0..PATTERNS.len()).map(|p| share(figures, p)).collect();
     let checks = Comparison {
-        title: "the checks' share of the path that has them, instructions".into(),
+        title: "checks: share of the checked path's instructions".into(),
         world: WORLD.into(),
         command: String::new(),
         sides: SIDES,
@@ -143,7 +150,8 @@ fn outcome(figures: &Figures, optimised: bool) -> Outcome {
     let mut notes = vec![NOTE.to_owned()];
     if !optimised {
         notes.push(
-            "This build is not optimised: its counts say nothing. Build with --release.".into(),
+            "This build is not optimised, so its counts are meaningless. Build with --release."
+                .into(),
         );
     }
     Outcome { tables: vec![instructions, branches, checks], claims, notes }
@@ -151,14 +159,15 @@ fn outcome(figures: &Figures, optimised: bool) -> Outcome {
 
 const WORLD: &str = "counted by callgrind on this build";
 const ALLOCATION: &str = "alloc-64k";
-const NOTE: &str = "\
-Not simulated. Today's core has every idea. Each other row adds the work that one idea saves, around the \
-core's own calls; the last row adds all of it. Order and flags are unknown to the compiler. A pair is one \
-operation, and the loop around it is counted. Without a fast path everything takes the path of the rare \
-cases, which is not optimised: an upper bound of what the idea saves. \
-The path of 2009 was about ten times as long as today's core (Linux 6.12.117 itself takes 834 \
-instructions for a hot pair), so shares of it differ from shares of this one. For the times that were \
-published with the series (compile workload, tbench, hackbench, sysbench) a whole kernel is needed.";
+const NOTE: &str = "Not simulated. Today's core contains every idea. Each other row adds the work \
+                    that one idea saves, around the core's calls; the last row adds all of it. \
+                    Order and flags are unknown to the compiler. A pair is one operation, and \
+                    the loop around it is counted. Without a fast path every request takes the \
+                    path for rare cases, which is not optimised: an upper bound of what the \
+                    idea saves. The path of 2009 was about ten times as long as today's core \
+                    (Linux 6.12.117 itself takes 834 instructions for a hot pair), so shares of \
+                    it differ from shares of this one. The times published with the series \
+                    (compile workload, tbench, hackbench, sysbench) require a whole kernel.";
 
 /// An idea: the variant without it, and the variant to compare that with.
 struct Idea {
@@ -171,18 +180,23 @@ const IDEAS: [Idea; 4] = [
     Idea {
         without: "branches",
         with: "table",
-        text: "a table in place of branches for a request's zone saves",
+        text: "a table instead of branches for a request's zone saves",
     },
     Idea {
         without: "flags-again",
         with: "today",
-        text: "zone and type looked up once a request save",
+        text: "zone and type looked up once per request save",
     },
-    Idea { without: "one-path", with: "today", text: "a fast path apart from the slow one saves" },
+    Idea {
+        without: "one-path",
+        with: "today",
+        text: "a fast path separate from the slow path \
+               saves",
+    },
     Idea {
         without: "type-again",
         with: "today",
-        text: "the pageblock's type read once a free saves",
+        text: "the pageblock's type read once per free saves",
     },
 ];
 
@@ -253,7 +267,7 @@ mod tests {
     ];
 
     #[test]
-    fn an_idea_saves_what_the_variant_without_it_takes_more() {
+    fn an_ideas_saving_is_the_extra_cost_without_it() {
         let o = outcome(&figures(SOME), true);
         let holds: Vec<_> = o.claims.iter().map(|c| c.holds).collect();
         // Half an instruction of a hundred is below the band; more branches without it are no
@@ -265,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_is_about_a_tenth() {
+    fn a_claim_of_a_tenth_has_a_tolerance() {
         let share = |checks: f64| {
             let mut added = SOME;
             added[6][0] = checks;
@@ -280,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unoptimised_build_claims_nothing() {
+    fn an_unoptimised_build_makes_no_claims() {
         let o = outcome(&figures(SOME), false);
         assert!(o.claims.iter().all(|c| c.holds.is_none()));
         assert!(o.notes.iter().any(|n| n.contains("--release")));
     }
 
     #[test]
-    fn names_that_there_are_not_are_told() {
+    fn unknown_names_are_reported() {
         let e = exercise("tomorrow", "pair-4k", 1, 1).unwrap_err().to_string();
         assert!(e.contains("tomorrow") && e.contains("type-again"), "{e}");
         let e = exercise("today", "pair-3k", 1, 1).unwrap_err().to_string();

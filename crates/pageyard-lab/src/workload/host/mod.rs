@@ -91,13 +91,13 @@ pub struct Host {
 impl Host {
     /// Takes memory from the system before anything runs, so that no run waits for it: `memory`
     /// bytes, or a quarter of the available memory, at most 4 GiB. This takes seconds for a few
-    /// GiB. `tell` receives the number of bytes populated and the total.
+    /// GiB. `progress` receives the number of bytes populated and the total.
     ///
     /// # Errors
     /// Fails if there is not enough memory, or if the system refuses.
     pub fn open(
         memory: Option<u64>,
-        tell: &mut dyn FnMut(u64, u64),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Host, WorkloadError> {
         let available = available_memory().unwrap_or(u64::MAX);
         let memory = memory.unwrap_or((available / SHARE).min(MOST) / UNIT * UNIT);
@@ -109,7 +109,7 @@ impl Host {
         let cpus = cpu::allowed()?;
         let builder = Builder::new(memory).cpus(cpus.iter().copied());
         let region = builder.region()?;
-        populate(&region, tell)?;
+        populate(&region, progress)?;
         let topology = Topology::detect().map_err(BuildError::from)?;
         let nodes = cpus.iter().map(|&c| topology.node_of(c).unwrap_or(NodeId(0)));
         let site = Site {
@@ -134,7 +134,7 @@ impl Host {
     }
 
     /// Runs a workload under all policies in turn in each iteration, so that disturbances of the
-    /// host affect all of them. `tell` receives the number of completed runs and the total.
+    /// host affect all of them. `progress` receives the number of completed runs and the total.
     ///
     /// # Errors
     /// Returns [`WorkloadError`] if an option is invalid.
@@ -145,7 +145,7 @@ impl Host {
         &mut self,
         recipe: &Recipe,
         options: &HostOptions,
-        tell: &mut dyn FnMut(u64, u64),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<RunResult>, WorkloadError> {
         let work = |policy: &Choice| {
             real_work(policy).ok_or_else(|| WorkloadError::MachineOnly {
@@ -165,7 +165,7 @@ impl Host {
             world: Where::Host(self.description.clone()),
             of_world: vec![("host.memory", self.memory().to_string())],
         };
-        series.run(tell, &mut |turn| {
+        series.run(progress, &mut |turn| {
             let setting = Setting {
                 seed: turn.seed,
                 score: recipe.score,
@@ -178,15 +178,15 @@ impl Host {
 }
 
 /// Populates the whole region with the system's memory.
-fn populate(region: &Region, tell: &mut dyn FnMut(u64, u64)) -> Result<(), WorkloadError> {
+fn populate(region: &Region, progress: &mut dyn FnMut(u64, u64)) -> Result<(), WorkloadError> {
     let (first, all) = (region.first().0, region.pages());
-    tell(0, all * PAGE_SIZE);
+    progress(0, all * PAGE_SIZE);
     for at in (0..all).step_by(STEP as usize) {
         let end = all.min(at + STEP);
         region
             .populate(&(Pfn(first + at)..Pfn(first + end)))
             .map_err(|error| BuildError::System { option: "memory", error })?;
-        tell(end * PAGE_SIZE, all * PAGE_SIZE);
+        progress(end * PAGE_SIZE, all * PAGE_SIZE);
     }
     Ok(())
 }
@@ -196,7 +196,7 @@ fn describe(site: &Site, memory: u64) -> String {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':'));
-    let model = model.map_or("CPU of unknown make", |m| m.1.trim());
+    let model = model.map_or("unknown CPU", |m| m.1.trim());
     let kernel = read("/proc/sys/kernel/osrelease");
     format!(
         "{} x {model}, {} node(s), {} MiB used, Linux {}",

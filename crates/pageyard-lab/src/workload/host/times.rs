@@ -11,8 +11,8 @@ use super::super::metrics::{Holds, Seen};
 #[derive(Default, Debug)]
 pub(super) struct Times {
     /// Holds in which blocks left a zone, and holds in which blocks returned.
-    takes: Holds,
-    gives: Holds,
+    alloc_holds: Holds,
+    free_holds: Holds,
     /// Nanoseconds of waiting, and how many of them threads slept.
     waited: u64,
     slept: u64,
@@ -26,8 +26,8 @@ thread_local! {
     static TIMES: RefCell<Times> = RefCell::default();
     /// Whether the allocator has reported a block since the last release of a zone lock, and
     /// whether that block went to the zone.
-    static TOLD: Cell<bool> = const { Cell::new(false) };
-    static GAVE: Cell<bool> = const { Cell::new(false) };
+    static EVENT_SEEN: Cell<bool> = const { Cell::new(false) };
+    static FREED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Takes this thread's times and resets them.
@@ -37,7 +37,9 @@ pub(super) fn take() -> Times {
 
 impl Times {
     pub(super) fn add(&mut self, other: &Times) {
-        for (mine, theirs) in [(&mut self.takes, &other.takes), (&mut self.gives, &other.gives)] {
+        for (mine, theirs) in
+            [(&mut self.alloc_holds, &other.alloc_holds), (&mut self.free_holds, &other.free_holds)]
+        {
             mine.0.merge(&theirs.0);
             mine.1 += theirs.1;
         }
@@ -66,12 +68,12 @@ impl Seen for Times {
         None
     }
 
-    fn takes(&self) -> Holds {
-        self.takes.clone()
+    fn alloc_holds(&self) -> Holds {
+        self.alloc_holds.clone()
     }
 
-    fn gives(&self) -> Holds {
-        self.gives.clone()
+    fn free_holds(&self) -> Holds {
+        self.free_holds.clone()
     }
 }
 
@@ -89,10 +91,10 @@ impl Watch for ZoneLocks {
 
     fn held(ns: u64) {
         // A block freed directly to the zone, past the per-CPU lists, produces no event.
-        let gave = !TOLD.replace(false) || GAVE.get();
-        GAVE.set(false);
+        let freed = !EVENT_SEEN.replace(false) || FREED.get();
+        FREED.set(false);
         TIMES.with_borrow_mut(|t| {
-            let (holds, sum) = if gave { &mut t.gives } else { &mut t.takes };
+            let (holds, sum) = if freed { &mut t.free_holds } else { &mut t.alloc_holds };
             holds.note(ns);
             *sum += ns * 1000;
         });
@@ -110,10 +112,10 @@ impl Observer for Moves {
     #[inline]
     fn event(&self, _: CpuId, event: Event) {
         match event {
-            Event::ZoneLocked { .. } => TOLD.set(true),
+            Event::ZoneLocked { .. } => EVENT_SEEN.set(true),
             Event::Drain { .. } => {
-                TOLD.set(true);
-                GAVE.set(true);
+                EVENT_SEEN.set(true);
+                FREED.set(true);
             }
             _ => {}
         }

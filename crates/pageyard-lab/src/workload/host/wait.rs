@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parcels_come_in_order_and_a_closed_pipe_gives_back() {
+    fn a_pipe_is_ordered_and_returns_parcels_when_closed() {
         let (pipe, alarm) = (Pipe::new(2), Alarm::default());
         std::thread::scope(|s| {
             s.spawn(|| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn all_meet_again_and_again() {
+    fn a_barrier_is_reusable() {
         let (barrier, alarm) = (Barrier::new(3), Alarm::default());
         let rounds = Mutex::new(Vec::new());
         std::thread::scope(|s| {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_gives_up_when_another_failed() {
+    fn waiting_ends_when_another_thread_fails() {
         let (pipe, barrier, alarm) = (Pipe::new(1), Barrier::new(2), Alarm::default());
         std::thread::scope(|s| {
             let waiting =

@@ -8,7 +8,7 @@ use super::{lower, one, result, simulated, source};
 
 /// Runs of one policy with several seeds are samples of one column.
 #[test]
-fn runs_are_put_together() {
+fn runs_are_combined() {
     let runs = (0..8).flat_map(|s| [simulated("A", s, &[1.0]), simulated("B", s, &[s as f64])]);
     let set = one(&[source("a.json", runs.collect())]);
     assert_eq!(set.metrics[0].samples[1], [0., 1., 2., 3., 4., 5., 6., 7.]);
@@ -17,7 +17,7 @@ fn runs_are_put_together() {
 
 /// Parameters are told apart where a file has several choices, and noted where each has one.
 #[test]
-fn parameters_make_sets_or_are_noted() {
+fn differing_parameters_make_sets_or_are_noted() {
     let with = |policy: &str, batch: &str| {
         let mut r = result(policy, vec![lower("t", &[1.0])]);
         r.parameters = [("batch".into(), batch.into()), ("cpus".into(), "8".into())].into();
@@ -48,7 +48,7 @@ fn parameters_make_sets_or_are_noted() {
 fn errors_name_file_place_and_fix() {
     let fails = |a: RunResult, b: RunResult| {
         let e = align(&[source("a.json", vec![a]), source("b.json", vec![b])]).unwrap_err();
-        assert!(e.to_string().contains("(to fix: "), "{e}");
+        assert!(e.to_string().contains("; "), "{e}");
         e.to_string()
     };
     let good = || result("A", vec![lower("t", &[1.0])]);
@@ -66,23 +66,23 @@ fn errors_name_file_place_and_fix() {
         (|r| r.metrics.clear(), "b.json: workload test under A: no metrics"),
         (
             |r| r.metrics.push(r.metrics[0].clone()),
-            "b.json: workload test under A: metric t: it is there twice",
+            "b.json: workload test under A: metric t: occurs twice",
         ),
         (
             |r| r.workload = "other".into(),
-            "b.json: workload other under A: the base, a.json: policy A",
+            "b.json: workload other under A: no such workload in the base, a.json",
         ),
         (
             |r| r.metrics[0].name = "u".into(),
-            "b.json: workload test under A: metric u: the base has no such metric",
+            "b.json: workload test under A: metric u: not in the base",
         ),
         (
             |r| r.metrics[0].better = Better::Higher,
-            "b.json: workload test under A: metric t: it is in \"\" with Higher better",
+            "b.json: workload test under A: metric t: in \"\" with Higher better",
         ),
         (
             |r| r.world = World::Simulated("desktop".into()),
-            "b.json: policy A: it was simulated, a.json: policy A was measured on a host",
+            "b.json: policy A: simulated, but a.json: policy A was measured on a host",
         ),
     ] {
         let e = fails(good(), changed(change));
@@ -91,14 +91,17 @@ fn errors_name_file_place_and_fix() {
     let mut two = good();
     two.metrics.push(lower("u", &[1.0]));
     let e = fails(two, good());
-    assert!(e.starts_with("b.json: workload test under A: metric u: it is missing"), "{e}");
+    assert!(
+        e.starts_with("b.json: workload test under A: metric u: missing, but in the base"),
+        "{e}"
+    );
     let twice = source("a.json", vec![simulated("A", 7, &[1.0]), simulated("A", 7, &[1.0])]);
     let e = align(&[twice]).unwrap_err().to_string();
-    assert!(e.starts_with("a.json: workload test under A: seed 7 is there twice"), "{e}");
+    assert!(e.starts_with("a.json: workload test under A: seed 7 occurs twice"), "{e}");
 
     for (text, says) in [
         ("", "a.json: EOF while parsing"),
-        ("[]", "a.json: it holds no results"),
+        ("[]", "a.json: no results"),
         (
             "[{\"workload\": 3}]",
             "a.json: invalid type: integer `3`, expected a string at line 1 column 15",
@@ -115,7 +118,7 @@ fn errors_name_file_place_and_fix() {
 
 /// A track that no run records: a picture of it would be of nothing, or not be drawn at all.
 #[test]
-fn tracks_fit_together() {
+fn tracks_are_consistent() {
     let list = || ListTrack {
         high: vec![1, 2],
         count: vec![1, 2],
@@ -141,16 +144,16 @@ fn tracks_fit_together() {
         ((|t| t.times_ns = vec![5, 0]) as fn(&mut Track), "times_ns are not in order"),
         (|t| t.lists[0].high.push(1), "lists/0/high has 3 values for 2 times"),
         (|t| t.heap.in_use.clear(), "heap/in_use has 0 values for 2 times"),
-        (|t| t.heap.frames[0].clear(), "heap/frames/0 is no map"),
-        (|t| t.heap.frames[1].push('1'), "heap/frames/1 is no map"),
-        (|t| t.heap.frames[1] = "ZZ10".into(), "heap/frames/1 is no map"),
+        (|t| t.heap.frames[0].clear(), "heap/frames/0 is not a map"),
+        (|t| t.heap.frames[1].push('1'), "heap/frames/1 is not a map"),
+        (|t| t.heap.frames[1] = "ZZ10".into(), "heap/frames/1 is not a map"),
         (|t| t.heap.frames[1] = "9f10".into(), "heap/frames/1 has a cell of type 9"),
         (
             |t| {
                 t.zone_wait =
                     Some(WaitTrack { waiting_cpus: vec![0.0, -1.0], ..WaitTrack::default() })
             },
-            "zone_wait/waiting_cpus/1 is no number of CPUs",
+            "zone_wait/waiting_cpus/1 is not a number of CPUs",
         ),
     ] {
         let e = check(change).unwrap_err().to_string();
@@ -161,7 +164,7 @@ fn tracks_fit_together() {
 
 /// What is saved is what is read.
 #[test]
-fn saved_results_come_back() {
+fn saved_results_are_read_back() {
     let r = simulated("Vanilla<Base>", 1, &[0.1, 1e-300, 5e9]);
     let one = serde_json::to_string(&r).unwrap();
     assert_eq!(Source::parse("a".into(), &one).unwrap().results, std::slice::from_ref(&r));

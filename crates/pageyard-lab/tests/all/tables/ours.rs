@@ -35,15 +35,15 @@ time (ms, lower is better)     100.45 [100.10, 100.80]     80.360 [80.080, 80.64
 rate (higher is better)     2009000 [2002000, 2016000]  1004500 [1001000, 1008000]   -50.00% [-50.20%, -49.80%] p<0.0001 worse
 near (lower is better)         50.225 [50.050, 50.400]     50.125 [49.950, 50.299]          -0.20% [-0.60%, +0.20%] p=0.1051 ~
 trunc (lower is better)        540.00 [510.00, 540.00]     505.00 [500.00, 520.00]          -6.48% [-7.41%, +1.96%] p=0.0282 ~
-10 samples each; changes are against Base; p: Mann-Whitney, corrected by Holm over 4 comparisons; intervals of changes by bootstrap, seed 1
-a change is claimed where p < 0.05 and its interval lies wholly outside ±1%; ~: nothing is shown
+10 samples each; changes are relative to Base; p: Mann-Whitney, corrected by Holm over 4 comparisons; intervals of changes by bootstrap, seed 1
+a change is reported where p < 0.05 and its whole interval is outside ±1%; ~: no change shown
 "
     );
 }
 
 /// Within the band nothing is claimed, however small p is; a wider band claims less.
 #[test]
-fn s10_the_band_decides() {
+fn s10_the_band_limits_reported_changes() {
     let spread = |by: f64| (0..10).map(|i| by + f64::from(i) / 1000.0).collect::<Vec<_>>();
     let column = |by| vec![lower("time", &spread(by))];
     let set = policies(&[("A", column(100.0)), ("B", column(100.5)), ("C", column(103.0))]);
@@ -138,11 +138,11 @@ fn s10_false_alarms_at_the_nominal_rate() {
 }
 
 #[test]
-fn s10_an_aa_run_is_of_one_thing() {
+fn s10_an_aa_run_requires_one_configuration() {
     let set = policies(&[("A", vec![lower("t", &[1.; 9])]), ("B", vec![lower("t", &[1.; 9])])]);
     let e = false_alarms(&set, Rule::default(), 10).unwrap_err().to_string();
-    assert!(e.starts_with("a.json: test under B is not test under A again (to fix:"), "{e}");
+    assert!(e.starts_with("a.json: test under B and test under A are not the same;"), "{e}");
     let few = policies(&[("A", vec![lower("t", &[1.; 3])])]);
     let e = false_alarms(&few, Rule::default(), 10).unwrap_err().to_string();
-    assert!(e.starts_with("a.json: test has 3 samples of a metric in all (to fix:"), "{e}");
+    assert!(e.starts_with("a.json: test has only 3 samples of a metric;"), "{e}");
 }

@@ -191,7 +191,7 @@ fn s3_page_fault1_of_seed_one() {
 /// What is no number is printed as 0.00 (0.00%) (§5.4), and rates of 0 have no harmonic mean since
 /// 2024 (§1.3).
 #[test]
-fn s5_4_what_is_no_number() {
+fn s5_4_values_that_are_not_numbers() {
     let rates = |samples: &[f64]| vec![metric("ops", Better::Higher, samples)];
     let set = policies(&[("A", rates(&[1., 2., 4.])), ("B", rates(&[0., 2., 4.]))]);
     let new = table(&set, Form::Mmtests2024);

@@ -103,7 +103,7 @@ fn counted(b: Broken) -> Tally {
 }
 
 #[test]
-fn frames_in_two_places_or_in_none() {
+fn duplicate_and_lost_frames_are_detected() {
     let inner = planted(|_, z, block| z.map.frame(block + 3).set_state(SINGLE));
     assert!(matches!(inner, Broken::Overlap { .. }));
     let lost = planted(|_, z, block| z.map.frame(block).set_state(State::TAIL));
@@ -115,7 +115,7 @@ fn frames_in_two_places_or_in_none() {
 }
 
 #[test]
-fn blocks_of_no_order_misaligned_and_outside() {
+fn invalid_blocks_are_detected() {
     let state = |o| State::new(Kind::Allocated, o, MigrateType::Unmovable);
     let order = planted(|_, z, block| z.map.frame(block).set_state(state(12)));
     assert_eq!(order, Broken::Order(12));
@@ -129,7 +129,7 @@ fn blocks_of_no_order_misaligned_and_outside() {
 }
 
 #[test]
-fn blocks_between_two_places() {
+fn blocks_in_transit_are_detected() {
     let held = State::new(Kind::Held, 3, MigrateType::Unmovable);
     assert_eq!(planted(|_, z, block| z.map.frame(block).set_state(held)), Broken::Held);
     let leaving = planted(|_, z, block| {
@@ -140,7 +140,7 @@ fn blocks_between_two_places() {
 }
 
 #[test]
-fn links_of_free_lists() {
+fn broken_list_links_are_detected() {
     // Blocks of the largest order, because several are on one list.
     let list = |z: &Zone<'_, Lock>| {
         let (first, o, t) = free(z, MAX_ORDER);
@@ -163,7 +163,7 @@ fn links_of_free_lists() {
 }
 
 #[test]
-fn a_detached_ring_is_missed_by_the_count() {
+fn a_detached_ring_is_found_by_its_count() {
     let ring = planted(|_, z, _| {
         let (first, o, t) = free(z, MAX_ORDER);
         let f = z.map.frame(first);
@@ -180,7 +180,7 @@ fn a_detached_ring_is_missed_by_the_count() {
 }
 
 #[test]
-fn types_of_lists_and_of_pageblocks() {
+fn mismatched_types_are_detected() {
     let label = planted(|_, z, _| {
         let (idx, _, t) = free(z, PAGEBLOCK_ORDER);
         let other = if t == MigrateType::Movable { 2 } else { 1 };
@@ -195,7 +195,7 @@ fn types_of_lists_and_of_pageblocks() {
 }
 
 #[test]
-fn buddies_that_have_not_merged() {
+fn unmerged_buddies_are_detected() {
     let halves = planted(|_, z, _| {
         // Split the smallest free block into two halves.
         let (idx, o, t) = free(z, 1);
@@ -283,7 +283,7 @@ fn counters() {
 }
 
 #[test]
-fn a_highatomic_reserve_that_counts_too_little() {
+fn an_undercounted_highatomic_reserve_is_detected() {
     let reserve = |z: &Zone<'_, Lock>, counted: u64| {
         let (idx, o, t) = free(z, MAX_ORDER);
         z.areas.move_to(&z.map, idx, o, t, MigrateType::HighAtomic);

@@ -151,7 +151,7 @@ fn free_high_of_5_9_needs_two_in_a_row() {
 
 /// The short path accepts only frees that have no further effect on the long path.
 #[test]
-fn free_quietly_is_the_common_case_of_5_9() {
+fn the_quick_free_is_the_common_case_of_5_9() {
     for rules in [L, Base::RULES.pcp, Step7::RULES.pcp] {
         let mut taken = 0;
         for i in 0..6000i32 {
@@ -319,7 +319,7 @@ fn fixed_limits_have_no_room_between_them() {
 }
 
 #[test]
-fn allocations_of_5_7_halve_what_frees_left() {
+fn allocations_of_5_7_halve_free_count() {
     let t = Tuning { free_count: 200, free_factor: 4, ..Tuning::default() };
     let mut now = t;
     now.note_alloc(&L);
@@ -330,7 +330,7 @@ fn allocations_of_5_7_halve_what_frees_left() {
 }
 
 #[test]
-fn the_smallest_count_of_step_9_follows_what_is_taken() {
+fn the_minimum_count_of_step_9_follows_allocations() {
     let t = Tuning { count: 20, count_min: 13, ..Tuning::default() };
     let taken = |rules: &PcpRules, orders: &[u8]| {
         let mut t = t;

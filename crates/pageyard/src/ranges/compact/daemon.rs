@@ -55,8 +55,8 @@ impl<'a, C: Config> Yard<'a, C> {
     /// nothing.
     #[inline(never)]
     pub fn request_compaction(&self, node: NodeId, order: Order, highest: ZoneKind) {
-        let Some(home) = self.daemon(node).filter(|_| order != Order::ZERO) else { return };
-        let daemon = &home.daemon;
+        let Some(holder) = self.daemon(node).filter(|_| order != Order::ZERO) else { return };
+        let daemon = &holder.daemon;
         let wanted = daemon.order.fetch_max(order.get(), Relaxed).max(order.get());
         daemon.highest.fetch_min(highest as u8, Relaxed);
         let cpu = self.hooks.cpu();
@@ -77,7 +77,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// to `compaction_proactiveness` does the same (§10).
     pub fn trigger_proactive_compaction(&self) {
         for zone in self.zones {
-            let first = self.daemon(zone.node).is_some_and(|home| core::ptr::eq(home, zone));
+            let first = self.daemon(zone.node).is_some_and(|holder| core::ptr::eq(holder, zone));
             if first {
                 zone.daemon.triggered.store(true, Relaxed);
                 self.hooks.wake_compaction(zone.node);
@@ -90,17 +90,17 @@ impl<'a, C: Config> Yard<'a, C> {
     /// requires. One thread of the embedder per node calls it repeatedly and sleeps in between as
     /// the result says.
     pub fn compact_background(&self, node: NodeId) -> Background {
-        let Some(home) = self.daemon(node) else {
+        let Some(holder) = self.daemon(node) else {
             return Background { worked: false, sleep: None };
         };
-        let daemon = &home.daemon;
+        let daemon = &holder.daemon;
         let now = self.hooks.now();
         let triggered = daemon.triggered.swap(false, Relaxed);
         if let Some(order) = Order::new(daemon.order.load(Relaxed)).filter(|&o| o != Order::ZERO)
             && !triggered
         {
-            self.work(home, order);
-            return self.rest(home, true, CHECK);
+            self.work(holder, order);
+            return self.rest(holder, true, CHECK);
         }
         // The first step only sets the clock.
         let due = match daemon.check_at.load(Relaxed) {
@@ -112,24 +112,24 @@ impl<'a, C: Config> Yard<'a, C> {
                 u64::MAX => CHECK,
                 at => at.saturating_sub(now),
             };
-            return self.rest(home, false, left);
+            return self.rest(holder, false, left);
         }
         if !self.wants_proactive(node) {
-            return self.rest(home, false, CHECK);
+            return self.rest(holder, false, CHECK);
         }
         let before = self.fragmentation_score(node);
         let job = Job { mode: Mode::SyncLight, proactive: true, background: true, ..Job::ALL };
         self.compact_zones(self.zones_of(node), &job);
         let improved = self.fragmentation_score(node) < before;
-        self.rest(home, true, if improved { CHECK } else { CHECK_LATER })
+        self.rest(holder, true, if improved { CHECK } else { CHECK_LATER })
     }
 
     /// Sets the time of the next check of the score and returns the sleep until then.
     #[inline(never)]
-    fn rest(&self, home: &Zone<'a, C::Lock>, worked: bool, sleep: u64) -> Background {
-        let node = home.node;
-        home.daemon.check_at.store(self.hooks.now().saturating_add(sleep), Relaxed);
-        if home.daemon.order.load(Relaxed) == 0 {
+    fn rest(&self, holder: &Zone<'a, C::Lock>, worked: bool, sleep: u64) -> Background {
+        let node = holder.node;
+        holder.daemon.check_at.store(self.hooks.now().saturating_add(sleep), Relaxed);
+        if holder.daemon.order.load(Relaxed) == 0 {
             let event = Event::Compact(CompactEvent::KcompactdSleep { node });
             self.hooks.event(self.hooks.cpu(), event);
         }
@@ -138,13 +138,13 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Compacts for the pending requests.
-    fn work(&self, home: &Zone<'a, C::Lock>, order: Order) {
-        let (node, daemon) = (home.node, &home.daemon);
+    fn work(&self, holder: &Zone<'a, C::Lock>, order: Order) {
+        let (node, daemon) = (holder.node, &holder.daemon);
         let asked = daemon.highest.load(Relaxed);
         let (highest, cpu) = (kind(asked), self.hooks.cpu());
         let event = CompactEvent::KcompactdWake { node, order, highest };
         self.hooks.event(cpu, Event::Compact(event));
-        home.compaction.count(Count::DaemonWake, 1);
+        holder.compaction.count(Count::DaemonWake, 1);
         // In ascending order of zones.
         for kind in ZoneKind::ALL.into_iter().filter(|&k| k <= highest) {
             let Some(zone) = self.zones_of(node).find(|z| z.kind == kind) else { continue };

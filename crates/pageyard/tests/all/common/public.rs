@@ -55,7 +55,7 @@ fn implemented(heading: &str) -> String {
 
 /// Functions of all forms, and what they are found as.
 #[test]
-fn functions_of_all_forms_are_found() {
+fn all_forms_of_functions_are_found() {
     let source = "impl<'y, P: StaticPolicy, F: Fn(u64) -> bool> Yard<P> {\n    pub const fn melt(&self) {}\n}\n\
                   pub unsafe fn melted() {}\nimpl Pinned<'_> {\n    pub fn dry<T>(&self) {}\n    \
                   pub(crate) fn own(&self) {}\n    fn hidden() {}\n}\n#[cfg(test)]\npub fn tested() {}\n";

@@ -102,12 +102,12 @@ fn agrees<P: StaticPolicy>() {
 }
 
 #[test]
-fn linux612_is_what_the_model_says() {
+fn linux612_matches_the_model() {
     agrees::<TypeChecked>();
 }
 
 #[test]
-fn an_older_kernel_with_guards_is_what_the_model_says() {
+fn an_older_kernel_with_guards_matches_the_model() {
     agrees::<Guarded<2, TwoPassBulkFree<Vanilla<Base>>>>();
 }
 
@@ -119,7 +119,7 @@ fn the_fuzzers_corpus() {
 }
 
 #[test]
-fn random_steps_get_to_everything() {
+fn random_steps_reach_every_operation() {
     REACHED.take();
     explore::<TypeChecked>(150, 0, 2, Lie::None).unwrap();
     let reached = REACHED.take();
@@ -129,7 +129,7 @@ fn random_steps_get_to_everything() {
 }
 
 #[test]
-fn each_wrong_allocator_is_found_out() {
+fn each_planted_defect_is_detected() {
     // Fourteen times many panics, of which nobody needs to read.
     let here = std::thread::current().id();
     let told = std::panic::take_hook();

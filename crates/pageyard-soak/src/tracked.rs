@@ -37,7 +37,7 @@ pub(crate) struct Absent {
 }
 
 /// A yard and its associated state.
-pub(crate) struct House {
+pub(crate) struct TrackedYard {
     pub(crate) number: usize,
     shape: Shape,
     pub(crate) yard: HostYard,
@@ -50,8 +50,8 @@ pub(crate) struct House {
     turns: Box<[Mutex<()>]>,
 }
 
-impl House {
-    pub(crate) fn new(number: usize, shape: Shape, names: Names) -> Result<House, SoakError> {
+impl TrackedYard {
+    pub(crate) fn new(number: usize, shape: Shape, names: Names) -> Result<TrackedYard, SoakError> {
         let yard = shape.build()?;
         let first = yard.alloc(Order::ZERO, Gfp::KERNEL).map_err(|_| SoakError::Empty)?;
         let offset = first.pfn().0 - Region::FIRST.0;
@@ -59,7 +59,7 @@ impl House {
         drop(first);
         let pages = shape.size.div_ceil(PAGE_SIZE);
         let owners = Owners::new(Region::FIRST.0..Region::FIRST.0 + pages, names);
-        Ok(House {
+        Ok(TrackedYard {
             number,
             shape,
             yard,
@@ -73,7 +73,7 @@ impl House {
 
     /// Adds the yard's own counters.
     pub(crate) fn count(&self, counts: &mut Counts) {
-        let (front, status) = (self.yard.front_stats(), self.yard.status());
+        let (front, status) = (self.yard.thread_cache_stats(), self.yard.status());
         let [sections, poisoned] = lock(&self.absent).totals;
         for (what, n) in [
             ("cache hits", front.hits),
@@ -113,7 +113,7 @@ impl House {
         let seen = self.yard.status().ticks;
         let ended = || self.yard.status().ticks > seen + 1;
         if matches!(self.shape.upkeep, Upkeep::Own(_)) && !eventually(self.shape.upkeep, ended) {
-            return Err(Found::Wrong("the yard's own worker does not tick".into()));
+            return Err(Found::Wrong("the yard's worker does not tick".into()));
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl House {
             managed += zone.managed;
         }
         let (used, poisoned) = (self.yard.status().used, self.yard.out_of_use());
-        let front = self.yard.front_stats().pages;
+        let front = self.yard.thread_cache_stats().pages;
         let owned = self.owners.first_owned();
         if (used, free, managed) == (poisoned, managed - poisoned, self.pages())
             && poisoned == lock(&self.absent).poisoned.len() as u64
@@ -209,9 +209,9 @@ impl House {
             (first, other.and_then(|other| other.join().ok()).unwrap_or(false))
         });
         match (first, second) {
-            (Ok(()), true) => Err(Found::Wrong(format!("section {start:#x} comes back twice"))),
+            (Ok(()), true) => Err(Found::Wrong(format!("section {start:#x} comes online twice"))),
             (Err(e), false) => {
-                Err(Found::Wrong(format!("section {start:#x} does not come back: {e}")))
+                Err(Found::Wrong(format!("section {start:#x} cannot be brought online: {e}")))
             }
             _ => Ok(true),
         }

@@ -9,22 +9,22 @@ use fastrand::Rng;
 use pageyard::{CpuId, Gfp, NodeId, Order, PAGE_SIZE, SECTION_PAGES};
 use pageyard_host::{Block, InYard, Limits, Shrinker, cpu};
 
+use crate::actor::Actor;
 use crate::found::Found;
-use crate::hand::Hand;
 use crate::held::{Item, Rows};
-use crate::house::House;
 use crate::raw::{self, Heap};
 use crate::settings::SETTINGS;
+use crate::tracked::TrackedYard;
 
 /// The kind of a row, with its function.
 #[derive(Clone, Copy)]
-pub(crate) enum Way {
+pub(crate) enum Operation {
     /// Allocates an item.
-    In(fn(&mut Rng, &'static House, Gfp) -> Option<Item>),
+    In(fn(&mut Rng, &'static TrackedYard, Gfp) -> Option<Item>),
     /// Frees a block.
-    Out(fn(&'static House, Block<'static>) -> Result<(), Found>),
+    Out(fn(&'static TrackedYard, Block<'static>) -> Result<(), Found>),
     /// Something else.
-    Other(fn(&mut Hand, &'static House) -> Result<(), Found>),
+    Other(fn(&mut Actor, &'static TrackedYard) -> Result<(), Found>),
 }
 
 /// A row of the table.
@@ -33,31 +33,31 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// The relative frequency among rows of the same kind.
     pub(crate) weight: u32,
-    pub(crate) way: Way,
+    pub(crate) way: Operation,
 }
 
-const fn take(
+const fn alloc(
     name: &'static str,
     weight: u32,
-    f: fn(&mut Rng, &'static House, Gfp) -> Option<Item>,
+    f: fn(&mut Rng, &'static TrackedYard, Gfp) -> Option<Item>,
 ) -> Row {
-    Row { name, weight, way: Way::In(f) }
+    Row { name, weight, way: Operation::In(f) }
 }
 
-const fn give(
+const fn free(
     name: &'static str,
     weight: u32,
-    f: fn(&'static House, Block<'static>) -> Result<(), Found>,
+    f: fn(&'static TrackedYard, Block<'static>) -> Result<(), Found>,
 ) -> Row {
-    Row { name, weight, way: Way::Out(f) }
+    Row { name, weight, way: Operation::Out(f) }
 }
 
 const fn other(
     name: &'static str,
     weight: u32,
-    f: fn(&mut Hand, &'static House) -> Result<(), Found>,
+    f: fn(&mut Actor, &'static TrackedYard) -> Result<(), Found>,
 ) -> Row {
-    Row { name, weight, way: Way::Other(f) }
+    Row { name, weight, way: Operation::Other(f) }
 }
 
 /// A row for a method without side effects.
@@ -72,44 +72,44 @@ macro_rules! read {
 
 /// All rows.
 pub(crate) static TABLE: &[Row] = &[
-    take("alloc", 40, |rng, h, gfp| Some(Item::Block(h.yard.alloc(order(rng), gfp).ok()?))),
-    take("alloc_on", 3, |rng, h, gfp| {
+    alloc("alloc", 40, |rng, h, gfp| Some(Item::Block(h.yard.alloc(order(rng), gfp).ok()?))),
+    alloc("alloc_on", 3, |rng, h, gfp| {
         Some(Item::Block(h.yard.alloc_on(NodeId(0), order(rng), gfp).ok()?))
     }),
-    take("alloc_bulk", 15, |rng, h, gfp| {
+    alloc("alloc_bulk", 15, |rng, h, gfp| {
         let mut all = Vec::new();
         let got = h.yard.alloc_bulk(rng.usize(1..300), gfp, &mut all).ok()?;
         (got > 0).then_some(Item::Bulk(all))
     }),
-    take("alloc_aligned", 3, |rng, h, gfp| {
+    alloc("alloc_aligned", 3, |rng, h, gfp| {
         let align = PAGE_SIZE << rng.u8(0..=11);
         Some(Item::Block(h.yard.alloc_aligned(order(rng), align, gfp).ok()?))
     }),
-    take("alloc_range", 1, |rng, h, gfp| {
+    alloc("alloc_range", 1, |rng, h, gfp| {
         let gfp = Gfp::KERNEL | Gfp::NOWARN | gfp & Gfp::ZERO;
         Some(Item::Range(h.yard.alloc_range(rng.u64(1..1500), 1, gfp).ok()?))
     }),
-    take("alloc_movable", 15, |rng, h, gfp| {
+    alloc("alloc_movable", 15, |rng, h, gfp| {
         Some(Item::Movable(h.yard.alloc_movable(order(rng), gfp).ok()?))
     }),
-    take("InYard", 5, |rng, h, _| {
+    alloc("InYard", 5, |rng, h, _| {
         let mut rows = Rows::with_capacity_in(bytes(rng), InYard::new(&h.yard, Global));
         rows.resize(rng.usize(..=rows.capacity()), 0);
         Some(Item::Rows(rows))
     }),
-    take("PageAlloc", 5, |rng, h, gfp| {
+    alloc("PageAlloc", 5, |rng, h, gfp| {
         let layout = Layout::from_size_align(bytes(rng), 1 << rng.u8(0..=16)).ok()?;
         Some(Item::Heap(Heap::new(&h.heap, layout, gfp.contains(Gfp::ZERO))?))
     }),
-    give("drop", 60, |_, block| {
+    free("drop", 60, |_, block| {
         drop(block);
         Ok(())
     }),
-    give("free_bulk", 10, |h, block| {
+    free("free_bulk", 10, |h, block| {
         h.yard.free_bulk([block]);
         Ok(())
     }),
-    give("free_raw", 10, |h, block| {
+    free("free_raw", 10, |h, block| {
         let pfn = block.pfn();
         match raw::free_raw(&h.yard, block) {
             // A page of it was poisoned meanwhile.
@@ -117,11 +117,11 @@ pub(crate) static TABLE: &[Row] = &[
             Err(e) => Err(Found::Wrong(format!("free_raw of {pfn}: {e}"))),
         }
     }),
-    give("from_raw", 10, |h, block| {
+    free("from_raw", 10, |h, block| {
         drop(raw::through_numbers(&h.yard, block));
         Ok(())
     }),
-    give("core", 5, |h, block| {
+    free("core", 5, |h, block| {
         if block.order() > Order::ZERO {
             drop(raw::split(&h.yard, block)?);
         }
@@ -137,11 +137,11 @@ pub(crate) static TABLE: &[Row] = &[
         h.yard.drain();
         Ok(())
     }),
-    other("worker", 4, |hand, h| {
+    other("worker", 4, |actor, h| {
         let Some(mut worker) = h.yard.worker() else { return Ok(()) };
         for _ in 0..20 {
             let pause = worker.step();
-            if hand.world.is_done() {
+            if actor.world.is_done() {
                 break;
             }
             worker.wait(pause.min(Duration::from_millis(2)));
@@ -149,17 +149,17 @@ pub(crate) static TABLE: &[Row] = &[
         Ok(())
     }),
     read!(wake_worker),
-    other("set_limits", 4, |hand, h| {
+    other("set_limits", 4, |actor, h| {
         let pages = h.pages();
-        let hard = hand.rng.bool().then(|| hand.rng.u64(pages / 3..=pages));
-        let soft = hand.rng.bool().then(|| hard.unwrap_or(pages) / 2);
+        let hard = actor.rng.bool().then(|| actor.rng.u64(pages / 3..=pages));
+        let soft = actor.rng.bool().then(|| hard.unwrap_or(pages) / 2);
         // A limit that is too small for the yard is rejected.
         let _ = h.yard.set_limits(Limits { hard, soft });
         Ok(())
     }),
-    other("set_knob", 6, |hand, h| {
-        let (name, values) = SETTINGS[hand.rng.usize(..SETTINGS.len())];
-        let value = values[hand.rng.usize(..values.len())];
+    other("set_knob", 6, |actor, h| {
+        let (name, values) = SETTINGS[actor.rng.usize(..SETTINGS.len())];
+        let value = values[actor.rng.usize(..values.len())];
         let done = h.yard.set_knob(name, value);
         done.map_err(|e| Found::Wrong(format!("{name} cannot be set to {value}: {e}")))
     }),
@@ -167,10 +167,10 @@ pub(crate) static TABLE: &[Row] = &[
         h.yard.compact();
         Ok(())
     }),
-    other("offline", 2, |hand, h| {
+    other("offline", 2, |actor, h| {
         let sections = h.pages() / SECTION_PAGES;
         if sections > 1 {
-            let start = h.owners.frames().start + hand.rng.u64(..sections) * SECTION_PAGES;
+            let start = h.owners.frames().start + actor.rng.u64(..sections) * SECTION_PAGES;
             h.offline(start)?;
         }
         Ok(())
@@ -185,41 +185,41 @@ pub(crate) static TABLE: &[Row] = &[
         raw::finish_deferred(&h.yard);
         Ok(())
     }),
-    other("poison_frame", 2, |hand, h| {
-        let frame = hand.rng.u64(h.owners.frames());
+    other("poison_frame", 2, |actor, h| {
+        let frame = actor.rng.u64(h.owners.frames());
         h.poison(frame).map(|_| ())
     }),
     other("unpoison_frame", 2, |_, h| h.unpoison().map(|_| ())),
-    other("register_shrinker", 1, |hand, h| {
-        let callbacks = hand.world.callbacks(h);
-        let added = h.yard.register_shrinker(callbacks.shrinker(hand.world));
-        let _ = (callbacks.shrinker(hand.world).count(), added);
+    other("register_shrinker", 1, |actor, h| {
+        let callbacks = actor.world.callbacks(h);
+        let added = h.yard.register_shrinker(callbacks.shrinker(actor.world));
+        let _ = (callbacks.shrinker(actor.world).count(), added);
         Ok(())
     }),
-    other("register_relocator", 8, |hand, h| {
-        drop(h.yard.register_relocator(hand.world.callbacks(h).relocator(hand.world, h)));
-        hand.lend_or_borrow(h)
+    other("register_relocator", 8, |actor, h| {
+        drop(h.yard.register_relocator(actor.world.callbacks(h).relocator(actor.world, h)));
+        actor.exchange_with_pool(h)
     }),
     other("on_pressure", 1, |_, h| {
         drop(h.yard.on_pressure(|event| drop(event.clone())));
         Ok(())
     }),
-    other("resize", 8, |hand, _| {
-        let bytes = bytes(&mut hand.rng);
-        hand.resize(bytes)
+    other("resize", 8, |actor, _| {
+        let bytes = bytes(&mut actor.rng);
+        actor.resize(bytes)
     }),
-    other("thread", 2, |hand, h| hand.thread(h)),
-    other("fork", 1, |hand, h| hand.fork(h)),
-    other("Vec", 4, |hand, _| {
+    other("thread", 2, |actor, h| actor.thread(h)),
+    other("fork", 1, |actor, h| actor.fork(h)),
+    other("Vec", 4, |actor, _| {
         // Uses the program's own allocator, which may also be a yard.
-        let bytes = bytes(&mut hand.rng);
+        let bytes = bytes(&mut actor.rng);
         let mut all = vec![0u8; bytes];
         let zeros = all.iter().step_by(4096).all(|&b| b == 0);
         all.iter_mut().step_by(4096).for_each(|b| *b = 1);
-        if zeros { Ok(()) } else { Err(Found::Wrong("a vector of zeros is not zero".into())) }
+        if zeros { Ok(()) } else { Err(Found::Wrong("a zeroed vector is not zero".into())) }
     }),
-    other("nap", 4, |hand, _| {
-        thread::sleep(Duration::from_micros(hand.rng.u64(..2000)));
+    other("nap", 4, |actor, _| {
+        thread::sleep(Duration::from_micros(actor.rng.u64(..2000)));
         Ok(())
     }),
     read!(is_here),
@@ -227,8 +227,8 @@ pub(crate) static TABLE: &[Row] = &[
     read!(cpus),
     read!(zones),
     read!(knobs),
-    read!(front_stats),
-    read!(front_threads),
+    read!(thread_cache_stats),
+    read!(thread_cache_threads),
     read!(pressure),
     read!(limits),
     read!(out_of_use),
@@ -252,12 +252,12 @@ pub(crate) static TABLE: &[Row] = &[
         }
         Ok(())
     }),
-    other("holds", 1, |hand, h| {
-        hand.with_block(h, |block| h.yard.holds(block.as_ptr().as_ptr()) && !h.yard.holds(&0))
+    other("holds", 1, |actor, h| {
+        actor.with_block(h, |block| h.yard.holds(block.as_ptr().as_ptr()) && !h.yard.holds(&0))
     }),
-    other("offset", 1, |hand, h| {
+    other("offset", 1, |actor, h| {
         let first = h.owners.frames().start;
-        hand.with_block(h, |b| h.yard.offset(b) == (b.pfn().0 - first) * PAGE_SIZE)
+        actor.with_block(h, |b| h.yard.offset(b) == (b.pfn().0 - first) * PAGE_SIZE)
     }),
     other("fd", 1, |_, h| {
         let _ = raw::has_file(&h.yard);
@@ -287,7 +287,7 @@ pub(crate) fn row(name: &str) -> usize {
 }
 
 /// Picks a row of a kind at random, by weight.
-pub(crate) fn draw(rng: &mut Rng, is_meant: impl Fn(&Way) -> bool) -> usize {
+pub(crate) fn draw(rng: &mut Rng, is_meant: impl Fn(&Operation) -> bool) -> usize {
     let meant = || TABLE.iter().enumerate().filter(|(_, row)| is_meant(&row.way));
     let all: u32 = meant().map(|(_, row)| row.weight).sum();
     let mut at = rng.u32(..all);
@@ -323,7 +323,7 @@ mod tests {
     use std::fs;
 
     use super::TABLE;
-    use crate::hand::{ALLOC, DROP, FREE_BULK};
+    use crate::actor::{ALLOC, DROP, FREE_BULK};
 
     /// Rows whose names are not methods.
     const ELSE: &[&str] = &[
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_that_are_known_by_number_are_those() {
+    fn rows_referenced_by_number_are_correct() {
         let names = [ALLOC, DROP, FREE_BULK].map(|n| TABLE[n].name);
         assert_eq!(names, ["alloc", "drop", "free_bulk"]);
     }

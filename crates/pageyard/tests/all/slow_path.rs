@@ -161,7 +161,7 @@ fn s2_10_a_reclaim_without_progress_ends_after_one_round() {
 }
 
 #[test]
-fn s2_10_who_becomes_the_victim_while_it_asks_does_not_kill_again() {
+fn s2_10_a_victim_does_not_kill_again() {
     let (y, h) = full();
     h.oom_picks_asker.store(true, Relaxed);
     let got = y.alloc(o(0), Gfp::KERNEL);
@@ -171,7 +171,7 @@ fn s2_10_who_becomes_the_victim_while_it_asks_does_not_kill_again() {
 }
 
 #[test]
-fn s2_10_an_interrupt_of_a_reclaimer_is_not_a_reclaimer() {
+fn s2_10_an_interrupt_does_not_inherit_reclaimer_status() {
     for (interrupted, served) in [(false, true), (true, false)] {
         let (y, h) = full();
         // Fewer pages than any mark asks for.
@@ -197,7 +197,7 @@ fn s2_10_without_io_nothing_is_compacted_and_costly_requests_reclaim_once() {
 }
 
 #[test]
-fn s2_10_hope_without_progress_ends_after_sixteen_retries() {
+fn s2_10_retries_without_progress_end_after_sixteen() {
     let (y, h) = full();
     h.reclaimable.store(PAGES, Relaxed);
     assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
@@ -205,7 +205,7 @@ fn s2_10_hope_without_progress_ends_after_sixteen_retries() {
 }
 
 #[test]
-fn a_reclaim_that_claims_progress_for_ever_ends() {
+fn endless_claimed_reclaim_progress_terminates() {
     let (y, h) = full();
     h.claims.store(1, Relaxed);
     h.reclaimable.store(PAGES, Relaxed);
@@ -215,7 +215,7 @@ fn a_reclaim_that_claims_progress_for_ever_ends() {
 }
 
 #[test]
-fn everybody_lying_at_once_ends() {
+fn all_hooks_misreporting_terminates() {
     let (y, h) = full();
     h.claims.store(1, Relaxed);
     h.reclaimable.store(PAGES, Relaxed);
@@ -227,7 +227,7 @@ fn everybody_lying_at_once_ends() {
 }
 
 #[test]
-fn a_reclaim_that_frees_a_page_at_a_time_serves_the_request_in_the_end() {
+fn slow_reclaim_eventually_serves_the_request() {
     let (y, h) = full();
     h.frees.store(1, Relaxed);
     h.reclaimable.store(PAGES, Relaxed);
@@ -249,7 +249,7 @@ fn s7_3_a_reclaim_that_frees_enough_serves_the_request() {
 }
 
 #[test]
-fn a_reclaim_that_asks_for_memory_itself_gets_an_answer() {
+fn a_reclaim_hook_may_allocate() {
     let (y, h) = full();
     h.reenters.store(true, Relaxed);
     h.oom_reenters.store(true, Relaxed);
@@ -260,7 +260,7 @@ fn a_reclaim_that_asks_for_memory_itself_gets_an_answer() {
 }
 
 #[test]
-fn s2_11_who_frees_memory_may_use_all_reserves_and_is_marked() {
+fn s2_11_memory_freeing_tasks_use_all_reserves_and_are_marked() {
     let (y, h) = full();
     h.free_held(1);
     y.drain_all(None);
@@ -274,7 +274,7 @@ fn s2_11_who_frees_memory_may_use_all_reserves_and_is_marked() {
 }
 
 #[test]
-fn s2_10_who_does_not_insist_reclaims_once() {
+fn s2_10_noretry_requests_reclaim_once() {
     for gfp in [Gfp::KERNEL | Gfp::NORETRY, Gfp::NOWAIT] {
         let (y, h) = full();
         h.reclaimable.store(PAGES, Relaxed);
@@ -292,7 +292,7 @@ fn s2_10_who_does_not_insist_reclaims_once() {
 }
 
 #[test]
-fn s2_10_for_whom_nobody_is_killed() {
+fn s2_10_requests_that_never_kill() {
     for gfp in [Gfp::KERNEL | Gfp::THISNODE, Gfp::KERNEL | Gfp::RETRY_MAYFAIL] {
         let (y, h) = full();
         assert!(y.alloc(o(0), gfp).is_err());
@@ -317,7 +317,7 @@ fn s2_10_a_kill_serves_the_request() {
 }
 
 #[test]
-fn s2_10_nofail_goes_on_as_long_as_the_embedder_wants() {
+fn s2_10_nofail_retries_until_the_embedder_stops_it() {
     let (y, h) = full();
     h.patience.store(3, Relaxed);
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_err());
@@ -329,7 +329,7 @@ fn s2_10_nofail_goes_on_as_long_as_the_embedder_wants() {
 }
 
 #[test]
-fn s7_3_users_wait_for_background_reclaim_and_others_do_not() {
+fn s7_3_only_user_requests_wait_for_background_reclaim() {
     let (y, h) = full();
     assert!(y.alloc(o(0), Gfp::KERNEL).is_err());
     assert_eq!(h.throttles.load(Relaxed), 0);
@@ -344,7 +344,7 @@ fn s7_3_users_wait_for_background_reclaim_and_others_do_not() {
 }
 
 #[test]
-fn s2_10_failures_are_told_once_in_ten_seconds() {
+fn s2_10_failures_are_reported_once_in_ten_seconds() {
     let (y, h) = full();
     let fail = |gfp| assert!(y.alloc(o(0), gfp).is_err());
     let warnings = || h.warnings.load(Relaxed);
@@ -360,7 +360,7 @@ fn s2_10_failures_are_told_once_in_ten_seconds() {
 }
 
 #[test]
-fn two_threads_that_reclaim_at_once_both_get_an_answer() {
+fn two_concurrent_reclaimers_both_terminate() {
     let (y, h) = full();
     h.reenters.store(true, Relaxed);
     h.reclaimable.store(PAGES, Relaxed);
@@ -420,7 +420,7 @@ impl Defences for Crowd {}
 
 /// §2.10: who reclaims is known however many do.
 #[test]
-fn a_hundred_tasks_in_reclaim_are_all_known() {
+fn a_hundred_reclaimers_are_all_recognised() {
     let crowd: &'static Crowd = Box::leak(Box::default());
     let yard = leaked(&Machine::normal(4 * PAGES), crowd, LINUX612);
     assert!(crowd.yard.set(yard).is_ok());

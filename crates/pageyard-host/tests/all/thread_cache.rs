@@ -37,11 +37,11 @@ fn take<'y, P: StaticPolicy>(yard: &'y HostYard<P>, n: usize) -> Vec<Block<'y, P
 }
 
 #[test]
-fn pages_come_and_go_in_bulk() {
+fn pages_are_refilled_and_drained_in_bulk() {
     let yard = yard(1 << 30);
     let all = take(&yard, 6300);
     drop(all);
-    let stats = yard.front_stats();
+    let stats = yard.thread_cache_stats();
     assert!(stats.on && stats.threads == 1, "{stats:?}");
     assert_eq!(stats.refilled_pages, 63 * stats.refills);
     assert_eq!(stats.hits + stats.refills, 6300);
@@ -49,23 +49,23 @@ fn pages_come_and_go_in_bulk() {
     assert!(stats.pages <= 126 && stats.pages == used(&yard), "{stats:?}");
     assert_eq!(stats.flushed_pages, 6300 - stats.pages);
     assert!(stats.flushes <= 100, "{stats:?}");
-    let thread = yard.front_threads()[0];
+    let thread = yard.thread_cache_threads()[0];
     assert_eq!((thread.pages, thread.hits), (stats.pages, stats.hits));
     yard.drain();
     assert_eq!(used(&yard), 0);
-    assert_eq!(yard.front_stats().pages, 0);
+    assert_eq!(yard.thread_cache_stats().pages, 0);
 }
 
 #[test]
-fn the_same_page_comes_back_without_the_allocator() {
+fn a_freed_page_is_reused_from_the_thread_cache() {
     let yard = yard(1 << 30);
     drop(yard.alloc(ONE, Gfp::KERNEL).unwrap());
-    let before = yard.front_stats();
+    let before = yard.thread_cache_stats();
     let at = yard.alloc(ONE, Gfp::KERNEL).unwrap().as_ptr();
     for _ in 0..1000 {
         assert_eq!(yard.alloc(ONE, Gfp::KERNEL).unwrap().as_ptr(), at);
     }
-    let after = yard.front_stats();
+    let after = yard.thread_cache_stats();
     assert_eq!((after.hits, after.refills), (before.hits + 1001, before.refills));
     // Another type, another page.
     assert_ne!(yard.alloc(ONE, Gfp::HIGHUSER_MOVABLE).unwrap().as_ptr(), at);
@@ -81,7 +81,7 @@ fn the_same_page_comes_back_without_the_allocator() {
 }
 
 #[test]
-fn a_sleeping_thread_keeps_nothing_after_two_ticks() {
+fn two_ticks_drain_a_sleeping_thread() {
     let yard = yard(1 << 30);
     let (slept, wake) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|s| {
@@ -92,23 +92,23 @@ fn a_sleeping_thread_keeps_nothing_after_two_ticks() {
             wake.wait();
             // It is its magazine's owner again.
             drop(take(&yard, 10));
-            yard.front_threads().len()
+            yard.thread_cache_threads().len()
         });
         slept.wait();
         assert!(used(&yard) > 512);
         s.spawn(|| (0..2).for_each(|_| yard.tick())).join().unwrap();
-        let stats = yard.front_stats();
+        let stats = yard.thread_cache_stats();
         assert_eq!((used(&yard), stats.pages, stats.drains), (0, 0, 1), "{stats:?}");
         wake.wait();
         assert_eq!(sleeper.join().unwrap(), 1);
     });
     // It gave them back when it ended.
-    let stats = yard.front_stats();
+    let stats = yard.thread_cache_stats();
     assert_eq!((used(&yard), stats.threads), (0, 0), "{stats:?}");
 }
 
 #[test]
-fn a_thread_at_work_keeps_its_pages() {
+fn ticks_keep_the_pages_of_an_active_thread() {
     let yard = yard(1 << 30);
     drop(take(&yard, 100));
     std::thread::scope(|s| {
@@ -116,11 +116,11 @@ fn a_thread_at_work_keeps_its_pages() {
         drop(take(&yard, 1));
         s.spawn(|| yard.tick()).join().unwrap();
     });
-    assert_eq!(yard.front_stats().drains, 0);
+    assert_eq!(yard.thread_cache_stats().drains, 0);
 }
 
 #[test]
-fn a_thread_that_ends_leaves_nothing() {
+fn an_exiting_thread_frees_its_cache() {
     let yard = yard(1 << 30);
     for _ in 0..50 {
         std::thread::scope(|s| {
@@ -129,14 +129,14 @@ fn a_thread_that_ends_leaves_nothing() {
             threads.into_iter().for_each(|t| t.join().unwrap());
         });
     }
-    let stats = yard.front_stats();
+    let stats = yard.thread_cache_stats();
     assert_eq!((used(&yard), stats.threads, stats.pages), (0, 0, 0));
     assert_eq!(stats.hits + stats.refills, 50 * 2 * 200, "what is gone still counts");
 }
 
 /// A thread that ends without a word to the C library: what would tidy up after it never runs.
 #[test]
-fn a_thread_that_is_cut_off_strands_nothing() {
+fn a_killed_thread_strands_no_pages() {
     type Shared = (HostYard, AtomicBool);
     extern "C" fn run(shared: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: the test waits for the flag, and what it points to lives as long as the process.
@@ -155,16 +155,16 @@ fn a_thread_that_is_cut_off_strands_nothing() {
         std::thread::yield_now();
     }
     let yard = &shared.0;
-    assert!(yard.front_stats().pages > 0, "its pages are there");
+    assert!(yard.thread_cache_stats().pages > 0, "its pages are there");
     // Two ticks find them unused, or at once:
     yard.tick();
     yard.tick();
     yard.drain();
-    assert_eq!((used(yard), yard.front_stats().pages), (0, 0));
+    assert_eq!((used(yard), yard.thread_cache_stats().pages), (0, 0));
 }
 
 #[test]
-fn others_pages_are_had_before_a_request_fails() {
+fn thread_caches_are_drained_before_a_request_fails() {
     let yard = yard(64 << 20);
     let (slept, wake) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|s| {
@@ -174,12 +174,12 @@ fn others_pages_are_had_before_a_request_fails() {
             wake.wait();
         });
         slept.wait();
-        assert!(yard.front_stats().pages > 0);
+        assert!(yard.thread_cache_stats().pages > 0);
         let mut held = Vec::new();
         while let Ok(block) = yard.alloc(ONE, Gfp::KERNEL | Gfp::NOWARN) {
             held.push(block);
         }
-        let stats = yard.front_stats();
+        let stats = yard.thread_cache_stats();
         assert!(stats.pages == 0 && stats.presses > 0 && stats.pressed, "{stats:?}");
         assert_eq!(used(&yard), held.len() as u64, "the sleeper keeps none");
         // What comes back while memory is short is everybody's at once.
@@ -188,14 +188,14 @@ fn others_pages_are_had_before_a_request_fails() {
         drop(held);
         // There is room again: pages are kept again.
         drop(take(&yard, 100));
-        let stats = yard.front_stats();
+        let stats = yard.thread_cache_stats();
         assert!(stats.pages > 0 && !stats.pressed, "{stats:?}");
         wake.wait();
     });
 }
 
 #[test]
-fn others_pages_are_had_before_a_movable_request_fails() {
+fn thread_caches_are_drained_before_a_movable_request_fails() {
     let yard = yard(64 << 20);
     let (slept, wake) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|s| {
@@ -205,12 +205,12 @@ fn others_pages_are_had_before_a_movable_request_fails() {
             wake.wait();
         });
         slept.wait();
-        assert!(yard.front_stats().pages > 0);
+        assert!(yard.thread_cache_stats().pages > 0);
         let mut held = Vec::new();
         while let Ok(block) = yard.alloc_movable(ONE, Gfp::KERNEL | Gfp::NOWARN) {
             held.push(block);
         }
-        assert_eq!(yard.front_stats().pages, 0);
+        assert_eq!(yard.thread_cache_stats().pages, 0);
         assert_eq!(used(&yard), held.len() as u64, "the sleeper keeps none");
         wake.wait();
     });
@@ -227,7 +227,7 @@ fn threads_are_drained_while_they_work() {
                 let (yard, send) = (&yard, send.clone());
                 s.spawn(move || {
                     // On one CPU, the one who drains may not have had his turn yet.
-                    let enough = |i| i >= 30_000 && yard.front_stats().drains > 0;
+                    let enough = |i| i >= 30_000 && yard.thread_cache_stats().drains > 0;
                     for i in (0..).take_while(|&i| i % 1000 > 0 || !enough(i)) {
                         let tag = n << 32 | i;
                         let mut block = yard.alloc(ONE, Gfp::KERNEL).unwrap();
@@ -257,14 +257,14 @@ fn threads_are_drained_while_they_work() {
         done.store(true, Relaxed);
         reader.join().unwrap();
     });
-    assert!(yard.front_stats().drains > 0);
+    assert!(yard.thread_cache_stats().drains > 0);
     yard.drain();
     assert_eq!(used(&yard), 0);
 }
 
 /// Pressure comes and goes while threads refill and flush: their limits change in the middle of both.
 #[test]
-fn pages_have_one_owner_while_pressure_comes_and_goes() {
+fn pages_have_one_owner_under_changing_pressure() {
     let how = ThreadCache::Blocks { pages: 60, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let zone = yard.zone_info(yard.zones().next().unwrap()).unwrap();
@@ -304,14 +304,14 @@ fn pages_have_one_owner_while_pressure_comes_and_goes() {
         done.store(true, Relaxed);
         assert_eq!(well, [true; 3], "a page has two owners");
     });
-    let stats = yard.front_stats();
+    let stats = yard.thread_cache_stats();
     assert!(stats.presses > 0, "there was pressure");
     yard.drain();
     assert_eq!(used(&yard), 0, "pages are lost");
 }
 
 #[test]
-fn yards_go_while_threads_that_used_them_stay() {
+fn a_yard_is_dropped_before_its_threads_exit() {
     // More than a thread finds at once, one after the other and side by side.
     let check = |yards: &[HostYard]| {
         for round in 0..100u64 {
@@ -320,7 +320,7 @@ fn yards_go_while_threads_that_used_them_stay() {
                 block[..8].copy_from_slice(&round.to_le_bytes());
             }
         }
-        assert!(yards.iter().all(|y| y.front_stats().hits > 0 || yards.len() > 4));
+        assert!(yards.iter().all(|y| y.thread_cache_stats().hits > 0 || yards.len() > 4));
     };
     let (send, receive) = mpsc::channel::<Vec<HostYard>>();
     let (back, returned) = mpsc::channel();
@@ -341,16 +341,16 @@ fn yards_go_while_threads_that_used_them_stay() {
 }
 
 #[test]
-fn it_can_be_switched_off_and_sized() {
+fn the_thread_cache_can_be_disabled_and_sized() {
     let bare = Builder::new(64 << 20).thread_cache(ThreadCache::Off).build().unwrap();
     drop(take(&bare, 100));
-    assert_eq!(bare.front_stats(), Default::default());
+    assert_eq!(bare.thread_cache_stats(), Default::default());
     assert_eq!(used(&bare), 0);
     let few = ThreadCache::Blocks { pages: 8, huge: 0 };
     let few = Builder::new(64 << 20).thread_cache(few).build().unwrap();
     drop(take(&few, 100));
     drop(few.alloc(huge(), Gfp::KERNEL).unwrap());
-    let stats = few.front_stats();
+    let stats = few.thread_cache_stats();
     assert!(stats.pages <= 8 && stats.refilled_pages == 4 * stats.refills, "{stats:?}");
     let many = ThreadCache::Blocks { pages: 127, huge: 0 };
     let error = Builder::new(64 << 20).thread_cache(many).build().unwrap_err();
@@ -359,12 +359,12 @@ fn it_can_be_switched_off_and_sized() {
 
 /// Whatever happens to pages as they change hands happens behind the cache.
 #[test]
-fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
+fn checking_and_filling_policies_disable_the_thread_cache() {
     fn check<P: StaticPolicy + Send + Sync + 'static>(keeps_zeros: bool) {
         let builder = Builder::new(16 << 20).tick(None);
         for how in [ThreadCache::Auto, ThreadCache::Off] {
             let yard = builder.clone().thread_cache(how).build_with::<P>().unwrap();
-            assert!(!yard.front_stats().on, "{}", P::NAME);
+            assert!(!yard.thread_cache_stats().on, "{}", P::NAME);
             for n in [0, 3, 9] {
                 let take = || yard.alloc(Order::new(n).unwrap(), Gfp::KERNEL).unwrap();
                 take().fill(0xff);
@@ -384,11 +384,11 @@ fn a_policy_that_checks_or_fills_pages_has_no_front_cache() {
     // Guards are not handed out; the cache knows nothing of them.
     let how = ThreadCache::Blocks { pages: 8, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).build_with::<Guarded<1>>().unwrap();
-    assert!(yard.front_stats().on);
+    assert!(yard.thread_cache_stats().on);
 }
 
 #[test]
-fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
+fn thread_caches_are_limited_to_a_quarter_of_the_yard() {
     let how = ThreadCache::Blocks { pages: 100, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let barrier = Barrier::new(8);
@@ -396,7 +396,7 @@ fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
         let work = || {
             drop(take(&yard, 50));
             barrier.wait();
-            assert_eq!(yard.front_stats().threads, 3, "1024 pages for 300 each");
+            assert_eq!(yard.thread_cache_stats().threads, 3, "1024 pages for 300 each");
             barrier.wait();
         };
         let threads = [(); 8].map(|()| s.spawn(work));
@@ -406,7 +406,7 @@ fn no_more_threads_than_a_quarter_of_the_yard_is_enough_for() {
 }
 
 #[test]
-fn what_is_known_to_be_zero_is_not_written() {
+fn known_zero_pages_are_not_written() {
     let builder = Builder::new(64 << 20).huge_pages(HugePages::Never).tick(None);
     let yard = builder.build().unwrap();
     let zero = Gfp::KERNEL | Gfp::ZERO;
@@ -434,7 +434,7 @@ fn what_is_known_to_be_zero_is_not_written() {
 }
 
 #[test]
-fn pages_come_and_go_many_at_once() {
+fn bulk_requests_use_the_thread_cache() {
     let yard = yard(64 << 20);
     let mut blocks = Vec::new();
     assert_eq!(yard.alloc_bulk(1000, Gfp::KERNEL, &mut blocks), Ok(1000));
@@ -448,7 +448,7 @@ fn pages_come_and_go_many_at_once() {
     // As many as there are.
     let got = yard.alloc_bulk(100_000, Gfp::KERNEL | Gfp::NOWARN, &mut blocks).unwrap();
     assert!(got > 15_000 && got == blocks.len(), "{got}");
-    assert_eq!(used(&yard), got as u64 + yard.front_stats().pages);
+    assert_eq!(used(&yard), got as u64 + yard.thread_cache_stats().pages);
     yard.free_bulk(blocks);
     yard.drain();
     assert_eq!(used(&yard), 0);
@@ -473,7 +473,7 @@ fn an_iterator_that_panics_loses_no_block() {
 }
 
 #[test]
-fn a_bulk_request_for_more_than_there_is_gets_what_there_is() {
+fn a_bulk_request_beyond_free_memory_is_partial() {
     let yard = yard(64 << 20);
     for n in [1 << 50, usize::MAX] {
         let mut blocks = Vec::new();
@@ -488,7 +488,7 @@ fn a_bulk_request_for_more_than_there_is_gets_what_there_is() {
 }
 
 #[test]
-fn an_alignment_that_cannot_be_takes_nothing_meanwhile() {
+fn an_impossible_alignment_allocates_nothing() {
     let yard = yard(64 << 20);
     let zone = yard.zones().next().unwrap();
     // SAFETY: looked at only.
@@ -524,7 +524,7 @@ fn blocks_are_aligned_beyond_their_size() {
 }
 
 #[test]
-fn ranges_go_from_thread_to_thread() {
+fn ranges_are_freed_on_other_threads() {
     let yard = yard(64 << 20);
     let mut range = yard.alloc_range(1500, 1, Gfp::KERNEL).unwrap();
     range.fill(1);
@@ -543,7 +543,7 @@ fn ranges_go_from_thread_to_thread() {
 }
 
 #[test]
-fn ranges_are_larger_than_any_block() {
+fn ranges_may_exceed_the_largest_block() {
     let yard = yard(64 << 20);
     drop(take(&yard, 100));
     let mut range = yard.alloc_range(3000, 512, Gfp::KERNEL | Gfp::ZERO).unwrap();

@@ -11,10 +11,10 @@ use pageyard_host::Block;
 use crate::Plant;
 use crate::found::Found;
 use crate::held::{Held, Item};
-use crate::house::{House, lock};
 use crate::owner::Owner;
 use crate::raw;
 use crate::tally::Tally;
+use crate::tracked::{TrackedYard, lock};
 use crate::world::World;
 
 /// Flags of requests: ordinary ones, and those that do not wait.
@@ -37,7 +37,7 @@ pub(crate) const FREE_BULK: usize = 9;
 pub(crate) const LAST: usize = 200;
 
 /// A thread of a phase.
-pub(crate) struct Hand {
+pub(crate) struct Actor {
     pub(crate) world: &'static World,
     pub(crate) rng: Rng,
     /// Index in the world's seats.
@@ -53,15 +53,15 @@ pub(crate) struct Hand {
     pub(crate) tally: Tally,
 }
 
-impl Drop for Hand {
+impl Drop for Actor {
     fn drop(&mut self) {
         self.tally.add_to(&mut lock(&self.world.counts), self.world.names);
     }
 }
 
-impl Hand {
-    pub(crate) fn new(world: &'static World, seat: usize, rng: Rng) -> Hand {
-        Hand {
+impl Actor {
+    pub(crate) fn new(world: &'static World, seat: usize, rng: Rng) -> Actor {
+        Actor {
             world,
             rng,
             seat,
@@ -75,7 +75,7 @@ impl Hand {
         }
     }
 
-    pub(crate) fn house(&mut self) -> &'static House {
+    pub(crate) fn tracked(&mut self) -> &'static TrackedYard {
         &self.world.houses[self.rng.usize(..self.world.houses.len())]
     }
 
@@ -103,21 +103,21 @@ impl Hand {
     /// Requests a block with `alloc`. Returns `None` if the request fails.
     fn take_block(
         &mut self,
-        house: &'static House,
+        tracked: &'static TrackedYard,
         order: Order,
         gfp: Gfp,
         patterns: bool,
     ) -> Result<Option<Held>, Found> {
         self.begin(ALLOC);
-        let item = house.yard.alloc(order, gfp).ok().map(Item::Block);
-        self.enter(ALLOC, house, item, false, patterns)
+        let item = tracked.yard.alloc(order, gfp).ok().map(Item::Block);
+        self.enter(ALLOC, tracked, item, false, patterns)
     }
 
     /// Enters this thread as the owner of an item it has allocated.
     pub(crate) fn enter(
         &mut self,
         row: usize,
-        house: &'static House,
+        tracked: &'static TrackedYard,
         item: Option<Item>,
         zero: bool,
         patterns: bool,
@@ -130,12 +130,12 @@ impl Hand {
             if zero && self.world.plant_now(Plant::Dirt) {
                 block[0] = 1;
             } else if self.world.plant_now(Plant::Twice) {
-                let twin = Item::Block(raw::twin(&house.yard, block));
+                let duplicate = Item::Block(raw::duplicate(&tracked.yard, block));
                 // Both are leaked: one of them does not belong to the caller.
-                std::mem::forget(Held::new(house, twin, self.owner(row), zero, patterns)?);
+                std::mem::forget(Held::new(tracked, duplicate, self.owner(row), zero, patterns)?);
             }
         }
-        let mut held = Held::new(house, item, self.owner(row), zero, patterns)?;
+        let mut held = Held::new(tracked, item, self.owner(row), zero, patterns)?;
         if patterns && self.world.plant_now(Plant::Scribble) {
             held.each(&mut |_, bytes| {
                 bytes.iter_mut().take(1).for_each(|b| *b = !*b);
@@ -165,14 +165,14 @@ impl Hand {
     /// Allocates single pages and frees them.
     pub(crate) fn burst(
         &mut self,
-        house: &'static House,
+        tracked: &'static TrackedYard,
         pages: usize,
         gfp: Gfp,
     ) -> Result<(), Found> {
         let mut all = Vec::with_capacity(pages);
         while all.len() < pages
             && let Some(held) =
-                self.take_block(house, Order::ZERO, gfp, self.world.phase.patterns)?
+                self.take_block(tracked, Order::ZERO, gfp, self.world.phase.patterns)?
         {
             all.push(held);
         }
@@ -181,7 +181,7 @@ impl Hand {
             // Bypasses the thread's cache, so that the next burst refills it.
             self.begin(FREE_BULK);
             let items = all.into_iter().map(Held::end).collect::<Result<Vec<_>, _>>()?;
-            house.yard.free_bulk(items.into_iter().filter_map(Item::block));
+            tracked.yard.free_bulk(items.into_iter().filter_map(Item::block));
             return Ok(());
         }
         for held in all {
@@ -192,14 +192,14 @@ impl Hand {
     }
 
     /// Allocates most or all of a yard, the largest blocks first, and frees it.
-    pub(crate) fn swing(&mut self, house: &'static House) -> Result<(), Found> {
+    pub(crate) fn swing(&mut self, tracked: &'static TrackedYard) -> Result<(), Found> {
         let mut all = Vec::new();
-        let mut left = house.pages() * self.rng.u64(80..=110) / 100;
+        let mut left = tracked.pages() * self.rng.u64(80..=110) / 100;
         for order in [10, 5, 0].into_iter().filter_map(Order::new) {
             let pages = u64::from(order.pages());
             while left >= pages
                 && !self.world.is_done()
-                && let Some(held) = self.take_block(house, order, SWINGS, false)?
+                && let Some(held) = self.take_block(tracked, order, SWINGS, false)?
             {
                 left -= pages;
                 all.push(held);
@@ -218,26 +218,30 @@ impl Hand {
     }
 
     /// Lends a block to the yard's relocator, or takes one back.
-    pub(crate) fn lend_or_borrow(&mut self, house: &'static House) -> Result<(), Found> {
+    pub(crate) fn exchange_with_pool(
+        &mut self,
+        tracked: &'static TrackedYard,
+    ) -> Result<(), Found> {
         if self.rng.bool() {
-            let lent = self.world.callbacks(house).pool.take(house);
+            let lent = self.world.callbacks(tracked).pool.take(tracked);
             lent.into_iter().for_each(|held| self.hold(held));
             return Ok(());
         }
-        let own =
-            |held: &Held| std::ptr::eq(held.house, house) && matches!(held.item, Item::Block(_));
+        let own = |held: &Held| {
+            std::ptr::eq(held.tracked, tracked) && matches!(held.item, Item::Block(_))
+        };
         if let Some(at) = self.held.iter().position(own) {
             let held = self.remove(at);
-            self.world.callbacks(house).pool.put(held);
+            self.world.callbacks(tracked).pool.put(held);
         }
         Ok(())
     }
 
     /// Runs a thread that ends with a full cache.
-    pub(crate) fn thread(&mut self, house: &'static House) -> Result<(), Found> {
+    pub(crate) fn thread(&mut self, tracked: &'static TrackedYard) -> Result<(), Found> {
         let gfp = self.gfp();
-        let mut hand = Hand::new(self.world, self.seat, self.rng.fork());
-        let burst = move || hand.burst(house, LAST, gfp);
+        let mut actor = Actor::new(self.world, self.seat, self.rng.fork());
+        let burst = move || actor.burst(tracked, LAST, gfp);
         match thread::Builder::new().spawn(burst).map(|thread| thread.join()) {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Err(Found::Wrong("a thread panicked".into())),
@@ -247,24 +251,24 @@ impl Hand {
     }
 
     /// Forks a child, which must not be able to allocate and must see its parent's contents.
-    pub(crate) fn fork(&mut self, house: &'static House) -> Result<(), Found> {
+    pub(crate) fn fork(&mut self, tracked: &'static TrackedYard) -> Result<(), Found> {
         let gfp = self.gfp();
         let mut copies = Vec::new();
         for order in [0, 3].into_iter().filter_map(Order::new) {
-            copies.extend(self.take_block(house, order, gfp, true)?);
+            copies.extend(self.take_block(tracked, order, gfp, true)?);
         }
-        let yard = &house.yard;
+        let yard = &tracked.yard;
         raw::in_child(&mut [
-            ("is handed out a block", &mut || {
+            ("was allocated a block", &mut || {
                 let mut orders = (0..=10).filter_map(Order::new);
                 orders.all(|order| yard.alloc(order, gfp).is_err()) && !yard.is_here()
             }),
-            ("is handed out pages in bulk", &mut || {
+            ("was allocated pages in bulk", &mut || {
                 let mut all = Vec::new();
                 let _ = yard.alloc_bulk(10, gfp, &mut all);
                 all.is_empty()
             }),
-            ("has other contents than its parent", &mut || {
+            ("has different contents than its parent", &mut || {
                 let same = copies.iter_mut().all(|held| held.check().is_ok());
                 copies.clear();
                 same
@@ -281,14 +285,14 @@ impl Hand {
     /// Checks that a condition holds for a block.
     pub(crate) fn with_block(
         &mut self,
-        house: &'static House,
+        tracked: &'static TrackedYard,
         holds: impl FnOnce(&Block<'static>) -> bool,
     ) -> Result<(), Found> {
         let gfp = self.gfp();
-        let Some(held) = self.take_block(house, Order::ZERO, gfp, false)? else { return Ok(()) };
+        let Some(held) = self.take_block(tracked, Order::ZERO, gfp, false)? else { return Ok(()) };
         match &held.item {
             Item::Block(block) if !holds(block) => {
-                Err(Found::Wrong(format!("what is said of {block:?} is wrong")))
+                Err(Found::Wrong(format!("the information about {block:?} is wrong")))
             }
             _ => held.release(),
         }
