@@ -10,7 +10,7 @@ listed=docs/orderings.md
 
 # FILE OPERATION, as `taken.load(Acquire)`, with how often it is there if more than once; for Relaxed alone FILE and nothing. Tests and comments are left out.
 sources() {
-    find crates/pageyard/src crates/pageyard-host/src crates/pageyard-capi-core/src crates/pageyard-capi/src \
+    find crates/pageyard/src crates/pageyard-report/src crates/pageyard-host/src crates/pageyard-capi-core/src crates/pageyard-capi/src \
         -name '*.rs' ! -name tests.rs ! -path '*/tests/*' ! -name miri.rs -print0 | sort -z | xargs -0 perl -0777 -ne '
         my $file = $ARGV; $file =~ s{^crates/}{}; $file =~ s{/src/}{/};
         s{^\s*#\[cfg\(test\)\]\s*\n\s*mod tests \{.*}{}ms;

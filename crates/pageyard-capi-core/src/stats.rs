@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use pageyard::text::write_number as number;
+use pageyard::put::put;
 use pageyard::{Config, Yard, ZoneId};
 
 use crate::handle::{self, on_yard, pageyard_core};
@@ -108,17 +108,8 @@ pub(crate) fn write_json<C: Config>(yard: &Yard<'_, C>, out: &mut impl Write) ->
 fn write_zone<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, out: &mut impl Write) -> fmt::Result {
     let mut sum = pageyard_stats::default();
     add(&mut sum, yard, zone);
-    out.write_str("{\"node\": ")?;
-    number(out, zone.node.0.into())?;
-    out.write_str(", \"kind\": \"")?;
-    out.write_str(zone.kind.name())?;
-    out.write_str("\"")?;
-    let mut field = |name: &str, value| {
-        out.write_str(", \"")?;
-        out.write_str(name)?;
-        out.write_str("\": ")?;
-        number(out, value)
-    };
+    put!(out, "{\"node\": ", zone.node.0, ", \"kind\": \"", zone.kind.name(), '"')?;
+    let mut field = |name: &str, value: u64| put!(out, ", \"", name, "\": ", value);
     field("managed", sum.managed)?;
     field("free", sum.free)?;
     field("cached", sum.cached)?;
@@ -135,8 +126,7 @@ fn write_zone<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, out: &mut impl Write)
     field("mismatches", sum.mismatches)?;
     out.write_str(", \"free_blocks\": [")?;
     for (order, blocks) in yard.free_blocks(zone).unwrap_or_default().into_iter().enumerate() {
-        out.write_str(if order > 0 { ", " } else { "" })?;
-        number(out, blocks)?;
+        put!(out, if order > 0 { ", " } else { "" }, blocks)?;
     }
     out.write_str("]}")
 }

@@ -5,6 +5,7 @@ use core::fmt::{self, Write};
 use core::slice;
 
 use pageyard::{Config, Yard};
+use pageyard_report::text as report;
 
 use crate::handle::{self, on_yard, pageyard_core};
 use crate::sized::answer;
@@ -109,11 +110,11 @@ pub fn write<C: Config>(
     out: &mut Buffer,
 ) -> Result<(), pageyard_status> {
     let written = match kind {
-        PAGEYARD_TEXT_BUDDYINFO => yard.write_buddyinfo(out),
-        PAGEYARD_TEXT_PAGETYPEINFO => yard.write_pagetypeinfo(out),
-        PAGEYARD_TEXT_ZONEINFO => yard.write_zoneinfo(out, &()),
-        PAGEYARD_TEXT_VMSTAT => yard.write_vmstat(out, &()),
-        PAGEYARD_TEXT_SHOW_MEM => yard.write_show_mem(out, &()),
+        PAGEYARD_TEXT_BUDDYINFO => report::write_buddyinfo(out, yard),
+        PAGEYARD_TEXT_PAGETYPEINFO => report::write_pagetypeinfo(out, yard),
+        PAGEYARD_TEXT_ZONEINFO => report::write_zoneinfo(out, yard, &()),
+        PAGEYARD_TEXT_VMSTAT => report::write_vmstat(out, yard, &()),
+        PAGEYARD_TEXT_SHOW_MEM => report::write_show_mem(out, yard, &()),
         PAGEYARD_TEXT_JSON => stats::write_json(yard, out),
         _ => return Err(PAGEYARD_ERR_ARGUMENT),
     };

@@ -11,6 +11,7 @@ use pageyard::{
     AllocError, ContigError, Gfp, Hooked, HotplugError, Invalid, IsolateError, KnobError, Order,
     Pfn, Platform, PoisonError, Poisoned, Yard,
 };
+use pageyard_report::text;
 
 use crate::block::Block;
 use crate::limits::{LimitError, Limits};
@@ -277,24 +278,24 @@ impl<P: Policy> HostYard<P> {
 
     /// Returns the free blocks by order, in the format of `/proc/buddyinfo`.
     pub fn buddyinfo(&self) -> String {
-        self.text(|core, out| core.write_buddyinfo(out))
+        self.text(|core, out| text::write_buddyinfo(out, core))
     }
 
     /// Returns the free blocks and pageblocks by type, in the format of `/proc/pagetypeinfo`.
     pub fn pagetypeinfo(&self) -> String {
-        self.text(|core, out| core.write_pagetypeinfo(out))
+        self.text(|core, out| text::write_pagetypeinfo(out, core))
     }
 
     /// Returns the zones with their watermarks and lists, in the format of `/proc/zoneinfo`. Values
     /// that an allocator does not know, such as page cache, are 0.
     pub fn zoneinfo(&self) -> String {
-        self.text(|core, out| core.write_zoneinfo(out, &()))
+        self.text(|core, out| text::write_zoneinfo(out, core, &()))
     }
 
     /// Returns the counters, in the format of `/proc/vmstat`. Values that an allocator does not
     /// know are 0.
     pub fn vmstat(&self) -> String {
-        self.text(|core, out| core.write_vmstat(out, &()))
+        self.text(|core, out| text::write_vmstat(out, core, &()))
     }
 
     fn text(

@@ -84,6 +84,7 @@ mod tests {
             below_high: false,
             reclaim_active: false,
             boosted: false,
+            grouping_disabled: false,
         }
     }
 

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
 
-use pageyard::{
-    Gfp, MigrateType, NodeId, Order, Owner, PAGEBLOCK_ORDER, PageFlags, Task, ZoneKind,
-};
+use pageyard::{Gfp, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PageFlags, ZoneKind};
+use pageyard_report::{Owner, Task};
 use pageyard_trace::gfp;
 
 /// A block's location and page flags, which its owner record does not include.

@@ -54,7 +54,11 @@
 //! [`policy::Safety`] selects the defences against mistakes and faults (§11). Policies such as
 //! [`policy::PageChecked`], [`policy::Poisoned`] or [`policy::Guarded`] compose, and a defence that
 //! they do not turn on is not compiled. [`Yard::poison_frame`] takes faulty memory out of use,
-//! [`Faults`] makes requests fail, and [`PageOwner`] records the owner of every block.
+//! [`Faults`] makes requests fail.
+//!
+//! # Reports
+//! The crate `pageyard-report` writes the kernel's texts (`zoneinfo`, `vmstat`, ...), judges the
+//! tuning of the per-CPU lists, and records the owner of every block.
 //!
 //! # Limits
 //! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB, 64 nodes.
@@ -88,15 +92,17 @@ pub use allocator::yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};
 pub use base::frame::{Frame, Pageblock};
 pub use base::gfp::Gfp;
 pub use base::node_mask::{MAX_NODES, NodeChoice, NodeMask};
+pub use base::put;
 pub use base::stats::{
-    BlockCounts, CpuStats, DrainReason, LOCK_BUCKETS, NumaStats, ZoneStats, ZoneTotals,
-    stat_threshold,
+    BlockCounts, BlockSupply, CpuStats, DrainReason, LOCK_BUCKETS, NumaStats, ZoneStats,
+    ZoneTotals, stat_threshold,
 };
 pub use base::units::{
     COSTLY_ORDER, CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER,
     PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, TYPES, ZONE_KINDS, ZoneId, ZoneKind,
 };
 pub use base::watermark;
+pub use base::watermark::Supply;
 pub use embedder::checks::{BadPage, Link, PageFlags, PageState};
 pub use embedder::compact_events::{CompactEvent, CompactResult, Priority};
 pub use embedder::config::{Bare, Config, Hooked};
@@ -112,12 +118,8 @@ pub use embedder::reclaim_job::{
 };
 pub use embedder::report::Report;
 pub use embedder::{poison, policy};
-pub use inspect::history::{History, Noted, Ring};
-pub use inspect::owner::{Owner, OwnerRecord, PageOwner, Task};
 pub use inspect::snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
-pub use inspect::text;
 pub use inspect::validate_error::{Broken, Invalid, Tally};
-pub use inspect::verdict::{Churn, CpuSample, Finding, FixedBy, Interval, Verdict};
 pub use pcp::pageset::LISTS as PCP_LISTS;
 pub use pcp::tuning;
 pub use ranges::cma::{CmaArea, CmaError, CmaStats};

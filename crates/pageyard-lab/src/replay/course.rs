@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use pageyard::{Config, CpuId, MigrateType, PAGEBLOCK_PAGES, Pfn, Record, Yard, ZoneId};
+use pageyard_report::CpuSample;
 
 use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
 
@@ -29,7 +30,7 @@ impl<C: Config> Seen<'_, '_, C> {
 impl<C: Config> Heap for Seen<'_, '_, C> {
     fn lists(&self) -> Vec<Now> {
         let now = |(zone, cpu)| {
-            let s = self.0.cpu_sample(zone, cpu).unwrap_or_default();
+            let s = CpuSample::of(self.0, zone, cpu).unwrap_or_default();
             Now {
                 high: s.tuning.high.into(),
                 count: s.tuning.count.into(),

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use pageyard::policy::Policy;
-use pageyard::{
-    CpuId, CpuSample, Event, HighReason, Hooked, Hooks, NodeId, Ring, Verdict, Yard, ZoneId,
-};
+use pageyard::{CpuId, Event, HighReason, Hooked, Hooks, NodeId, Yard, ZoneId};
+use pageyard_report::{CpuSample, Ring, Verdict, verdicts};
 use serde::Serialize;
 
 use super::machine::Machine;
@@ -122,7 +121,7 @@ impl Notes {
         yard: &Yard<'_, Hooked<Lock, E, P>>,
     ) -> Samples {
         let cpus = |zone: usize| {
-            let sample = |cpu| yard.cpu_sample(self.zones[zone], CpuId(cpu as u32));
+            let sample = |cpu| CpuSample::of(yard, self.zones[zone], CpuId(cpu as u32));
             (0..self.cpus).map(|cpu| sample(cpu).unwrap_or_default()).collect()
         };
         (0..self.zones.len()).map(cpus).collect()
@@ -137,12 +136,12 @@ impl Notes {
         let after = self.sample(yard);
         let mut all = Vec::new();
         for (number, zone) in self.zones.iter().enumerate() {
-            let mut verdicts: Vec<Vec<ExplainedVerdict>> = vec![Vec::new(); self.cpus];
+            let mut said: Vec<Vec<ExplainedVerdict>> = vec![Vec::new(); self.cpus];
             let (before, after) = (&before[number], &after[number]);
-            yard.verdicts(*zone, before, after, ns, |v| {
-                verdicts[v.cpu.0 as usize].push(ExplainedVerdict::new(&v));
+            verdicts(yard, *zone, before, after, ns, |v| {
+                said[v.cpu.0 as usize].push(ExplainedVerdict::new(&v));
             });
-            for (cpu, verdicts) in verdicts.into_iter().enumerate() {
+            for (cpu, verdicts) in said.into_iter().enumerate() {
                 if verdicts.is_empty() {
                     continue;
                 }

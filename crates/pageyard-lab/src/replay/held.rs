@@ -1,7 +1,8 @@
 //! The blocks in use at the end of a run, and their owners.
 
 use pageyard::policy::Policy;
-use pageyard::{Gfp, Hooked, Hooks, NodeId, Order, Owner, PageFlags, Pfn, Yard, ZoneId};
+use pageyard::{Gfp, Hooked, Hooks, NodeId, Order, PageFlags, Pfn, Yard, ZoneId};
+use pageyard_report::Owner;
 
 use super::machine::{Machine, MachineZone};
 use super::map::FrameMap;

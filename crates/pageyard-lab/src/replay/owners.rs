@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use pageyard::{MigrateType, Task};
+use pageyard::MigrateType;
+use pageyard_report::Task;
 use pageyard_trace::{gfp, printable};
 use serde_json::{Value, json};
 

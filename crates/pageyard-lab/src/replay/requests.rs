@@ -1,6 +1,6 @@
 //! The recorded request behind each block.
 
-use pageyard::Task;
+use pageyard_report::Task;
 use pageyard_trace::Tasks;
 
 use super::machine::Machine;

@@ -9,8 +9,8 @@ mod source;
 
 use std::path::Path;
 
-use pageyard::text::Extra;
 use pageyard::{Hooked, Hooks, Yard};
+use pageyard_report::text::{self, Extra};
 use pageyard_trace::TraceError;
 use pageyard_trace::state::{BuddyInfo, Counters, PageTypeInfo, Snapshot, ZoneInfo};
 use serde_json::Value;
@@ -87,11 +87,11 @@ pub fn yard_text<E: Hooks>(
 ) -> String {
     let mut out = String::new();
     let written = match form {
-        Form::Zoneinfo => yard.write_zoneinfo(&mut out, extra),
-        Form::Buddyinfo => yard.write_buddyinfo(&mut out),
-        Form::Pagetypeinfo => yard.write_pagetypeinfo(&mut out),
-        Form::Vmstat => yard.write_vmstat(&mut out, extra),
-        Form::ShowMem => yard.write_show_mem(&mut out, extra),
+        Form::Zoneinfo => text::write_zoneinfo(&mut out, yard, extra),
+        Form::Buddyinfo => text::write_buddyinfo(&mut out, yard),
+        Form::Pagetypeinfo => text::write_pagetypeinfo(&mut out, yard),
+        Form::Vmstat => text::write_vmstat(&mut out, yard, extra),
+        Form::ShowMem => text::write_show_mem(&mut out, yard, extra),
     };
     written.expect("a string takes any text");
     out

@@ -1,13 +1,13 @@
-//! Prints recorded figures with the core's writers.
+//! Prints recorded figures with the writers of `pageyard-report`.
 
 use std::fmt::{self, Write};
 
-use pageyard::text::{
-    BlockSupply, FreeCount, PagesetText, ZoneReport, ZoneText, write_block_heading,
-    write_block_row, write_buddyinfo_row, write_counters, write_free_row, write_node_stats,
-    write_pagetypeinfo_heading,
+use pageyard::{BlockSupply, CpuId, MigrateType, NodeId, Pfn};
+use pageyard_report::text::{
+    FreeCount, PagesetText, ZoneReport, ZoneText, write_block_heading, write_block_row,
+    write_buddyinfo_row, write_counters, write_free_row, write_node_stats,
+    write_pagetypeinfo_heading, write_supply_row,
 };
-use pageyard::{CpuId, MigrateType, NodeId, Pfn};
 use pageyard_trace::state::{BlockRow, BuddyInfo, PageTypeInfo, Pageset, Snapshot, Zone, ZoneInfo};
 
 use super::form::Form;
@@ -192,5 +192,7 @@ fn show_mem(out: &mut impl Write, reports: &[Report<'_>]) -> fmt::Result {
     for r in reports {
         r.row().write_sizes(out, |name| r.zone.counters.get(name).unwrap_or(0))?;
     }
-    reports.iter().try_for_each(|r| r.row().write_blocks(out, r.blocks.iter().copied()))
+    reports.iter().try_for_each(|r| {
+        write_supply_row(out, NodeId(r.zone.node), &r.zone.name, r.blocks.iter().copied())
+    })
 }

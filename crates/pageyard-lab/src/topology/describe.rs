@@ -1,5 +1,6 @@
 //! The description of a machine, as read from a file or built by a program.
 
+use pageyard_machine::spec::parse;
 use serde::Deserialize;
 
 use super::machine::TopologyError;
@@ -134,13 +135,10 @@ impl Description {
     /// # Errors
     /// Fails if the text is not TOML or has an unknown entry. The error names the line.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, TopologyError> {
-        let description: Description = toml::from_str(text).map_err(|e| TopologyError {
+        let description: Description = parse(text).map_err(|(entry, what)| TopologyError {
             file: name.into(),
-            entry: e.span().map_or("the file".into(), |span| {
-                let before = text.bytes().take(span.start);
-                format!("line {}", 1 + before.filter(|&b| b == b'\n').count())
-            }),
-            what: e.message().to_owned(),
+            entry,
+            what,
         })?;
         Ok(Description { name: name.into(), ..description })
     }

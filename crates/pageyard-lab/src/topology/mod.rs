@@ -32,14 +32,11 @@ mod zonelist;
 
 use std::path::Path;
 
-use pageyard_machine::spec::read_text;
+use pageyard_machine::spec::description;
 
 pub use describe::{Cache, Description, Memory, Node, Zone};
 pub use machine::{MOST_CPUS, MOST_NODES, MOST_RANGES, Topology, TopologyError};
 pub use pageyard_machine::size;
-
-/// Maximum length of a description in bytes.
-const MOST_TEXT: u64 = 1 << 20;
 
 /// Machines that are included in the program: name and TOML.
 pub const SHIPPED: [(&str, &str); 4] = [
@@ -57,14 +54,10 @@ impl Topology {
     /// Fails if the file cannot be read or the description is not valid.
     pub fn open(path: &Path) -> Result<Self, TopologyError> {
         let name = path.to_string_lossy();
-        let shipped = SHIPPED.iter().find(|s| s.0 == name && !path.exists());
-        if let Some((name, text)) = shipped {
-            return Description::from_toml(name, text)?.check();
-        }
-        let text = read_text(path, MOST_TEXT).map_err(|e| {
-            let names: Vec<_> = SHIPPED.iter().map(|s| s.0).collect();
-            let what = format!("{e}; name a TOML file or one of {}", names.join(", "));
-            TopologyError { file: name.to_string(), entry: "the file".into(), what }
+        let text = description(path, &SHIPPED, "").map_err(|what| TopologyError {
+            file: name.to_string(),
+            entry: "the file".into(),
+            what,
         })?;
         Description::from_toml(&name, &text)?.check()
     }

@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 
 use pageyard::{
-    CompactEvent, CpuId, Defences, Event, Gfp, Hooked, Knobs, Layout, NodeId, Order, Pfn, Platform,
-    Priority, Reclaim, Relocation, Yard, ZoneKind, ZoneSpec,
+    CompactEvent, CpuId, Defences, Event, Gfp, Hooked, NodeId, Order, Pfn, Platform, Priority,
+    Reclaim, Relocation, Yard, ZoneKind,
 };
+use pageyard_lab::Lock;
 use pageyard_lab::record::{Recorder, Sink, compaction, tracepoint};
-use pageyard_lab::{Lock, Memory};
 use pageyard_trace::{
     Compaction, Options, Record, Summary, TextWriter, TraceReader, TraceWriter, WriterOptions,
 };
+
+use crate::with_yard;
 
 /// A machine whose pages move when asked, unless they are stuck.
 struct Machine {
@@ -52,29 +54,8 @@ impl pageyard::Observer for Machine {
 
 impl Defences for Machine {}
 
-/// What a run that compacts, fails, is deferred, and leaves work to the daemon writes; and the
-/// events themselves.
-fn recorded() -> (Vec<u8>, Vec<(u64, Event)>) {
-    let machine = Machine {
-        recorder: Recorder::new(Vec::new(), 1, "compacts").unwrap(),
-        seen: RefCell::default(),
-        clock: Cell::new(1_000_000_000),
-        owned: RefCell::default(),
-        stuck: Cell::new(false),
-    };
-    let span = Pfn(0)..Pfn(32_768);
-    let layout = Layout {
-        zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
-        usable: &[span],
-        reserved: &[],
-        cpus: &[NodeId(0)],
-        distances: &[],
-        knobs: Knobs::default(),
-    };
-    let memory = Memory::for_layout(&layout).unwrap();
-    let mut rooms = memory.rooms();
-    let storage = memory.storage(&mut rooms);
-    let yard: Yard<'_, Hooked<Lock, &Machine>> = Yard::new(&layout, storage, &machine).unwrap();
+/// Compacts, fails, is deferred, and leaves work to the daemon.
+fn work(yard: &Yard<'_, Hooked<Lock, &Machine>>, machine: &Machine) {
     let gfp = Gfp::HIGHUSER_MOVABLE;
     let mut all = Vec::new();
     while let Ok(pfn) = yard.alloc(Order::ZERO, gfp | Gfp::MEMALLOC) {
@@ -98,6 +79,19 @@ fn recorded() -> (Vec<u8>, Vec<(u64, Event)>) {
     yard.request_compaction(NodeId(0), Order::HUGE, ZoneKind::Normal);
     yard.compact_background(NodeId(0));
     yard.compact_node(NodeId(0));
+}
+
+/// What a run that compacts, fails, is deferred, and leaves work to the daemon writes; and the
+/// events themselves.
+fn recorded() -> (Vec<u8>, Vec<(u64, Event)>) {
+    let machine = Machine {
+        recorder: Recorder::new(Vec::new(), 1, "compacts").unwrap(),
+        seen: RefCell::default(),
+        clock: Cell::new(1_000_000_000),
+        owned: RefCell::default(),
+        stuck: Cell::new(false),
+    };
+    with_yard(0..32_768, &machine, |yard| work(yard, &machine));
     let (written, text) = machine.recorder.finish().unwrap();
     let seen = machine.seen.into_inner();
     let has = |e: &Event| matches!(e, Event::Compact(_)) || tracepoint(e).is_some();

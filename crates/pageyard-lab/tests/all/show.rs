@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pageyard::text::Extra;
 use pageyard::tuning::{Limits, Tuning};
 use pageyard::{
     CpuId, CpuRecord, Hooked, Knobs, Layout, MigrateType, NodeId, Order, Pfn, Record, Yard, ZoneId,
@@ -17,6 +16,7 @@ use pageyard::{
 };
 use pageyard_lab::show::{Form, Moment, ShowError, When, show, snapshot_text, yard_text};
 use pageyard_lab::{Lock, Memory};
+use pageyard_report::text::Extra;
 use pageyard_trace::state::{
     BuddyInfo, Counters, PageTypeInfo, Snapshot, StateDir, Zone, ZoneInfo,
 };

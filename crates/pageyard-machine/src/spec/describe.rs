@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::file::parse;
 use super::hardware::{LOCAL, MOST_CPUS, MachineSpec, Place, SpecError};
 use super::size::size;
 
@@ -62,14 +63,8 @@ impl Description {
     /// # Errors
     /// Fails with the line that cannot be parsed.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, SpecError> {
-        let description: Description = toml::from_str(text).map_err(|e| SpecError {
-            file: name.into(),
-            entry: e.span().map_or("the file".into(), |span| {
-                let before = text.bytes().take(span.start);
-                format!("line {}", 1 + before.filter(|&b| b == b'\n').count())
-            }),
-            what: e.message().to_owned(),
-        })?;
+        let description: Description =
+            parse(text).map_err(|(entry, what)| SpecError { file: name.into(), entry, what })?;
         Ok(Description { name: name.into(), ..description })
     }
 

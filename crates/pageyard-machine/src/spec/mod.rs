@@ -21,33 +21,16 @@
 
 mod describe;
 mod detect;
+mod file;
 mod hardware;
 mod size;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 pub use describe::Description;
+pub use file::{description, parse, read_text};
 pub use hardware::{MOST_CPUS, MachineSpec, Place, SpecError};
 pub use size::size;
-
-/// The maximum size of a description in bytes.
-const MOST_TEXT: u64 = 1 << 20;
-
-/// Returns the text of a file of at most `most` bytes. The limit also covers endless devices such
-/// as `/dev/zero`.
-///
-/// # Errors
-/// Fails if the file cannot be read, is longer, or is not UTF-8.
-pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    let text = io::read_to_string(File::open(path)?.take(most + 1))?;
-    if text.len() as u64 > most {
-        let what = format!("more than {most} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
-    }
-    Ok(text)
-}
 
 /// The machines that are included in the crate: name and TOML.
 pub const SHIPPED: [(&str, &str); 8] = [
@@ -69,18 +52,13 @@ impl MachineSpec {
     /// Fails if the file cannot be read or describes an impossible machine.
     pub fn open(path: &Path) -> Result<Self, SpecError> {
         let name = path.to_string_lossy();
-        if !path.exists() {
-            if name == "detected" {
-                return Self::detect();
-            }
-            if let Some((name, text)) = SHIPPED.iter().find(|s| s.0 == name) {
-                return Description::from_toml(name, text)?.check();
-            }
+        if name == "detected" && !path.exists() {
+            return Self::detect();
         }
-        let text = read_text(path, MOST_TEXT).map_err(|e| {
-            let names: Vec<_> = SHIPPED.iter().map(|s| s.0).collect();
-            let what = format!("{e}; name a TOML file, `detected`, or one of {}", names.join(", "));
-            SpecError { file: name.to_string(), entry: "the file".into(), what }
+        let text = description(path, &SHIPPED, "`detected`, ").map_err(|what| SpecError {
+            file: name.to_string(),
+            entry: "the file".into(),
+            what,
         })?;
         Description::from_toml(&name, &text)?.check()
     }

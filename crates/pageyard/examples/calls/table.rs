@@ -3,12 +3,10 @@
 // `examples/every_call.rs` compiles the functions for `scripts/no-panic.sh`; `tests/all/hostile.rs`
 // calls them with its own arguments instead of these.
 
-use lock_api::Mutex;
 use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{self, Policy, Safety};
-use pageyard::text::{self, BlockSupply, FreeCount, PagesetText, ZoneReport, ZoneText};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
-use pageyard::{AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError, CpuId, CpuSample, CpuStats, Event, Excerpt, FaultPlan, Faults, Finding, FreeError, Gfp, HighChange, HighReason, History, HotplugError, InitError, Interleave, Interval, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageOwner, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, RestoreError, Ring, Task, VmEvent, VmEvents, ZoneId, ZoneKind, ZoneSpec, poison, watermark};
+use pageyard::{AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError, CpuId, CpuStats, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, RestoreError, Supply, VmEvent, VmEvents, ZoneId, ZoneKind, ZoneSpec, poison, watermark};
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -43,53 +41,7 @@ const NEEDS: Needs =
     Needs { frames: 7, blocks: 7, zones: 7, slots: 7, nodes: 7, cpu_zones: 7, bytes: 7 };
 const BLOCKS: [u64; 11] = [7; 11];
 const PAGE: PageState = PageState::UNUSED;
-const REPORT: ZoneReport<'_> = ZoneReport {
-    node: NodeId(0),
-    zone: "Normal",
-    free: 7,
-    boost: 7,
-    marks: [7; 3],
-    reserved_highatomic: 7,
-    free_highatomic: 7,
-    present: 7,
-    managed: 7,
-    free_pcp: 7,
-    local_pcp: 7,
-    free_cma: 7,
-    protection: &[7; 5],
-};
-const ZONE_TEXT: ZoneText<'_> = ZoneText {
-    node: NodeId(0),
-    zone: "Normal",
-    free: 7,
-    boost: 7,
-    marks: [7; 3],
-    promo: Some(7),
-    spanned: 7,
-    present: 7,
-    managed: 7,
-    cma: 7,
-    protection: &[7; 5],
-    unreclaimable: false,
-    start: Pfn(7),
-};
-const PAGESET_TEXT: PagesetText = PagesetText {
-    cpu: CpuId(0),
-    count: 7,
-    high: 7,
-    batch: 7,
-    limits: Some([7; 2]),
-    threshold: Some(7),
-};
-
 const RETRIES: Retries = Retries { lost: 1, priority: Priority::SyncLight };
-
-/// A change of `high`, for a history.
-const HIGH: HighChange =
-    HighChange { from: 0, to: 1, count: 0, refills: 0, drains: 0, reason: HighReason::Decay };
-
-/// An event, for a history.
-const CHANGE: Event = Event::High { zone: ZONE, change: HIGH };
 
 calls! {
     call_alloc(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
@@ -185,35 +137,23 @@ calls! {
     call_zone_stats(y, zone: ZoneId = ZONE) -> bool { y.zone_stats(zone).is_some() }
     call_cpu_stats(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.cpu_stats(zone, cpu).is_some() }
     call_pageset(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.pageset(zone, cpu).is_some() }
+    call_is_populated(y, zone: ZoneId = ZONE) -> bool { y.is_populated(zone) }
+    call_supply(y, zone: ZoneId = ZONE) -> Option<Supply> { y.supply(zone) }
+    call_numa_stats(y, zone: ZoneId = ZONE) -> bool { y.numa_stats(zone).is_some() }
+    call_count_free_list(y, order: Order = Order::ZERO, t: MigrateType = MigrateType::Movable,
+            limit: usize = 7, zone: ZoneId = ZONE)
+        -> Option<u64> { y.count_free_list(zone, order, t, limit) }
+    call_block_supply(y, zone: ZoneId = ZONE) -> bool { y.block_supply(zone).is_some() }
+    call_cpu_threshold(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0))
+        -> Option<u32> { y.stat_threshold(zone, cpu) }
+    call_is_hopeless(y, node: NodeId = NodeId(0)) -> bool { y.is_hopeless(node) }
     call_free_blocks(y, zone: ZoneId = ZONE) -> bool { y.free_blocks(zone).is_some() }
     call_free_blocks_by_type(y, zone: ZoneId = ZONE) -> bool { y.free_blocks_by_type(zone).is_some() }
     call_pageblocks(y, zone: ZoneId = ZONE) -> bool { y.pageblocks(zone).is_some() }
     call_unusable_index(y, order: Order = Order::HUGE, zone: ZoneId = ZONE)
         -> Option<u32> { y.unusable_index(zone, order) }
-    call_cpu_sample(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.cpu_sample(zone, cpu).is_some() }
-    call_verdicts(y, samples: &[CpuSample] = &[CpuSample::default(); 3], zone: ZoneId = ZONE) -> bool {
-        y.verdicts(zone, samples, samples, 1, |v| _ = write!(Paper, "{v}"))
-    }
-    call_evidence(y, samples: &[CpuSample] = &[CpuSample::default(); 3], zone: ZoneId = ZONE) -> bool {
-        y.verdicts(zone, samples, samples, 1, |v| {
-            Finding::evidence(&v.finding, |_, n| _ = std::hint::black_box(n));
-        })
-    }
-    call_history(y, ring: &Mutex<Lock, Ring<3>> = &Mutex::new(Ring::new()), zone: ZoneId = ZONE,
-            cpu: CpuId = CpuId(0)) -> bool {
-        History::new(&[zone], y.cpus(), std::slice::from_ref(ring)).is_some_and(|h| {
-            History::note(&h, 1, cpu, &std::hint::black_box(CHANGE));
-            History::read(&h, zone, cpu).is_some_and(|r| Ring::iter(&r).count() > 0)
-        })
-    }
     call_block_type(y, pfn: Pfn = Pfn(7)) -> Option<MigrateType> { y.block_type(pfn) }
     call_zone_of(y, pfn: Pfn = Pfn(7)) -> Option<ZoneId> { y.zone_of(pfn) }
-    call_write_zoneinfo(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_zoneinfo(out, &()) }
-    call_write_buddyinfo(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_buddyinfo(out) }
-    call_write_pagetypeinfo(y, out: &mut Paper = &mut Paper)
-        -> fmt::Result { y.write_pagetypeinfo(out) }
-    call_write_vmstat(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_vmstat(out, &()) }
-    call_write_show_mem(y, out: &mut Paper = &mut Paper) -> fmt::Result { y.write_show_mem(out, &()) }
     call_free_batch_of(y, blocks: &[Pfn] = &[Pfn(7)], order: Order = Order::ZERO)
         -> Result<(), BatchError> { y.free_batch_of(order, blocks) }
     call_alloc_ready(y, order: Order = Order::MAX, gfp: Gfp = Gfp::KERNEL)
@@ -225,7 +165,6 @@ calls! {
         -> fmt::Result { y.knob(name, &mut Paper).or_else(|e| KnobError::write_to(&e, &mut Paper)) }
     call_init_error_to(_y, error: InitError = InitError::NoZones)
         -> fmt::Result { InitError::write_to(&error, &mut Paper) }
-    call_write_number(_y, n: u64 = 7) -> fmt::Result { text::write_number(&mut Paper, n) }
     call_vm_event(y, event: VmEvent = VmEvent::OomKill) -> u64 { y.vm_event(event) }
     call_event_named(_y, name: &str = "pgfree") -> bool { VmEvent::named(name).is_some() }
     call_count_event(y, event: VmEvent = VmEvent::OomKill) -> () { y.count_event(event, 1) }
@@ -303,18 +242,6 @@ calls! {
     call_is_poisoned(y, pfn: Pfn = Pfn(7)) -> Option<bool> { y.is_poisoned(pfn) }
     call_out_of_use(y, zone: ZoneId = ZONE)
         -> bool { y.out_of_use(zone).is_some_and(|o| OutOfUse::pages(&o) > 0) }
-    call_mixed_blocks(y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), zone: ZoneId = ZONE)
-        -> bool { PageOwner::mixed_blocks(&owner, y, zone).is_some() }
-    call_owner_note(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7),
-            order: Order = Order::ZERO)
-        -> () { PageOwner::note(&owner, &Event::Free { pfn, order }, 0, &Task::default(), 0) }
-    call_owner_split(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7),
-            into: Order = Order::ZERO)
-        -> () { PageOwner::split(&owner, pfn, into) }
-    call_owner_moved(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
-        -> () { PageOwner::moved(&owner, pfn, Pfn(9), 1) }
-    call_owners(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]))
-        -> usize { PageOwner::owners(&owner).count() }
     call_faults(_y, faults: &Faults = &Faults::new(FaultPlan::NONE), order: Order = Order::MAX,
             gfp: Gfp = Gfp::KERNEL)
         -> bool { Faults::hit(faults, order, gfp) }
@@ -323,8 +250,6 @@ calls! {
     call_fill(_y, bytes: &mut [u8] = &mut [0; 99]) -> () { poison::fill(bytes) }
 
     // Functions that need no allocator.
-    call_owner_get(_y, owner: PageOwner<'_> = PageOwner::new(Pfn(0), &[]), pfn: Pfn = Pfn(7))
-        -> bool { PageOwner::get(&owner, pfn).is_some() }
     call_injected(_y, faults: &Faults = &Faults::new(FaultPlan::NONE)) -> u64 { Faults::injected(faults) }
     call_wrong_at_free(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_free(&page) }
     call_wrong_at_alloc(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_alloc(&page) }
@@ -353,11 +278,6 @@ calls! {
     call_highest_zone(_y, gfp: Gfp = Gfp::KERNEL) -> Option<ZoneKind> { Gfp::highest_zone(gfp) }
     call_migrate_type(_y, gfp: Gfp = Gfp::KERNEL) -> Option<MigrateType> { Gfp::migrate_type(gfp) }
     call_reason_name(_y, reason: HighReason = HighReason::Free) -> &'static str { HighReason::name(reason) }
-    call_ring_note(_y, ring: &mut Ring<3> = &mut Ring::new(), change: HighChange = HIGH)
-        -> () { Ring::note(ring, 1, change) }
-    call_ring_noted(_y, ring: &Ring<3> = &Ring::new()) -> u64 { Ring::noted(ring) }
-    call_ring_count(_y, ring: &Ring<3> = &Ring::new(), reason: HighReason = HighReason::Free)
-        -> u64 { Ring::count(ring, reason) }
     call_as_str(y, name: &str = "what") -> usize {
         match y.knob(name, &mut Paper) {
             Err(KnobError::Unknown { name }) => Excerpt::as_str(&name).len(),
@@ -403,32 +323,6 @@ calls! {
     call_since(_y, stats: &CpuStats = &CpuStats::default()) -> CpuStats { CpuStats::since(stats, stats) }
     call_add(_y, stats: &mut CpuStats = &mut CpuStats::default(), more: &CpuStats = &CpuStats::default())
         -> () { CpuStats::add(stats, more) }
-    call_buddyinfo_row(_y, node: NodeId = NodeId(0))
-        -> fmt::Result { text::write_buddyinfo_row(&mut Paper, node, "DMA", BLOCKS) }
-    call_pagetypeinfo_heading(_y, order: u8 = 9, pages: u64 = 512, orders: usize = 11)
-        -> fmt::Result { text::write_pagetypeinfo_heading(&mut Paper, order, pages, orders) }
-    call_free_row(_y, counts: &[FreeCount] = &[FreeCount { blocks: 1, at_least: true }],
-            node: NodeId = NodeId(0)) -> fmt::Result {
-        text::write_free_row(&mut Paper, node, "DMA", "Movable", counts.iter().copied())
-    }
-    call_block_heading(_y, types: &[&str] = &["Movable"])
-        -> fmt::Result { text::write_block_heading(&mut Paper, "Number of blocks type", types.iter().copied()) }
-    call_block_row(_y, node: NodeId = NodeId(0))
-        -> fmt::Result { text::write_block_row(&mut Paper, node, "DMA", BLOCKS) }
-    call_write_sizes(_y, zone: ZoneReport<'_> = REPORT)
-        -> fmt::Result { ZoneReport::write_sizes(&zone, &mut Paper, |_| 7) }
-    call_write_blocks(_y, zone: ZoneReport<'_> = REPORT, supply: &[BlockSupply] = &[BlockSupply::default(); 11])
-        -> fmt::Result { ZoneReport::write_blocks(&zone, &mut Paper, supply.iter().copied()) }
-    call_write_counters(_y, counters: &[(&str, u64)] = &[("pgfree", 1)])
-        -> fmt::Result { text::write_counters(&mut Paper, counters.iter().copied()) }
-    call_write_node_stats(_y, stats: &[(&str, u64)] = &[("nr_free", 1)])
-        -> fmt::Result { text::write_node_stats(&mut Paper, stats.iter().copied()) }
-    call_write_heading(_y, zone: ZoneText<'_> = ZONE_TEXT)
-        -> fmt::Result { ZoneText::write_heading(&zone, &mut Paper) }
-    call_write_body(_y, zone: ZoneText<'_> = ZONE_TEXT, stats: &[(&str, u64)] = &[("nr_free", 1)])
-        -> fmt::Result {
-        ZoneText::write_body(&zone, &mut Paper, stats.iter().copied(), [PAGESET_TEXT])
-    }
     call_clamp(_y, v: i32 = 7, lo: i32 = 1, hi: i32 = 9) -> i32 { tuning::clamp(v, lo, hi) }
     call_of_zone(y, managed: u64 = 7, low: u64 = 7, cpus: u32 = 7, fraction: u32 = 7)
         -> Limits { Limits::of_zone(&y.policy().rules().pcp, managed, low, cpus, fraction) }
@@ -468,15 +362,6 @@ calls! {
     call_from_number(_y, n: u8 = 7) -> Option<MigrateType> { MigrateType::from_number(n) }
     call_type_name(_y, t: MigrateType = MigrateType::Movable) -> &'static str { MigrateType::name(t) }
     call_kind_name(_y, kind: ZoneKind = KIND) -> &'static str { ZoneKind::name(kind) }
-    call_interval(y, samples: &[CpuSample] = &[CpuSample::default(); 3], id: ZoneId = ZONE) -> bool {
-        y.zone_info(id).is_some_and(|zone| {
-            let (knobs, policy) = (y.knobs(), y.policy());
-            let rules = policy.rules();
-            let interval = Interval { zone: &zone, before: samples, after: samples, ns: 1, knobs: &knobs, rules };
-            Interval::verdicts(&interval, |v| _ = std::hint::black_box(Finding::name(&v.finding)));
-            true
-        })
-    }
     call_pgalloc(_y, zone: ZoneKind = KIND) -> VmEvent { VmEvent::pgalloc(zone) }
     call_allocstall(_y, highest: ZoneKind = KIND) -> VmEvent { VmEvent::allocstall(highest) }
     call_pgskip(_y, zone: ZoneKind = KIND) -> VmEvent { VmEvent::pgskip(zone) }

@@ -10,13 +10,13 @@ use crate::allocator::vm_events::EventCounters;
 use crate::base::busy::BusyFlag;
 use crate::base::node_mask::NodeMask;
 use crate::base::reclaimers::Reclaimers;
-use crate::base::stats::{BlockCounts, CpuStats, NumaStats, ZoneStats, ZoneTotals};
+use crate::base::stats::{BlockCounts, BlockSupply, CpuStats, NumaStats, ZoneStats, ZoneTotals};
 use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, Pfn, TYPES, ZONE_KINDS, ZoneId,
     ZoneKind,
 };
-use crate::base::watermark::LOW;
+use crate::base::watermark::{LOW, Supply};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::embedder::platform::Platform;
@@ -132,6 +132,8 @@ pub struct ZoneInfo {
     pub reclaim_active: bool,
     /// A claim boosted the watermarks and background reclaim has not been woken for it yet.
     pub boosted: bool,
+    /// Mobility grouping is disabled: every block counts as unmovable (§2.4).
+    pub grouping_disabled: bool,
 }
 
 impl<'a, C: Config> Yard<'a, C> {
@@ -253,6 +255,8 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Returns a zone's size and state; `None` if the zone does not exist.
+    // Inlined, so that the caller's stack holds only the figures that it uses.
+    #[inline(always)]
     pub fn zone_info(&self, zone: impl Into<ZoneId>) -> Option<ZoneInfo> {
         let z = self.zone(zone)?;
         let counter = z.nr_free.load(Relaxed);
@@ -276,7 +280,19 @@ impl<'a, C: Config> Yard<'a, C> {
             below_high: z.has_flag(BELOW_HIGH),
             reclaim_active: z.has_flag(RECLAIM_ACTIVE),
             boosted: z.has_flag(BOOSTED_WATERMARK),
+            grouping_disabled: z.grouping_disabled.load(Relaxed),
         })
+    }
+
+    /// Returns whether a zone has memory (§1.2); `false` if the zone does not exist. Takes no lock.
+    pub fn is_populated(&self, zone: impl Into<ZoneId>) -> bool {
+        self.zone(zone).is_some_and(Zone::is_populated)
+    }
+
+    /// Returns a zone's free pages without the per-CPU parts of the counter; `None` if the zone
+    /// does not exist. Takes no lock, unlike [`zone_info`](Yard::zone_info).
+    pub fn supply(&self, zone: impl Into<ZoneId>) -> Option<Supply> {
+        Some(self.zone(zone)?.supply())
     }
 
     /// Returns by how many pages a zone's free counter, without the per-CPU parts, exceeds the
@@ -303,11 +319,37 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut counts = BlockCounts::default();
         for (order, row) in counts.0.iter_mut().enumerate() {
             for (t, n) in MigrateType::ALL.into_iter().zip(row) {
-                let _lock = z.lock.lock();
-                *n = z.areas.list(order as u8, t).iter(&z.map).count() as u64;
+                *n = z.count_free_list(order as u8, t, usize::MAX);
             }
         }
         Some(counts)
+    }
+
+    /// Returns the length of one free list of a zone, at most `limit`; `None` if the zone does not
+    /// exist. Counts block by block under the zone lock.
+    pub fn count_free_list(
+        &self,
+        zone: impl Into<ZoneId>,
+        order: Order,
+        t: MigrateType,
+        limit: usize,
+    ) -> Option<u64> {
+        Some(self.zone(zone)?.count_free_list(order.get(), t, limit))
+    }
+
+    /// Returns a zone's free blocks by order, and the types of the lists that have any, at one
+    /// moment; `None` if the zone does not exist. Takes the zone lock.
+    pub fn block_supply(
+        &self,
+        zone: impl Into<ZoneId>,
+    ) -> Option<[BlockSupply; MAX_ORDER as usize + 1]> {
+        let z = self.zone(zone)?;
+        let _lock = z.lock.lock();
+        Some(core::array::from_fn(|order| {
+            let order = order as u8;
+            let types = MigrateType::ALL.map(|t| !z.areas.list(order, t).is_empty());
+            BlockSupply { blocks: z.areas.blocks(order), types }
+        }))
     }
 
     /// Returns the pageblocks of a zone by type (pagetypeinfo); `None` if the zone does not exist.
@@ -326,6 +368,12 @@ impl<'a, C: Config> Yard<'a, C> {
     /// exist.
     pub fn pageset(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<Tuning> {
         Some(*self.zone(zone)?.slot(cpu)?.pageset.lock().tuning())
+    }
+
+    /// Returns how far one CPU's part of a zone's free counter may go before it is folded (§9.3);
+    /// `None` if the zone or CPU does not exist.
+    pub fn stat_threshold(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<u32> {
+        Some(self.zone(zone)?.slot(cpu)?.threshold.load(Relaxed))
     }
 
     /// Returns the counters of one CPU in a zone; `None` if the zone or CPU does not exist.
@@ -347,6 +395,12 @@ impl<'a, C: Config> Yard<'a, C> {
         Some(totals)
     }
 
+    /// Returns the NUMA counters of a zone, a part of [`zone_stats`](Yard::zone_stats); `None` if
+    /// the zone does not exist.
+    pub fn numa_stats(&self, zone: impl Into<ZoneId>) -> Option<NumaStats> {
+        Some(self.zone(zone)?.numa())
+    }
+
     /// Returns the counters of a zone; `None` if the zone does not exist.
     pub fn zone_stats(&self, zone: impl Into<ZoneId>) -> Option<ZoneStats> {
         let z = self.zone(zone)?;
@@ -355,6 +409,12 @@ impl<'a, C: Config> Yard<'a, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
+    /// Counts the blocks on one free list under the zone lock, at most `limit`.
+    fn count_free_list(&self, order: u8, t: MigrateType, limit: usize) -> u64 {
+        let _lock = self.lock.lock();
+        self.areas.list(order, t).iter(&self.map).take(limit).count() as u64
+    }
+
     /// Derives the NUMA counters from per-CPU counts where possible, so that allocation need not
     /// count them.
     pub(crate) fn numa(&self) -> NumaStats {

@@ -5,7 +5,7 @@ pub(crate) mod frame;
 pub(crate) mod gfp;
 pub(crate) mod list;
 pub(crate) mod node_mask;
-pub(crate) mod put;
+pub mod put;
 pub(crate) mod reclaimers;
 pub(crate) mod stats;
 pub(crate) mod sync;

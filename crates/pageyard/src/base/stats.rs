@@ -120,6 +120,15 @@ impl BlockCounts {
     }
 }
 
+/// A zone's free blocks of one order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockSupply {
+    /// The number of blocks.
+    pub blocks: u64,
+    /// For each migrate type, whether its list has any of them.
+    pub types: [bool; TYPES],
+}
+
 /// How many of the blocks that a CPU allocated in a zone are NUMA events (§9.1): all except those
 /// allocated while `numa_stat` was off (§10). The allocation path therefore needs no second
 /// counter.

@@ -101,13 +101,15 @@ pub(crate) struct Watermarks {
     cached_mark: [AtomicI64; 8],
 }
 
-/// The pages of a zone, for one test.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Supply {
-    /// The zone's free page counter, clamped to 0.
-    pub(crate) free: u64,
-    pub(crate) highatomic: u64,
-    pub(crate) cma: u64,
+/// A zone's free pages, as its watermarks are tested against them (§3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Supply {
+    /// The free counter, clamped at 0. Includes the other two.
+    pub free: u64,
+    /// Free pages in blocks reserved for high-order atomic requests (§3.8).
+    pub highatomic: u64,
+    /// Free pages of CMA pageblocks.
+    pub cma: u64,
 }
 
 impl Supply {

@@ -232,7 +232,7 @@ pub trait Observer {
     const MEASURE_LOCKS: bool = false;
 
     /// Whether [`event`](Observer::event) receives every change of `high` ([`Event::High`]), which
-    /// a [`History`](crate::History) needs. If not, such events cost nothing.
+    /// `History` of `pageyard-report` needs. If not, such events cost nothing.
     const SEES_TUNING: bool = false;
 
     /// Whether [`event`](Observer::event) must receive every allocated block, which a record of

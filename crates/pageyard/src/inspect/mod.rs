@@ -1,11 +1,6 @@
-//! Read-only reporting: texts, snapshots, validation, histories, verdicts.
+//! The whole state at once: saving, restoring and validating it, and the events over all zones.
 
-pub(crate) mod history;
-pub(crate) mod owner;
 pub(crate) mod snapshot;
-pub mod text;
 pub(crate) mod validate;
 pub(crate) mod validate_error;
-pub(crate) mod verdict;
-pub(crate) mod verdict_text;
 pub(crate) mod vmstat;

@@ -38,8 +38,9 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Whether background reclaim has given up on a node (§7.1).
-    pub(crate) fn is_hopeless(&self, id: NodeId) -> bool {
+    /// Returns whether background reclaim has given up on a node (§7.1); `false` if the node does
+    /// not exist.
+    pub fn is_hopeless(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| node.wakeups.is_hopeless())
     }
 

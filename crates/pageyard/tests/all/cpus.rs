@@ -33,9 +33,6 @@ fn s8_5_an_offline_cpu_is_drained() {
         assert_eq!(y.zone_info(NORMAL).unwrap().cached, 0);
         let dead = common::view::view(y, NORMAL);
         assert_eq!(dead.cpus[1].diff, 0, "§9.2: folded");
-        let mut text = String::new();
-        y.write_zoneinfo(&mut text, &()).unwrap();
-        assert!(text.contains("cpu: 0") && !text.contains("cpu: 1"), "§9.4: CPUs that are up");
         check(y, &machine, &[(kept, o(0))].into());
         y.free(kept, o(0)).unwrap();
         assert_eq!(

@@ -8,16 +8,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::common;
-use common::{Lock, Machine, o, records};
+use common::{Lock, o, records};
 use pageyard::compact::CompactResult as Result_;
 use pageyard::policy::Linux612;
-use pageyard::{
-    Defences, Hooked, Observer, OwnerRecord, PageFlags, Platform, Reclaim, Relocation, Yard,
-};
+use pageyard::{Defences, Hooked, Observer, PageFlags, Platform, Reclaim, Relocation, Yard};
 
+#[path = "common/calls.rs"]
+#[macro_use]
+mod calls;
 #[path = "common/public.rs"]
 mod public;
 
+use calls::{Hostile, MOVABLE, SECTION, WIDTH, is_called, leak, machine};
 use public::{functions, functions_under};
 
 type Y<'y, P> = Yard<'y, Hooked<Lock, Mover, P>>;
@@ -46,72 +48,7 @@ impl Defences for Mover {}
 /// One row: what calls a function with each of its arguments, and its name.
 type Row = (&'static str, fn(&Y<'_, Linux612>, &mut dyn FnMut()));
 
-/// How many values each argument has of a function with as many: a few thousand calls in all.
-const WIDTH: [usize; 7] = [1, 1000, 60, 14, 8, 5, 4];
-
-macro_rules! each {
-    ($width:expr, [] $body:block) => { $body };
-    ($width:expr, [$arg:ident: $type:ty $(, $rest:ident: $rest_type:ty)*] $body:block) => {
-        for $arg in <$type as Hostile>::values().into_iter().take($width) {
-            each!($width, [$($rest: $rest_type),*] $body)
-        }
-    };
-}
-
-macro_rules! calls {
-    ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
-        $(fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
-
-        const ROWS: &[Row] = &[$((stringify!($name), |y, after| {
-            #[allow(dead_code)] // of functions without arguments
-            const ARGUMENTS: usize = [$(stringify!($arg),)* ""].len() - 1;
-            let _ = $name(y $(, $value)*);
-            after();
-            each!(WIDTH[ARGUMENTS], [$($arg: $type),*] {
-                let _ = $name(y $(, $arg)*);
-                after();
-            });
-        }),)*];
-    };
-}
-
 include!("../../examples/calls/table.rs");
-
-/// Values of a type, the most telling first.
-trait Hostile: Sized {
-    fn values() -> Vec<Self>;
-}
-
-macro_rules! hostile {
-    ($($type:ty: $values:expr;)*) => { $(impl Hostile for $type {
-        fn values() -> Vec<Self> { $values.into_iter().collect() }
-    })* };
-}
-
-/// Memory that lives on.
-fn leak<T>(value: T) -> &'static mut T {
-    Box::leak(Box::new(value))
-}
-
-const SECTION: u64 = 1 << 15;
-const MOVABLE: u64 = 1 << 40;
-
-/// Two nodes, four zones, and a section that can go.
-fn machine() -> Machine {
-    Machine::new()
-        .zone(ZoneKind::Dma, 0..4096)
-        .zone(ZoneKind::Normal, 4096..20_480)
-        .zone_on(1, ZoneKind::Normal, 1 << 30..(1 << 30) + 4096)
-        .zone(ZoneKind::Movable, MOVABLE..MOVABLE + SECTION)
-        .cpus(&[0, 0, 1])
-}
-
-/// Powers of two and their neighbours.
-fn powers() -> impl Iterator<Item = u64> {
-    [0, 1, 2, 4, 9, 10, 12, 15, 16, 22, 31, 32, 40, 52, 62, 63]
-        .into_iter()
-        .flat_map(|n| [(1u64 << n) - 1, 1 << n, (1 << n) + 1])
-}
 
 fn ranges() -> Vec<Range<Pfn>> {
     let some = [
@@ -128,12 +65,6 @@ fn ranges() -> Vec<Range<Pfn>> {
     let all = Pfn::values();
     let every = all.iter().flat_map(|&a| all.iter().map(move |&b| a..b));
     some.into_iter().map(|(a, b)| Pfn(a)..Pfn(b)).chain(every).collect()
-}
-
-fn zone_ids() -> Vec<ZoneId> {
-    let nodes = [0, u16::MAX, 1, 63, 64];
-    let kinds = [ZoneKind::Normal, ZoneKind::Movable, ZoneKind::Dma, ZoneKind::Device];
-    nodes.iter().flat_map(|&n| kinds.map(|kind| ZoneId { node: NodeId(n), kind })).collect()
 }
 
 fn gfps() -> Vec<Gfp> {
@@ -195,12 +126,6 @@ fn page_states() -> Vec<PageState> {
     ]
 }
 
-fn owners() -> Vec<PageOwner<'static>> {
-    let some = || -> &'static [OwnerRecord] { leak(<[OwnerRecord; 9]>::default()) };
-    let none = PageOwner::new(Pfn(0), &[]);
-    vec![none, PageOwner::new(Pfn(u64::MAX), some()), PageOwner::new(Pfn(4), some())]
-}
-
 fn words() -> Vec<&'static str> {
     let long: &str = leak("9".repeat(1 << 16));
     let mut all =
@@ -210,57 +135,12 @@ fn words() -> Vec<&'static str> {
     all
 }
 
-fn reports() -> Vec<ZoneReport<'static>> {
-    [0, u64::MAX, 7, 1 << 62]
-        .map(|n| ZoneReport {
-            node: NodeId(n as u16),
-            free: n,
-            boost: n,
-            marks: [n; 3],
-            present: n,
-            managed: n,
-            free_pcp: n,
-            local_pcp: n,
-            ..REPORT
-        })
-        .into()
-}
-
-fn zone_texts() -> Vec<ZoneText<'static>> {
-    [0, u64::MAX, 7]
-        .map(|n| ZoneText {
-            free: n,
-            boost: n,
-            marks: [n; 3],
-            spanned: n,
-            start: Pfn(n),
-            protection: &[],
-            ..ZONE_TEXT
-        })
-        .into()
-}
-
 fn slots(n: usize) -> &'static mut [Option<Pfn>] {
     vec![None; n].leak()
 }
 
 hostile! {
-    bool: [false, true];
-    u8: [0, u8::MAX, 10, 11, 1, 63, 64, 127, 128];
-    i32: [0, i32::MAX, i32::MIN, -1, 1, 63, 64, 1 << 28, i32::MAX - 1];
-    u32: [0, u32::MAX, 1, 1 << 31, i32::MAX as u32, 7, 8, 64];
-    usize: [7, usize::MAX, 0, 1 << 63, 1, 100, 1 << 20, 1 << 50, isize::MAX as usize];
-    u64: [7, u64::MAX, 0, 1 << 63, 512, MOVABLE, u64::MAX - 1, i64::MAX as u64].into_iter().chain(powers());
-    Pfn: [7, u64::MAX, MOVABLE, 1 << 63, 4096, MOVABLE + SECTION, u64::MAX - 1, 20_479, 20_480, 512]
-        .into_iter().chain(powers()).map(Pfn);
-    Order: [0, 10, 9, 3].into_iter().chain(0..11).map(o);
-    Option<Order>: [None, Order::new(0), Order::new(10), Order::new(9)];
-    NodeId: [0, u16::MAX, 1, 2, 63, 64, 1 << 15].map(NodeId);
     NodeMask: [1, u64::MAX, 0, 2, 1 << 63, 3].map(NodeMask);
-    CpuId: [0, u32::MAX, 2, 3, 1 << 31, 1].map(CpuId);
-    ZoneKind: [KIND, ZoneKind::Movable, ZoneKind::Dma, ZoneKind::Device, ZoneKind::Dma32];
-    ZoneId: zone_ids();
-    MigrateType: [2, 4, 5].into_iter().chain(0..8).filter_map(MigrateType::from_number);
     Gfp: gfps();
     Range<Pfn>: ranges();
     Place: u64::values().into_iter().take(12).flat_map(|align| {
@@ -271,8 +151,6 @@ hostile! {
     ContigError: [ContigError::Busy(Pfn(u64::MAX)), ContigError::BadAlign(u64::MAX), ContigError::NoPlace];
     IsolateError: [IsolateError::OutsideZone(Pfn(u64::MAX)), IsolateError::UnknownCpu(CpuId(u32::MAX))];
     InitError: [InitError::ZonesOverlap(usize::MAX, 0), InitError::TooManyNodes(NodeId(u16::MAX))];
-    HighReason: [HighReason::Limits, HighReason::Decay];
-    HighChange: [HIGH, HighChange { from: i32::MIN, to: i32::MAX, count: -1, refills: u64::MAX, ..HIGH }];
     VmEvent: VmEvent::ALL.iter().copied();
     CacheSlice: u64::values().into_iter().flat_map(|n| {
         [CacheSlice { last_level: n, all_levels: 0 }, CacheSlice { last_level: n, all_levels: n }]
@@ -281,12 +159,8 @@ hostile! {
     Pressure: [false, true].map(|on| Pressure { reclaim_active: on, below_high: on });
     Room: i32::values().into_iter().map(|n| Room { pages: n, free_count: n });
     PageState: page_states();
-    PageOwner<'static>: owners();
     Knobs: some_knobs();
-    ZoneReport<'static>: reports();
-    ZoneText<'static>: zone_texts();
     &'static str: words();
-    &'static mut Paper: [leak(Paper)];
     &'static mut [Option<Pfn>]: [slots(7), slots(0), slots(1), slots(3000)];
     &'static [Pfn]: [&[][..], leak([Pfn(u64::MAX); 70]), leak([Pfn(7); 3])];
     &'static [(Pfn, Order)]: [&[][..], leak([(Pfn(u64::MAX), o(10)); 70]), leak([(Pfn(4096), o(0)); 3])];
@@ -295,12 +169,7 @@ hostile! {
     &'static [u8]: [&[][..], &[0xff; 99], &[poison::POISON_BYTE; 1]];
     &'static mut [u8]: [vec![].leak(), vec![0; 99].leak()];
     &'static [Record]: [&[][..], leak([Record::Allocated { pfn: Pfn(u64::MAX), order: o(10), movable: true }; 2])];
-    &'static [CpuSample]: [&[][..], leak([CpuSample::default(); 70])];
-    &'static [(&'static str, u64)]: [&[][..], leak([("%n", u64::MAX); 70])];
     &'static [(u64, u64)]: [&[][..], leak([(u64::MAX, u64::MAX); 3]), leak([(0, 0); 3])];
-    &'static [&'static str]: [&[][..], leak([""; 70])];
-    &'static [FreeCount]: [&[][..], leak([FreeCount { blocks: u64::MAX, at_least: true }; 70])];
-    &'static [BlockSupply]: [&[][..], leak([BlockSupply { blocks: u64::MAX, ..BlockSupply::default() }; 11])];
     &'static [u64; 11]: [&BLOCKS, leak([u64::MAX; 11]), leak([0; 11]), leak([1 << 63; 11])];
     &'static [u64; 5]: [&*leak([7; 5]), leak([u64::MAX; 5]), leak([0; 5]), leak([1 << 63; 5])];
     &'static Interleave: [1, u64::MAX, 0, 2].map(|n| &*leak(Interleave::new(NodeMask(n))));
@@ -310,9 +179,6 @@ hostile! {
     &'static BlockCounts: [&*leak(BlockCounts::default())];
     &'static CpuStats: [&*leak(CpuStats::default())];
     &'static mut CpuStats: [leak(CpuStats::default())];
-    &'static Mutex<Lock, Ring<3>>: [&*leak(Mutex::new(Ring::new()))];
-    &'static Ring<3>: [&*leak(Ring::new())];
-    &'static mut Ring<3>: [leak(Ring::new())];
     &'static Tuning: tunings().into_iter().map(|t| &*leak(t));
     &'static mut Tuning: tunings().into_iter().map(leak);
     &'static Deferral: u8::values().into_iter().map(|n| {
@@ -448,24 +314,6 @@ const MAKERS: [&str; 25] = [
     "Yard::with_policy",
     "Yard::without_memory",
 ];
-
-/// Whether the table calls a function: `y.NAME(`, `TYPE::NAME(` or `MODULE::NAME(`.
-fn is_called(table: &str, function: &str) -> bool {
-    let (of, name) = function.split_once("::").unwrap();
-    let ends = |before: &str| {
-        table.match_indices(&format!("{before}{name}")).any(|(at, found)| {
-            let rest = &table[at + found.len()..];
-            rest.starts_with('(') || rest.starts_with("::<")
-        })
-    };
-    match of {
-        "Yard" => ends("y.") || ends("Yard::"),
-        of if of.starts_with(char::is_uppercase) => {
-            ends(&format!("{of}::")) || ends(&format!("{of}::<Lock>::"))
-        }
-        _ => ends("::"),
-    }
-}
 
 #[test]
 fn every_public_function_has_a_row() {

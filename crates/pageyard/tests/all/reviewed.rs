@@ -12,8 +12,8 @@ use pageyard::policy::{Linux612, Poisoned, Rules, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
     CmaArea, CpuId, Defences, Event, Gfp, Hooked, HotplugError, InitError, MigrateType, NodeId,
-    Observer, Order, OwnerRecord, PageOwner, Pfn, Platform, Priority, Reclaim, Record, Relocation,
-    SECTION_PAGES, Task, Yard, ZONE_KINDS, ZoneId, ZoneKind, ZoneRecord,
+    Observer, Order, Pfn, Platform, Priority, Reclaim, Record, Relocation, SECTION_PAGES, Yard,
+    ZONE_KINDS, ZoneId, ZoneKind, ZoneRecord,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -386,20 +386,6 @@ fn a_bulk_request_fills_no_slot_whose_page_was_not_prepared() {
     y.validate().unwrap();
     let info = y.zone_info(NORMAL).unwrap();
     assert_eq!(info.managed, info.free_exact);
-}
-
-/// Records up to the last frame number there is.
-#[test]
-fn owners_are_split_up_to_the_last_frame_number() {
-    let records = <[OwnerRecord; 8]>::default();
-    let first = Pfn(u64::MAX - 7);
-    let owners = PageOwner::new(first, &records);
-    let (migrate_type, gfp) = (MigrateType::Unmovable, Gfp::KERNEL);
-    let event = Event::Alloc { pfn: Some(first), order: o(3), migrate_type, gfp };
-    owners.note(&event, 1, &Task::default(), 0);
-    owners.split(first, o(1));
-    let parts: Vec<_> = owners.owners().map(|owner| (owner.pfn.0 - first.0, owner.order)).collect();
-    assert_eq!(parts, [(0, o(1)), (2, o(1)), (4, o(1)), (6, o(1))]);
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The operations: each public function of the yard, as used by a caller that owns pages.
 
-use core::fmt::Write;
-
 use pageyard::compact::Priority;
 use pageyard::policy::StaticPolicy;
 use pageyard::tuning::{CacheSlice, Limits};
@@ -490,14 +488,15 @@ fn readers<P: StaticPolicy>() -> Vec<Op<P>> {
         op("validate", |h| _ = h.y.validate()),
         op("snapshot", |h| _ = h.y.snapshot(h.zone(), |_| {})),
         op("texts", |h| {
+            // The queries from which `pageyard-report` writes the kernel's texts.
+            let (y, zone) = (h.y, h.zone());
+            _ = (y.is_populated(zone), y.supply(zone), y.numa_stats(zone));
+            _ = (y.block_supply(zone), y.stat_threshold(zone, OTHER), y.is_hopeless(NodeId(0)));
+            for t in MigrateType::ALL {
+                _ = y.count_free_list(zone, o(0), t, 7);
+            }
             let mut text = String::new();
-            _ = h.y.write_buddyinfo(&mut text);
-            _ = h.y.write_pagetypeinfo(&mut text);
-            _ = h.y.write_zoneinfo(&mut text, &());
-            _ = h.y.write_vmstat(&mut text, &());
-            _ = h.y.write_show_mem(&mut text, &());
-            KNOBS.iter().for_each(|knob| _ = h.y.knob(knob.name, &mut text));
-            _ = writeln!(text);
+            KNOBS.iter().for_each(|knob| _ = y.knob(knob.name, &mut text));
         }),
         op("figures", |h| {
             let (y, zone) = (h.y, h.zone());
@@ -511,16 +510,13 @@ fn readers<P: StaticPolicy>() -> Vec<Op<P>> {
             _ = (
                 y.node_of(OTHER),
                 y.is_up(OTHER),
-                y.cpus_up(),
+                (y.cpus(), y.cpus_up()),
                 y.knobs(),
                 y.passes(zone, Mark::Low, o(3), ZoneKind::Normal),
             );
             _ = (y.is_poisoned(Pfn(h.base)), y.block_type(Pfn(h.base)), y.zone_of(Pfn(h.base)));
             _ = y.could_compact(o(9), ZoneKind::Normal, |_| 0);
             _ = y.zonelist(NodeId(0), ZoneKind::Normal).count();
-            let samples: Vec<_> =
-                (0..y.cpus()).filter_map(|c| y.cpu_sample(zone, CpuId(c))).collect();
-            _ = y.verdicts(zone, &samples, &samples, 1, |_| {});
         }),
     ]
 }

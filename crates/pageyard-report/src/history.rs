@@ -3,9 +3,10 @@
 
 use lock_api::{Mutex, RawMutex};
 
-use crate::base::units::{CpuId, ZoneId};
-use crate::embedder::events::Event;
-use crate::embedder::high::{HIGH_REASONS, HighChange, HighReason};
+use pageyard::{CpuId, Event, HighChange, HighReason, ZoneId};
+
+/// Number of reasons.
+const REASONS: usize = HighReason::ALL.len();
 
 /// A change and the time it was noted, in the embedder's nanoseconds.
 pub type Noted = (u64, HighChange);
@@ -15,13 +16,13 @@ pub type Noted = (u64, HighChange);
 pub struct Ring<const N: usize> {
     last: [Option<Noted>; N],
     noted: u64,
-    by_reason: [u64; HIGH_REASONS],
+    by_reason: [u64; REASONS],
 }
 
 impl<const N: usize> Ring<N> {
     /// Creates an empty ring.
     pub const fn new() -> Self {
-        Ring { last: [None; N], noted: 0, by_reason: [0; HIGH_REASONS] }
+        Ring { last: [None; N], noted: 0, by_reason: [0; REASONS] }
     }
 
     /// Notes a change, which replaces the oldest one if the ring is full.
@@ -61,10 +62,11 @@ impl<const N: usize> Default for Ring<N> {
 
 /// A [`Ring`] for each CPU in each zone, in the embedder's memory.
 ///
-/// Hooks that keep one must set [`SEES_TUNING`](crate::Observer::SEES_TUNING) and feed it:
+/// Hooks that keep one must set [`SEES_TUNING`](pageyard::Observer::SEES_TUNING) and feed it:
 ///
 /// ```
-/// use pageyard::{CpuId, Event, History, Observer, Ring, ZoneId, ZoneKind};
+/// use pageyard::{CpuId, Event, Observer, ZoneId, ZoneKind};
+/// use pageyard_report::{History, Ring};
 /// # type Lock = spin::mutex::SpinMutex<()>;
 /// struct Watch<'h> { history: History<'h, Lock, 32> }
 ///

@@ -2,11 +2,8 @@
 //! Linux 6.12 prints them (§9.4), and its memory report (§9.8).
 //!
 //! Each text has two parts. Functions and plain values write its rows from figures of any origin;
-//! the lab prints recorded ones with them. A method of [`Yard`](crate::Yard) fills in the rows of a
-//! live allocator: [`write_buddyinfo`](crate::Yard::write_buddyinfo),
-//! [`write_pagetypeinfo`](crate::Yard::write_pagetypeinfo),
-//! [`write_zoneinfo`](crate::Yard::write_zoneinfo), [`write_vmstat`](crate::Yard::write_vmstat),
-//! [`write_show_mem`](crate::Yard::write_show_mem).
+//! the lab prints recorded ones with them. [`write_buddyinfo`], [`write_pagetypeinfo`],
+//! [`write_zoneinfo`], [`write_vmstat`] and [`write_show_mem`] fill in the rows of a live allocator.
 //!
 //! All of them take a [`core::fmt::Write`] and fail only if it fails. They read a live allocator
 //! without stopping it, so the figures of one text may differ by a moment, as the kernel's do.
@@ -19,24 +16,18 @@ mod vmstat;
 mod zoneinfo;
 
 use core::fmt::{self, Write};
-use core::iter;
 
-use lock_api::RawMutex;
-
-pub use buddyinfo::write_buddyinfo_row;
+pub use buddyinfo::{write_buddyinfo, write_buddyinfo_row};
 pub use names::{CMA_EVENTS, EVENTS, MACHINE_STATS, NODE_STATS, NUMA_STATS, ZONE_STATS};
 pub use pagetypeinfo::{
     COUNT_LIMIT, FreeCount, write_block_heading, write_block_row, write_free_row,
-    write_pagetypeinfo_heading,
+    write_pagetypeinfo, write_pagetypeinfo_heading,
 };
-pub use show_mem::{BlockSupply, ZoneReport};
-pub use vmstat::write_counters;
-pub use zoneinfo::{PagesetText, ZoneText, write_node_stats};
+pub use show_mem::{ZoneReport, write_show_mem, write_supply_row};
+pub use vmstat::{write_counters, write_vmstat};
+pub use zoneinfo::{PagesetText, ZoneText, write_node_stats, write_zoneinfo};
 
-use crate::base::put::Put;
-use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MigrateType, NodeId, PAGEBLOCK_PAGES, ZoneKind};
-use crate::zone::state::Zone;
+use pageyard::{Config, MigrateType, NodeId, PAGEBLOCK_PAGES, Yard, ZoneId, ZoneKind};
 
 /// Values that the texts show and the allocator does not know: page cache, anonymous memory,
 /// faults.
@@ -58,14 +49,14 @@ pub trait Extra {
     }
 
     /// Returns a state of the machine (one of [`MACHINE_STATS`]) or the count of an event (one of
-    /// [`EVENTS`]). For an event that the allocator counts ([`VmEvent`](crate::VmEvent)), this is
+    /// [`EVENTS`]). For an event that the allocator counts ([`VmEvent`](pageyard::VmEvent)), this is
     /// added to its count, as the part from before the allocator existed.
     fn machine_stat(&self, name: &str) -> u64 {
         let _ = name;
         0
     }
 
-    /// Returns whether reclaim has given up on a node. With a [`Kswapd`](crate::Kswapd) the
+    /// Returns whether reclaim has given up on a node. With a [`Kswapd`](pageyard::Kswapd) the
     /// allocator knows this itself; implement it for other reclaimers.
     fn is_unreclaimable(&self, node: NodeId) -> bool {
         let _ = node;
@@ -74,14 +65,6 @@ pub trait Extra {
 }
 
 impl Extra for () {}
-
-/// Writes a number in decimal, as `{}` does, with less stack than `core::fmt` needs.
-///
-/// # Errors
-/// The errors of `out`.
-pub fn write_number(out: &mut impl Write, n: u64) -> fmt::Result {
-    n.put(out)
-}
 
 /// Writes the rest of a row: a cell for each value, including its separator.
 fn write_row<W: Write, T>(
@@ -93,60 +76,53 @@ fn write_row<W: Write, T>(
     out.write_str("\n")
 }
 
-/// Returns the nodes of these zones, ascending. There is no memory to sort them in, so each one is
-/// searched for.
-fn nodes<R: RawMutex>(zones: &[Zone<'_, R>]) -> impl Iterator<Item = NodeId> {
-    let above = |last: Option<NodeId>| {
-        zones.iter().map(|z| z.node).filter(|&n| last.is_none_or(|l| n > l)).min()
-    };
-    iter::successors(above(None), move |&n| above(Some(n)))
+/// Returns a node's zone of a kind, if it has memory.
+fn populated<C: Config>(yard: &Yard<'_, C>, node: NodeId, kind: ZoneKind) -> Option<ZoneId> {
+    let zone = ZoneId { node, kind };
+    yard.is_populated(zone).then_some(zone)
 }
 
-/// Returns a node's zone of a kind.
-fn zone_of<'z, 'a, R: RawMutex>(
-    zones: &'z [Zone<'a, R>],
-    node: NodeId,
-    kind: ZoneKind,
-) -> Option<&'z Zone<'a, R>> {
-    zones.iter().find(|z| z.node == node && z.kind == kind)
+/// Returns the nodes of the zones, ascending.
+fn nodes<C: Config>(yard: &Yard<'_, C>) -> impl Iterator<Item = NodeId> {
+    let mut last = None;
+    // The zones are ordered by node.
+    yard.zone_ids().map(|z| z.node).filter(move |&node| last.replace(node) != Some(node))
+}
+
+/// Returns the zones of a node that have memory, kinds ascending.
+fn zones_of<C: Config>(yard: &Yard<'_, C>, node: NodeId) -> impl Iterator<Item = ZoneId> {
+    ZoneKind::ALL.into_iter().filter_map(move |kind| populated(yard, node, kind))
 }
 
 /// Returns the zones with memory in the order of all texts: nodes ascending, then kinds ascending.
-fn populated<'z, 'a, R: RawMutex>(
-    zones: &'z [Zone<'a, R>],
-) -> impl Iterator<Item = &'z Zone<'a, R>> {
-    let place = |z: &Zone<'a, R>| (z.node, z.kind);
-    let after = move |last: Option<&Zone<'a, R>>| {
-        let later = |z: &&Zone<'a, R>| last.is_none_or(|l| place(z) > place(l));
-        zones.iter().filter(later).filter(|z| z.is_populated()).min_by_key(|z| place(z))
-    };
-    iter::successors(after(None), move |z| after(Some(z)))
+fn zones<C: Config>(yard: &Yard<'_, C>) -> impl Iterator<Item = ZoneId> {
+    nodes(yard).flat_map(move |node| zones_of(yard, node))
 }
 
-/// Returns whether any of these zones has a CMA pageblock. In the kernel the build decides whether
-/// the texts mention CMA; here it is whether there is any.
-fn has_cma<R: RawMutex>(zones: &[Zone<'_, R>]) -> bool {
-    zones.iter().any(|z| cma_pages(z) > 0)
+/// Returns whether any zone has a CMA pageblock. In the kernel the build decides whether the texts
+/// mention CMA; here it is whether there is any.
+fn has_cma<C: Config>(yard: &Yard<'_, C>) -> bool {
+    yard.zone_ids().any(|zone| cma_pages(yard, zone) > 0)
 }
 
 /// Returns the pages of a zone's CMA pageblocks.
-fn cma_pages<R: RawMutex>(zone: &Zone<'_, R>) -> u64 {
-    let [_, _, _, _, cma, _] = zone.pageblocks();
+fn cma_pages<C: Config>(yard: &Yard<'_, C>, zone: ZoneId) -> u64 {
+    let [_, _, _, _, cma, _] = yard.pageblocks(zone).unwrap_or_default();
     cma.saturating_mul(PAGEBLOCK_PAGES.into())
 }
 
 /// Returns a counter that the allocator keeps itself.
-fn own_zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> Option<u64> {
+fn own_zone_stat<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, name: &str) -> Option<u64> {
     match name {
-        "nr_free_pages" => Some(zone.supply().free),
-        "nr_free_cma" => Some(zone.free_cma.load(Relaxed)),
+        "nr_free_pages" => Some(yard.supply(zone)?.free),
+        "nr_free_cma" => Some(yard.supply(zone)?.cma),
         _ => None,
     }
 }
 
 /// Returns a NUMA counter of the allocator (§9.1).
-fn numa_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> u64 {
-    let numa = || zone.numa();
+fn numa_stat<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, name: &str) -> u64 {
+    let numa = || yard.numa_stats(zone).unwrap_or_default();
     match name {
         "numa_hit" => numa().hit,
         "numa_miss" => numa().miss,
@@ -160,10 +136,10 @@ fn numa_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str) -> u64 {
 
 /// Returns a counter of a zone. For a zone restored from a record, `extra` supplies what was
 /// counted before, which is added.
-fn zone_stat<R: RawMutex>(zone: &Zone<'_, R>, name: &str, extra: &impl Extra) -> u64 {
-    own_zone_stat(zone, name).unwrap_or_else(|| {
+fn zone_stat<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, name: &str, extra: &impl Extra) -> u64 {
+    own_zone_stat(yard, zone, name).unwrap_or_else(|| {
         let before = extra.zone_stat(zone.node, zone.kind, name);
-        numa_stat(zone, name).saturating_add(before)
+        numa_stat(yard, zone, name).saturating_add(before)
     })
 }
 

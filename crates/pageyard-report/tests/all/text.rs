@@ -5,10 +5,10 @@ use crate::common;
 
 use common::state::State;
 use common::{Machine, Y, o};
-use pageyard::text::{
-    CMA_EVENTS, EVENTS, Extra, MACHINE_STATS, NODE_STATS, NUMA_STATS, ZONE_STATS,
+use pageyard::{CpuId, Gfp, MigrateType, NodeId, ReclaimTask, VmEvent, ZoneKind};
+use pageyard_report::text::{
+    self, CMA_EVENTS, EVENTS, Extra, MACHINE_STATS, NODE_STATS, NUMA_STATS, ZONE_STATS,
 };
-use pageyard::{Gfp, MigrateType, NodeId, VmEvent, ZoneKind};
 
 /// A NORMAL zone of four pageblocks, two CPUs, with something to say on every line.
 fn state() -> State {
@@ -92,7 +92,7 @@ fn s9_4_zoneinfo_has_every_zone_and_every_line() {
         + &absent("  Device", 0);
     state().run(|y: &Y<'_>| {
         let mut text = String::new();
-        y.write_zoneinfo(&mut text, &()).unwrap();
+        text::write_zoneinfo(&mut text, y, &()).unwrap();
         assert_eq!(text, expected);
     });
 }
@@ -126,17 +126,68 @@ impl Extra for Kernel {
 }
 
 #[test]
+fn s9_4_zoneinfo_lists_the_cpus_that_are_online() {
+    Machine::normal(65536).cpus(&[0, 0]).run(|y: &Y<'_>| {
+        assert!(y.cpu_dead(CpuId(1)));
+        let mut text = String::new();
+        text::write_zoneinfo(&mut text, y, &()).unwrap();
+        assert!(text.contains("cpu: 0") && !text.contains("cpu: 1"), "{text}");
+    });
+}
+
+#[test]
+fn s9_4_zoneinfo_says_that_reclaim_gave_up() {
+    Machine::normal(16_384).run(|y: &Y<'_>| {
+        while y.alloc(o(0), Gfp::KERNEL | Gfp::MEMALLOC).is_ok() {}
+        let mut kswapd = y.kswapd(NodeId(0)).unwrap();
+        assert!(y.alloc(o(0), Gfp::KERNEL).is_err());
+        while kswapd.next(0) != ReclaimTask::Sleep {}
+        let mut text = String::new();
+        text::write_zoneinfo(&mut text, y, &()).unwrap();
+        assert!(text.contains("node_unreclaimable:  1"), "{text}");
+    });
+}
+
+/// The zones are kept from the highest kind down, and printed from the lowest up; a zone without
+/// memory only has a place in `zoneinfo`.
+#[test]
+fn s9_4_rows_are_ordered_by_node_then_by_kind() {
+    let machine = Machine::new()
+        .zone(ZoneKind::Dma, 0..4096)
+        .zone(ZoneKind::Normal, 4096..20_480)
+        .span(ZoneKind::Movable, 1 << 20..(1 << 20) + 32_768)
+        .zone_on(1, ZoneKind::Normal, 1 << 30..(1 << 30) + 4096)
+        .cpus(&[0, 1]);
+    machine.run(|y: &Y<'_>| {
+        let rows = |text: &str| -> Vec<String> {
+            let row = |line: &str| Some(line.strip_prefix("Node ")?.get(..17)?.to_owned());
+            text.lines().filter_map(row).collect()
+        };
+        let mut text = String::new();
+        text::write_buddyinfo(&mut text, y).unwrap();
+        assert_eq!(rows(&text), ["0, zone      DMA ", "0, zone   Normal ", "1, zone   Normal "]);
+        let mut text = String::new();
+        text::write_zoneinfo(&mut text, y, &()).unwrap();
+        assert_eq!(text.matches("zone  Movable").count(), 2, "{text}");
+        assert_eq!(text.matches("  per-node stats\n").count(), 2, "{text}");
+        let mut text = String::new();
+        text::write_pagetypeinfo(&mut text, y).unwrap();
+        assert_eq!(text.matches("Page block order: 9\n").count(), 2, "{text}");
+    });
+}
+
+#[test]
 fn the_embedder_supplies_unknown_counters() {
     state().run(|y: &Y<'_>| {
         let mut text = String::new();
-        y.write_zoneinfo(&mut text, &Kernel).unwrap();
+        text::write_zoneinfo(&mut text, y, &Kernel).unwrap();
         for line in
             ["      nr_shmem     21", "      nr_zone_active_file 3", "  node_unreclaimable:  1"]
         {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
         }
         let mut text = String::new();
-        y.write_vmstat(&mut text, &Kernel).unwrap();
+        text::write_vmstat(&mut text, y, &Kernel).unwrap();
         for line in [
             "nr_shmem 21",
             "nr_zone_active_file 3",
@@ -153,11 +204,11 @@ fn the_embedder_supplies_unknown_counters() {
 fn s9_4_buddyinfo_and_pagetypeinfo() {
     state().run(|y: &Y<'_>| {
         let mut text = String::new();
-        y.write_buddyinfo(&mut text).unwrap();
+        text::write_buddyinfo(&mut text, y).unwrap();
         let row = "Node 0, zone   Normal      0      0      1      2      0      0      0      0      0      0      1 \n";
         assert_eq!(text, row);
         let mut text = String::new();
-        y.write_pagetypeinfo(&mut text).unwrap();
+        text::write_pagetypeinfo(&mut text, y).unwrap();
         assert_eq!(
             text,
             "Page block order: 9
@@ -182,7 +233,7 @@ fn cma_rows_appear_only_with_cma_memory() {
     let s = State::new(1024).label(1, MigrateType::Cma).free(512, 0);
     s.run(|y: &Y<'_>| {
         let mut text = String::new();
-        y.write_pagetypeinfo(&mut text).unwrap();
+        text::write_pagetypeinfo(&mut text, y).unwrap();
         let lines: Vec<_> = text.lines().collect();
         let row = "Node    0, zone   Normal, type          CMA      1      0      0 ";
         assert!(lines[8].starts_with(row), "{text}");
@@ -194,12 +245,12 @@ fn cma_rows_appear_only_with_cma_memory() {
         );
 
         let mut text = String::new();
-        y.write_zoneinfo(&mut text, &()).unwrap();
+        text::write_zoneinfo(&mut text, y, &()).unwrap();
         assert!(text.contains("        cma      512\n"), "{text}");
         assert!(text.contains("      nr_free_cma  1\n"), "{text}");
 
         let mut text = String::new();
-        y.write_vmstat(&mut text, &()).unwrap();
+        text::write_vmstat(&mut text, y, &()).unwrap();
         let at = text.find("cma_alloc_success 0\ncma_alloc_fail 0\nunevictable_pgs_culled 0\n");
         assert!(at.is_some(), "{text}");
     });
@@ -214,7 +265,7 @@ fn s9_4_counting_a_free_list_stops_at_100000() {
         }
         s.run(|y: &Y<'_>| {
             let mut text = String::new();
-            y.write_pagetypeinfo(&mut text).unwrap();
+            text::write_pagetypeinfo(&mut text, y).unwrap();
             assert!(text.contains(&format!("type      Movable {shown}     0 ")), "{text}");
         });
     }
@@ -226,7 +277,7 @@ fn s9_8_show_mem() {
     s.run(|y: &Y<'_>| {
         y.hooks().on(1);
         let mut text = String::new();
-        y.write_show_mem(&mut text, &Kernel).unwrap();
+        text::write_show_mem(&mut text, y, &Kernel).unwrap();
         assert_eq!(
             text,
             "Node 0 Normal free:4176kB boost:2048kB min:2088kB low:2128kB high:2168kB \
@@ -239,7 +290,7 @@ fn s9_8_show_mem() {
         );
         y.hooks().on(0);
         let mut text = String::new();
-        y.write_show_mem(&mut text, &()).unwrap();
+        text::write_show_mem(&mut text, y, &()).unwrap();
         assert!(text.contains(" free_pcp:12kB local_pcp:0kB "), "{text}");
     });
     let all = State::new(2048)
@@ -252,7 +303,7 @@ fn s9_8_show_mem() {
         .free(1536, 0);
     all.run(|y: &Y<'_>| {
         let mut text = String::new();
-        y.write_show_mem(&mut text, &()).unwrap();
+        text::write_show_mem(&mut text, y, &()).unwrap();
         assert!(text.contains("Normal: 4*4kB (UMEI) 0*8kB "), "{text}");
     });
 }
@@ -280,7 +331,7 @@ fn s9_1_events_count_pages_by_zone() {
         assert_eq!(e.iter().map(|(_, n)| n).sum::<u64>(), 1 + 520 + 9 + 2 + 1 + 5);
 
         let mut text = String::new();
-        y.write_vmstat(&mut text, &Kernel).unwrap();
+        text::write_vmstat(&mut text, y, &Kernel).unwrap();
         for line in ["pgalloc_dma32 520", "pgalloc_normal 1000", "pgfree 9", "thp_fault_fallback 1"]
         {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
@@ -292,7 +343,7 @@ fn s9_1_events_count_pages_by_zone() {
 fn s9_1_vmstat_has_every_counter_in_order_and_ends_with_nr_unstable() {
     Machine::normal(4096).run(|y: &Y<'_>| {
         let mut text = String::new();
-        y.write_vmstat(&mut text, &()).unwrap();
+        text::write_vmstat(&mut text, y, &()).unwrap();
         let names = text.lines().map(|l| l.split_once(' ').unwrap().0);
         let expected = ZONE_STATS
             .into_iter()

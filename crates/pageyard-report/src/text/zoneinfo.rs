@@ -2,13 +2,12 @@
 
 use core::fmt::{self, Write};
 
-use super::{Extra, NODE_STATS, NUMA_STATS, ZONE_STATS, cma_pages, nodes, zone_of, zone_stat};
-use crate::allocator::yard::Yard;
-use crate::base::put::{Left, Right, put};
-use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, NodeId, Pfn, ZONE_KINDS, ZoneKind};
-use crate::base::watermark::zone_marks;
-use crate::embedder::config::Config;
+use pageyard::put::put;
+use pageyard::watermark::zone_marks;
+use pageyard::{Config, CpuId, NodeId, Pfn, Yard, ZONE_KINDS, ZoneId, ZoneKind};
+
+use super::{Extra, NODE_STATS, NUMA_STATS, ZONE_STATS, cma_pages, nodes, zone_stat};
+use crate::pad::{Left, Right};
 
 /// One zone. Counts are pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,64 +149,67 @@ impl PagesetText {
     }
 }
 
-impl<C: Config> Yard<'_, C> {
-    /// Writes `zoneinfo` (§9.4): all five kinds of zones of every node, in 6.12's form. `extra`
-    /// supplies what the allocator does not count itself.
-    ///
-    /// # Errors
-    /// The errors of `out`.
-    #[inline(never)]
-    pub fn write_zoneinfo(&self, out: &mut impl Write, extra: &impl Extra) -> fmt::Result {
-        for node in nodes(self.zones) {
-            let mut node_shown = false;
-            for kind in ZoneKind::ALL {
-                let Some(z) = zone_of(self.zones, node, kind) else {
-                    write_absent(out, node, kind)?;
-                    continue;
-                };
-                let boost = z.watermarks.boost();
-                let [min, low, high, promo] =
-                    z.watermarks.marks().map(|mark| mark.saturating_add(boost));
-                let text = ZoneText {
-                    node,
-                    zone: kind.name(),
-                    free: z.supply().free,
-                    boost,
-                    marks: [min, low, high],
-                    promo: Some(promo),
-                    spanned: z.spanned,
-                    present: z.present.load(Relaxed),
-                    managed: z.managed.load(Relaxed),
-                    cma: cma_pages(z),
-                    protection: &z.watermarks.reserves(),
-                    unreclaimable: self.is_hopeless(node) || extra.is_unreclaimable(node),
-                    start: z.start,
-                };
-                text.write_heading(out)?;
-                if text.present > 0 && !node_shown {
-                    node_shown = true;
-                    let stats = NODE_STATS.iter().map(|&n| (n, extra.node_stat(node, n)));
-                    write_node_stats(out, stats)?;
-                }
-                let names = ZONE_STATS.iter().chain(&NUMA_STATS);
-                let stats = names.map(|&name| (name, zone_stat(z, name, extra)));
-                let up = z.cpus.iter().enumerate().filter(|(_, slot)| slot.up.load(Relaxed));
-                let pagesets = up.map(|(cpu, slot)| {
-                    let tuning = *slot.pageset.lock().tuning();
-                    PagesetText {
-                        cpu: CpuId(cpu as u32),
-                        count: tuning.count.into(),
-                        high: tuning.high.into(),
-                        batch: tuning.limits.batch.into(),
-                        limits: None,
-                        threshold: Some(slot.threshold.load(Relaxed).into()),
-                    }
-                });
-                text.write_body(out, stats, pagesets)?;
+/// Writes `zoneinfo` (§9.4): all five kinds of zones of every node, in 6.12's form. `extra`
+/// supplies what the allocator does not count itself.
+///
+/// # Errors
+/// The errors of `out`.
+#[inline(never)]
+pub fn write_zoneinfo<C: Config>(
+    out: &mut impl Write,
+    yard: &Yard<'_, C>,
+    extra: &impl Extra,
+) -> fmt::Result {
+    for node in nodes(yard) {
+        let mut node_shown = false;
+        for kind in ZoneKind::ALL {
+            let zone = ZoneId { node, kind };
+            let Some(info) = yard.zone_info(zone) else {
+                write_absent(out, node, kind)?;
+                continue;
+            };
+            let [min, low, high, promo] = info.watermarks.map(|n| n.saturating_add(info.boost));
+            let text = ZoneText {
+                node,
+                zone: kind.name(),
+                free: info.free,
+                boost: info.boost,
+                marks: [min, low, high],
+                promo: Some(promo),
+                spanned: info.spanned,
+                present: info.present,
+                managed: info.managed,
+                cma: cma_pages(yard, zone),
+                protection: &info.lowmem_reserve,
+                unreclaimable: yard.is_hopeless(node) || extra.is_unreclaimable(node),
+                start: info.start,
+            };
+            text.write_heading(out)?;
+            if text.present > 0 && !node_shown {
+                node_shown = true;
+                let stats = NODE_STATS.iter().map(|&n| (n, extra.node_stat(node, n)));
+                write_node_stats(out, stats)?;
             }
+            let names = ZONE_STATS.iter().chain(&NUMA_STATS);
+            let stats = names.map(|&name| (name, zone_stat(yard, zone, name, extra)));
+            let up = (0..yard.cpus()).map(CpuId).filter(|&cpu| yard.is_up(cpu));
+            text.write_body(out, stats, up.filter_map(|cpu| pageset(yard, zone, cpu)))?;
         }
-        Ok(())
     }
+    Ok(())
+}
+
+/// Returns one CPU's lists in a zone.
+fn pageset<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, cpu: CpuId) -> Option<PagesetText> {
+    let tuning = yard.pageset(zone, cpu)?;
+    Some(PagesetText {
+        cpu,
+        count: tuning.count.into(),
+        high: tuning.high.into(),
+        batch: tuning.limits.batch.into(),
+        limits: None,
+        threshold: Some(yard.stat_threshold(zone, cpu)?.into()),
+    })
 }
 
 /// Writes a zone that the layout does not have: watermarks as computed for 0 pages (§3.2), else

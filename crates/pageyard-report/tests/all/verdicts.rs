@@ -9,9 +9,10 @@ use common::{Lock, Machine, Y, o};
 use pageyard::policy::{Base, Linux612, StaticPolicy};
 use pageyard::tuning::CacheSlice;
 use pageyard::{
-    CpuId, CpuSample, Defences, Event, Finding, FixedBy, Gfp, HighReason, History, Hooked,
-    MigrateType, Noted, Observer, Pfn, Platform, Reclaim, Ring, Verdict, Yard, ZoneId, ZoneKind,
+    CpuId, Defences, Event, Gfp, HighReason, Hooked, MigrateType, Observer, Pfn, Platform, Reclaim,
+    Yard, ZoneId, ZoneKind,
 };
+use pageyard_report::{CpuSample, Finding, FixedBy, History, Noted, Ring, Verdict, verdicts};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const SECOND: u64 = 1_000_000_000;
@@ -22,16 +23,16 @@ fn machine() -> Machine {
 }
 
 fn sample(y: &Y<'_>) -> Vec<CpuSample> {
-    (0..y.cpus()).map(|c| y.cpu_sample(ZONE, CpuId(c)).unwrap()).collect()
+    (0..y.cpus()).map(|c| CpuSample::of(y, ZONE, CpuId(c)).unwrap()).collect()
 }
 
 /// The verdicts over some work that takes so many seconds.
 fn judge(y: &Y<'_>, seconds: u64, work: impl FnOnce()) -> Vec<Verdict> {
     let before = sample(y);
     work();
-    let mut verdicts = Vec::new();
-    assert!(y.verdicts(ZONE, &before, &sample(y), seconds * SECOND, |v| verdicts.push(v)));
-    verdicts
+    let mut found = Vec::new();
+    assert!(verdicts(y, ZONE, &before, &sample(y), seconds * SECOND, |v| found.push(v)));
+    found
 }
 
 fn findings(verdicts: &[Verdict], cpu: u32) -> Vec<Finding> {
@@ -346,9 +347,9 @@ fn missing_ticks_are_reported() {
 #[test]
 fn an_unknown_zone_has_no_verdicts() {
     machine().run(|y: &Y<'_>| {
-        assert!(!y.verdicts(ZoneKind::Dma, &[], &[], SECOND, |v| panic!("{v}")));
-        assert!(y.verdicts(ZONE, &[], &sample(y), SECOND, |v| panic!("{v}")));
-        assert_eq!(y.cpu_sample(ZONE, CpuId(2)), None);
+        assert!(!verdicts(y, ZoneKind::Dma, &[], &[], SECOND, |v| panic!("{v}")));
+        assert!(verdicts(y, ZONE, &[], &sample(y), SECOND, |v| panic!("{v}")));
+        assert_eq!(CpuSample::of(y, ZONE, CpuId(2)), None);
     });
 }
 

@@ -1,15 +1,14 @@
 //! Judges the tuning of a zone's per-CPU lists, CPU by CPU, and names what stands in its way. A
 //! pure function of the counters before and after an interval.
 
-use crate::allocator::knobs::Knobs;
-use crate::allocator::yard::{Yard, ZoneInfo};
-use crate::base::stats::{CpuStats, DrainReason};
-use crate::base::units::{COSTLY_ORDER, CpuId, MigrateType, PAGEBLOCK_ORDER, TYPES, ZoneId};
-use crate::embedder::config::Config;
-use crate::embedder::policy::{Decay, Growth, Rules};
-use crate::pcp::tuning::{FREE_HIGH_BATCH, Tuning};
+use pageyard::policy::{Decay, Growth, Policy, Rules};
+use pageyard::tuning::{FREE_HIGH_BATCH, Tuning};
+use pageyard::{
+    COSTLY_ORDER, Config, CpuId, CpuStats, DrainReason, Knobs, MigrateType, PAGEBLOCK_ORDER, TYPES,
+    Yard, ZoneId, ZoneInfo,
+};
 
-/// One CPU in one zone at one moment ([`Yard::cpu_sample`](crate::Yard::cpu_sample)).
+/// One CPU in one zone at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuSample {
     /// Its counters.
@@ -458,32 +457,35 @@ impl Interval<'_> {
 
 const NS: u64 = 1_000_000_000;
 
-impl<C: Config> Yard<'_, C> {
-    /// Returns the current sample of one CPU in a zone, for [`verdicts`](Yard::verdicts).
-    pub fn cpu_sample(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuSample> {
+impl CpuSample {
+    /// Returns the current sample of one CPU in a zone; `None` if the zone or CPU does not exist.
+    pub fn of<C: Config>(
+        yard: &Yard<'_, C>,
+        zone: impl Into<ZoneId>,
+        cpu: CpuId,
+    ) -> Option<CpuSample> {
         let zone = zone.into();
-        let (stats, tuning) = (self.cpu_stats(zone, cpu)?, self.pageset(zone, cpu)?);
+        let (stats, tuning) = (yard.cpu_stats(zone, cpu)?, yard.pageset(zone, cpu)?);
         Some(CpuSample { stats, tuning })
     }
+}
 
-    /// Judges the tuning of all CPUs' lists of a zone between two moments. `before` and `after`
-    /// hold each CPU's samples, indexed by CPU number and taken `ns` nanoseconds apart. Returns
-    /// whether the zone exists. See [`Interval`].
-    pub fn verdicts(
-        &self,
-        zone: impl Into<ZoneId>,
-        before: &[CpuSample],
-        after: &[CpuSample],
-        ns: u64,
-        tell: impl FnMut(Verdict),
-    ) -> bool {
-        let Some(zone) = self.zone_info(zone) else { return false };
-        let knobs = self.knobs();
-        let interval =
-            Interval { zone: &zone, before, after, ns, knobs: &knobs, rules: self.rules() };
-        interval.verdicts(tell);
-        true
-    }
+/// Judges the tuning of all CPUs' lists of a zone between two moments. `before` and `after` hold
+/// each CPU's samples, indexed by CPU number and taken `ns` nanoseconds apart. Returns whether the
+/// zone exists. See [`Interval`].
+pub fn verdicts<C: Config>(
+    yard: &Yard<'_, C>,
+    zone: impl Into<ZoneId>,
+    before: &[CpuSample],
+    after: &[CpuSample],
+    ns: u64,
+    tell: impl FnMut(Verdict),
+) -> bool {
+    let Some(zone) = yard.zone_info(zone) else { return false };
+    let (knobs, policy) = (yard.knobs(), yard.policy());
+    let rules = policy.rules();
+    Interval { zone: &zone, before, after, ns, knobs: &knobs, rules }.verdicts(tell);
+    true
 }
 
 /// What one CPU did in the interval.

@@ -2,16 +2,13 @@
 
 use core::fmt::{self, Write};
 
-use lock_api::RawMutex;
-
-use super::{has_cma, nodes, shown_types, write_row, zone_of};
-use crate::allocator::yard::Yard;
-use crate::base::put::{Left, Right, put};
-use crate::base::units::{
-    MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind,
+use pageyard::put::put;
+use pageyard::{
+    Config, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Yard, ZoneId,
 };
-use crate::embedder::config::Config;
-use crate::zone::state::Zone;
+
+use super::{has_cma, nodes, shown_types, write_row, zones_of};
+use crate::pad::{Left, Right};
 
 /// The count at which counting a free list stops, so that the zone lock is not held for too long.
 pub const COUNT_LIMIT: u64 = 100_000;
@@ -87,49 +84,42 @@ pub fn write_block_row(
     write_row(out, blocks, |out, n| put!(out, Right(n, 12), ' '))
 }
 
-impl<C: Config> Yard<'_, C> {
-    /// Writes `pagetypeinfo` (§9.4) of every node that has memory. CMA has rows and a column if any
-    /// zone has CMA pageblocks. Each free list is counted under the zone lock, block by block up to
-    /// [`COUNT_LIMIT`], so do not call this on hot paths.
-    ///
-    /// # Errors
-    /// The errors of `out`.
-    #[inline(never)]
-    pub fn write_pagetypeinfo(&self, out: &mut impl Write) -> fmt::Result {
-        let types = shown_types(has_cma(self.zones));
-        for node in nodes(self.zones) {
-            let zones = || {
-                let of_node = |kind| zone_of(self.zones, node, kind);
-                ZoneKind::ALL.into_iter().filter_map(of_node).filter(|z| z.is_populated())
-            };
-            if zones().next().is_none() {
-                continue;
-            }
-            let orders = usize::from(MAX_ORDER) + 1;
-            write_pagetypeinfo_heading(out, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES.into(), orders)?;
-            for z in zones() {
-                for t in types.clone() {
-                    let counts = (0..=MAX_ORDER).filter_map(Order::new).map(|o| count(z, o, t));
-                    write_free_row(out, node, z.kind.name(), t.name(), counts)?;
-                }
-            }
-            let names = types.clone().map(MigrateType::name);
-            write_block_heading(out, "Number of blocks type", names)?;
-            for z in zones() {
-                let blocks = z.pageblocks();
-                let shown = MigrateType::ALL.into_iter().zip(blocks);
-                let shown = shown.filter(|(t, _)| types.clone().any(|s| s == *t));
-                write_block_row(out, node, z.kind.name(), shown.map(|(_, n)| n))?;
+/// Writes `pagetypeinfo` (§9.4) of every node that has memory. CMA has rows and a column if any
+/// zone has CMA pageblocks. Each free list is counted under the zone lock, block by block up to
+/// [`COUNT_LIMIT`], so do not call this on hot paths.
+///
+/// # Errors
+/// The errors of `out`.
+#[inline(never)]
+pub fn write_pagetypeinfo<C: Config>(out: &mut impl Write, yard: &Yard<'_, C>) -> fmt::Result {
+    let types = shown_types(has_cma(yard));
+    for node in nodes(yard) {
+        if zones_of(yard, node).next().is_none() {
+            continue;
+        }
+        let orders = usize::from(MAX_ORDER) + 1;
+        write_pagetypeinfo_heading(out, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES.into(), orders)?;
+        for zone in zones_of(yard, node) {
+            for t in types.clone() {
+                let orders = (0..=MAX_ORDER).filter_map(Order::new);
+                let counts = orders.map(|order| count(yard, zone, order, t));
+                write_free_row(out, node, zone.kind.name(), t.name(), counts)?;
             }
         }
-        Ok(())
+        let names = types.clone().map(MigrateType::name);
+        write_block_heading(out, "Number of blocks type", names)?;
+        for zone in zones_of(yard, node) {
+            let blocks = yard.pageblocks(zone).unwrap_or_default();
+            let shown = MigrateType::ALL.into_iter().zip(blocks);
+            let shown = shown.filter(|(t, _)| types.clone().any(|s| s == *t));
+            write_block_row(out, node, zone.kind.name(), shown.map(|(_, n)| n))?;
+        }
     }
+    Ok(())
 }
 
 /// Counts the blocks on one free list, up to the limit.
-fn count<R: RawMutex>(zone: &Zone<'_, R>, order: Order, t: MigrateType) -> FreeCount {
-    let _lock = zone.lock.lock();
-    let list = zone.areas.list(order.get(), t);
-    let blocks = list.iter(&zone.map).take(COUNT_LIMIT as usize).count() as u64;
+fn count<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, order: Order, t: MigrateType) -> FreeCount {
+    let blocks = yard.count_free_list(zone, order, t, COUNT_LIMIT as usize).unwrap_or(0);
     FreeCount { blocks, at_least: blocks >= COUNT_LIMIT }
 }

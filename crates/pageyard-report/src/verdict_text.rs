@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Display};
 
-use crate::inspect::verdict::{Churn, Finding, FixedBy, Verdict};
+use crate::verdict::{Churn, Finding, FixedBy, Verdict};
 
 /// A number with commas between groups of three digits.
 struct N(u64);

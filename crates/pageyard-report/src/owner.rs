@@ -1,10 +1,11 @@
 //! Page owner tracking (spec §9.7): a record of every block's last allocation and last free.
 //!
-//! It is fed from [`Observer::event`](crate::Observer::event) and needs nothing from the allocator.
+//! It is fed from [`Observer::event`](pageyard::Observer::event) and needs nothing from the allocator.
 //! An embedder that does not use it has no trace of it in its types and no cost:
 //!
 //! ```
-//! use pageyard::{CpuId, Event, OwnerRecord, PageOwner, Pfn, Observer, Task};
+//! use pageyard::{CpuId, Event, Observer, Pfn};
+//! use pageyard_report::{OwnerRecord, PageOwner, Task};
 //!
 //! struct Watch<'a> { owner: PageOwner<'a> }
 //! impl Observer for Watch<'_> {
@@ -19,12 +20,11 @@
 //! # let _ = watch;
 //! ```
 
-use crate::allocator::yard::Yard;
-use crate::base::gfp::Gfp;
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId};
-use crate::embedder::config::Config;
-use crate::embedder::events::Event;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use pageyard::{
+    Config, Event, Gfp, MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES, Yard, ZoneId,
+};
 
 /// The task that makes a request, in the embedder's terms.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -74,7 +74,7 @@ pub struct Owner {
     pub gfp: Gfp,
     /// The task that allocated it.
     pub task: Task,
-    /// The time of the allocation, by [`Platform::now`](crate::Platform::now).
+    /// The time of the allocation, by [`Platform::now`](pageyard::Platform::now).
     pub since: u64,
     /// The embedder's handle of the call stack.
     pub stack: u64,
@@ -206,22 +206,22 @@ impl<'a> PageOwner<'a> {
         yard: &Yard<'_, C>,
         zone: impl Into<ZoneId>,
     ) -> Option<[u64; TYPES]> {
-        let zone = yard.zone(zone)?;
-        let grouped = !zone.grouping_disabled.load(Relaxed);
+        let zone = yard.zone_info(zone)?;
         let type_of = |o: &Owner| {
-            let t = if grouped { o.gfp.migrate_type() } else { None };
+            let t = if zone.grouping_disabled { None } else { o.gfp.migrate_type() };
             t.unwrap_or(MigrateType::Unmovable)
         };
         let mut counts = [0; TYPES];
-        let mut block = 0;
-        while block < zone.map.len() {
-            let t = zone.map.block_type(block);
-            let first = zone.pfn(block);
+        let end = zone.start.0.saturating_add(zone.spanned);
+        let mut pfn = zone.start;
+        while pfn.0 < end {
+            let t = yard.block_type(pfn)?;
+            let first = Pfn(pfn.0 & !(u64::from(PAGEBLOCK_PAGES) - 1));
             if self.pages_from(first).any(|o| type_of(&o) != t) {
                 let counted = if t == MigrateType::Cma { MigrateType::Movable } else { t };
                 counts[counted as usize] += 1;
             }
-            block += PAGEBLOCK_PAGES;
+            pfn = Pfn(first.0.saturating_add(PAGEBLOCK_PAGES.into()));
         }
         Some(counts)
     }

@@ -1,0 +1,32 @@
+//! Calls each public function, each in a function of its own that cannot itself panic.
+//! `scripts/no-panic.sh` searches their machine code for panics.
+
+use pageyard::policy::{Linux612, StaticPolicy};
+use pageyard::{Bare, InitError, Yard};
+
+type Lock = spin::mutex::SpinMutex<()>;
+type Y<'a, P> = Yard<'a, Bare<Lock, (), P>>;
+
+/// Declares the functions and a function that calls all of them.
+macro_rules! calls {
+    ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
+        $(#[inline(never)]
+        fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
+
+        fn all<P: Policy>(y: &Y<'_, P>) {
+            $(let _ = std::hint::black_box($name(y $(, std::hint::black_box($value))*));)*
+        }
+    };
+}
+
+include!("calls/table.rs");
+
+fn with_yard<P: StaticPolicy>() -> Result<(), InitError> {
+    let usable = [0..16 << 20, 16 << 20..32 << 20];
+    all::<P>(&Yard::from_memory_map(&usable, &[], 1, ())?);
+    Ok(())
+}
+
+fn main() -> Result<(), InitError> {
+    with_yard::<Linux612>()
+}
