@@ -18,7 +18,7 @@ const MOST_TEXT: u64 = 1 << 20;
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let text = io::read_to_string(File::open(path)?.take(most + 1))?;
     if text.len() as u64 > most {
-        let what = format!("it has more than {most} bytes");
+        let what = format!("more than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
     }
     Ok(text)
@@ -29,7 +29,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
 ///
 /// # Errors
 /// Fails if the file cannot be read, with what is wrong and what can be given: a file, one of
-/// `others` (such as "`detected`, ") or one of the shipped names.
+/// `others` (such as ", `detected`,") or one of the shipped names.
 pub fn description(
     path: &Path,
     shipped: &[(&str, &'static str)],
@@ -41,7 +41,7 @@ pub fn description(
     }
     read_text(path, MOST_TEXT).map(Cow::Owned).map_err(|e| {
         let names: Vec<_> = shipped.iter().map(|s| s.0).collect();
-        format!("{e}; give a TOML file, {others}or one of {}", names.join(", "))
+        format!("{e}; name a TOML file{others} or one of {}", names.join(", "))
     })
 }
 

@@ -55,7 +55,7 @@ impl MachineSpec {
         if name == "detected" && !path.exists() {
             return Self::detect();
         }
-        let text = description(path, &SHIPPED, "`detected`, ").map_err(|what| SpecError {
+        let text = description(path, &SHIPPED, ", `detected`,").map_err(|what| SpecError {
             file: name.to_string(),
             entry: "the file".into(),
             what,

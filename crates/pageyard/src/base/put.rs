@@ -2,15 +2,6 @@
 //!
 //! `core::fmt` calls through pointers, so the stack use of a text cannot be read from the machine
 //! code, and each level of it takes some hundred bytes. Kernels write texts on stacks of a few KiB.
-//!
-//! ```
-//! use pageyard::put::put;
-//!
-//! let mut text = String::new();
-//! put!(&mut text, "node ", 3u16, ": ", 1u64 << 40, " pages")?;
-//! assert_eq!(text, "node 3: 1099511627776 pages");
-//! # Ok::<(), core::fmt::Error>(())
-//! ```
 
 use core::fmt::{self, Write};
 
@@ -18,6 +9,15 @@ use core::fmt::{self, Write};
 const DIGITS: usize = 20;
 
 /// A piece of a text.
+///
+/// ```
+/// use pageyard::put::put;
+///
+/// let mut text = String::new();
+/// put!(&mut text, "node ", 3u16, ": ", 1u64 << 40, " pages")?;
+/// assert_eq!(text, "node 3: 1099511627776 pages");
+/// # Ok::<(), core::fmt::Error>(())
+/// ```
 pub trait Put: Copy {
     /// Writes the piece as `{}` does.
     ///

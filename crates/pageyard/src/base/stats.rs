@@ -121,6 +121,16 @@ impl BlockCounts {
 }
 
 /// A zone's free blocks of one order.
+///
+/// ```
+/// use pageyard::{Bare, Yard, ZoneKind};
+///
+/// let yard: Yard<'_, Bare<spin::mutex::SpinMutex<()>, ()>> =
+///     Yard::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ())?;
+/// let supply = yard.block_supply(ZoneKind::Normal).unwrap();
+/// assert_eq!((supply[0].blocks, supply[10].blocks), (0, 16));
+/// # Ok::<(), pageyard::InitError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockSupply {
     /// The number of blocks.

@@ -102,6 +102,16 @@ pub(crate) struct Watermarks {
 }
 
 /// A zone's free pages, as its watermarks are tested against them (§3.6).
+///
+/// ```
+/// use pageyard::{Bare, Yard, ZoneKind};
+///
+/// let yard: Yard<'_, Bare<spin::mutex::SpinMutex<()>, ()>> =
+///     Yard::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ())?;
+/// let supply = yard.supply(ZoneKind::Normal).unwrap();
+/// assert_eq!((supply.free, supply.cma), (64 << 8, 0));
+/// # Ok::<(), pageyard::InitError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Supply {
     /// The free counter, clamped at 0. Includes the other two.
