@@ -43,7 +43,7 @@ packed_calls! {
     call_pinned_free_owned(r, cpu: CpuId = CpuId(0), pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
         -> Option<Result<(), FreeError>> { Some(packed::Pinned::free_owned(&mut Region::pin(r, cpu)?, pfn, order)) }
     call_pinned_poll(r, cpu: CpuId = CpuId(0)) -> Option<bool> { Some(packed::Pinned::poll(&mut Region::pin(r, cpu)?)) }
-    call_pinned_drain(r, cpu: CpuId = CpuId(0)) -> Option<()> { Some(packed::Pinned::drain(&mut Region::pin(r, cpu)?)) }
+    call_pinned_drain(r, cpu: CpuId = CpuId(0)) -> Option<()> { { packed::Pinned::drain(&mut Region::pin(r, cpu)?); Some(()) } }
     call_packed_needs(_r, first: Pfn = Pfn(7), frames: u32 = 7, cpus: u32 = 7, per_domain: u32 = 7)
         -> Result<usize, RegionError> { Ok(packed::Needs::bytes::<Lock>(&packed::Needs::of(first, frames, cpus, per_domain)?)) }
 }

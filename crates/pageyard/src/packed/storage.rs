@@ -15,8 +15,8 @@ use crate::packed::planted::{Bug, planted};
 use crate::packed::set::IndexWord;
 
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
-/// free frame or one inside a block, else [`ALLOCATED`](FrameState::ALLOCATED) with the request's
-/// type in bits 4 and 5 and the order in bits 0 to 3. The embedder provides the memory.
+/// free frame or one inside a block, else bit 7 with the request's type in
+/// bits 4 and 5 and the order in bits 0 to 3. The embedder provides the memory.
 #[derive(Debug)]
 pub struct FrameState(AtomicU8);
 
