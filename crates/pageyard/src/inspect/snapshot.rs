@@ -20,6 +20,21 @@ use crate::zone::defences_state::change;
 use crate::zone::state::{FLAGS, Zone};
 
 /// The fields of a zone that its lists do not determine.
+///
+/// ```
+/// # use pageyard::{Bare, Platform, Yard, ZoneKind, Record};
+/// # struct Machine;
+/// # impl Platform for Machine {}
+/// # type Lock = spin::mutex::SpinMutex<()>;
+/// # type Y = Yard<'static, Bare<Lock, Machine>>;
+/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
+/// yard.snapshot(ZoneKind::Normal, |record| {
+///     if let Record::Zone(zone) = record {
+///         assert_eq!(zone.managed, 64 << 8);
+///     }
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneRecord {
     /// Pages backed by memory.
@@ -49,6 +64,21 @@ pub struct ZoneRecord {
 }
 
 /// One CPU's pageset, without its lists.
+///
+/// ```
+/// # use pageyard::{Bare, Platform, Yard, ZoneKind, Record};
+/// # struct Machine;
+/// # impl Platform for Machine {}
+/// # type Lock = spin::mutex::SpinMutex<()>;
+/// # type Y = Yard<'static, Bare<Lock, Machine>>;
+/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
+/// yard.snapshot(ZoneKind::Normal, |record| {
+///     if let Record::Cpu(cpu) = record {
+///         assert_eq!(cpu.tuning.count, 0, "nothing is on its lists yet");
+///     }
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuRecord {
     /// The CPU.
@@ -85,6 +115,22 @@ pub struct CpuRecord {
 ///
 /// A block is cached under its list's type, or under its pageblock's type if that has no list of
 /// its own. Counters are not part of the state: those of a restored zone start at 0.
+///
+/// ```
+/// # use pageyard::{Bare, Gfp, Order, Platform, Yard, ZoneKind, Record};
+/// # struct Machine;
+/// # impl Platform for Machine {}
+/// # type Lock = spin::mutex::SpinMutex<()>;
+/// # type Y = Yard<'static, Bare<Lock, Machine>>;
+/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// let mut found = false;
+/// yard.snapshot(ZoneKind::Normal, |record| {
+///     found |= matches!(record, Record::Allocated { pfn, .. } if pfn == page);
+/// });
+/// assert!(found);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record {
     /// The zone itself. Always the first record.
@@ -135,6 +181,18 @@ pub enum Record {
 }
 
 /// A rejected snapshot. The zone is blank as before.
+///
+/// ```
+/// # use pageyard::{Bare, Platform, Yard, ZoneKind};
+/// # struct Machine;
+/// # impl Platform for Machine {}
+/// # type Lock = spin::mutex::SpinMutex<()>;
+/// # type Y = Yard<'static, Bare<Lock, Machine>>;
+/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
+/// let refused = yard.restore(ZoneKind::Normal, []).unwrap_err();
+/// assert!(refused.to_string().contains("has memory already"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RestoreError {
     /// The index of the record at fault, from 0.

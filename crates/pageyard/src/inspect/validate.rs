@@ -396,7 +396,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         self.ensure(min <= low && low <= high && high <= promo, None, Broken::Watermarks)?;
         let never = z.grouping_disabled.load(Relaxed);
         let right = !z.is_populated() || z.watermarks.ample_is(self.mark, z.supply(), never);
-        self.ensure(right, None, Broken::Ample)
+        self.ensure(right, None, Broken::CachedMark)
     }
 }
 

@@ -5,6 +5,19 @@ use core::fmt;
 use crate::base::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
 
 /// The first broken invariant found by [`Yard::validate`](crate::Yard::validate).
+///
+/// ```
+/// # use pageyard::{Bare, Platform, Yard};
+/// # struct Machine;
+/// # impl Platform for Machine {}
+/// # type Lock = spin::mutex::SpinMutex<()>;
+/// # type Y = Yard<'static, Bare<Lock, Machine>>;
+/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
+/// if let Err(invalid) = yard.validate() {
+///     panic!("{invalid}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Invalid {
     /// The zone.
@@ -16,6 +29,15 @@ pub struct Invalid {
 }
 
 /// A broken invariant. The frame is [`Invalid::frame`].
+///
+/// ```
+/// use pageyard::{Broken, Invalid, NodeId, Tally, ZoneId, ZoneKind};
+///
+/// let zone = ZoneId { node: NodeId(0), kind: ZoneKind::Normal };
+/// let broken = Broken::Count { of: Tally::Free, says: 5, is: 7 };
+/// let invalid = Invalid { zone, frame: None, broken };
+/// assert!(invalid.to_string().contains('7'));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Broken {
@@ -78,7 +100,7 @@ pub enum Broken {
     Watermarks,
     /// The cached watermark, which requests compare with the free counter, does not follow from
     /// watermarks, boost, reserves and withheld pages (§3.7).
-    Ample,
+    CachedMark,
     /// A counter does not match what it counts.
     Count {
         /// The counter.
@@ -91,6 +113,13 @@ pub enum Broken {
 }
 
 /// A counter that [`Yard::validate`](crate::Yard::validate) compares with what it counts.
+///
+/// ```
+/// use pageyard::{Broken, Tally};
+///
+/// let broken = Broken::Count { of: Tally::Free, says: 5, is: 7 };
+/// assert!(matches!(broken, Broken::Count { of: Tally::Free, .. }));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Tally {
@@ -176,7 +205,7 @@ impl fmt::Display for Broken {
                 write!(f, "the part of CPU {} in the free counter is above its threshold", c.0)
             }
             Broken::Watermarks => f.write_str("the watermarks do not ascend"),
-            Broken::Ample => f.write_str("the quick watermark is not what follows from the others"),
+            Broken::CachedMark => f.write_str("the quick watermark is not what follows from the others"),
             Broken::Count { of, says, is } => write!(f, "{of}: counted {says}, there are {is}"),
         }
     }

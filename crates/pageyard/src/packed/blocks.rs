@@ -27,6 +27,13 @@ const SAMPLE: u64 = 0x0001_0001_0001_0001;
 
 /// The free frames of a pageblock, one bit each, in one cache line. The embedder provides the
 /// memory.
+///
+/// ```
+/// use pageyard::packed::Words;
+///
+/// static PART: [Words; 128] = [const { Words::new() }; 128];
+/// assert_eq!(PART.len(), 128);
+/// ```
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Words([AtomicU64; WORDS]);
@@ -45,6 +52,13 @@ impl Default for Words {
 }
 
 /// A pageblock's type and place in the index. The embedder provides the memory.
+///
+/// ```
+/// use pageyard::packed::Label;
+///
+/// static PART: [Label; 128] = [const { Label::new() }; 128];
+/// assert_eq!(PART.len(), 128);
+/// ```
 #[derive(Debug)]
 pub struct Label(AtomicU32);
 
@@ -63,6 +77,13 @@ impl Default for Label {
 
 /// Where frees to a pageblock go: a hint, but for an isolated pageblock, whose frames always go to
 /// the zone. The embedder provides the memory.
+///
+/// ```
+/// use pageyard::packed::Route;
+///
+/// static PART: [Route; 128] = [const { Route::new() }; 128];
+/// assert_eq!(PART.len(), 128);
+/// ```
 #[derive(Debug)]
 pub struct Route(AtomicU8);
 

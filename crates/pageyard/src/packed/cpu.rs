@@ -44,6 +44,19 @@ impl Slot {
 
 /// What one CPU did since the region was created. Counts leave out blocks of orders that magazines
 /// do not keep, and requests that found the CPU's lock held.
+///
+/// ```
+/// use pageyard::packed::OwnedStorage;
+/// use pageyard::{CpuId, MigrateType, Order, Pfn};
+///
+/// let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1)?;
+/// let region = storage.region(Pfn(0))?;
+/// region.add(Pfn(0)..Pfn(4096))?;
+/// region.alloc(CpuId(0), Order::ZERO, MigrateType::Movable).expect("plenty");
+/// let counts = region.counts(CpuId(0)).expect("nobody else runs");
+/// assert_eq!((counts.refills, counts.taken, counts.claims), (1, 64, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuCounts {
     /// Requests that took frames from the zone.
@@ -127,6 +140,13 @@ impl Cpu {
 }
 
 /// One CPU's part of a region. The embedder provides the memory.
+///
+/// ```
+/// use pageyard::packed::PerCpu;
+///
+/// static CPUS: [PerCpu<spin::Mutex<()>>; 4] = [const { PerCpu::new() }; 4];
+/// assert_eq!(CPUS.len(), 4);
+/// ```
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PerCpu<R: RawMutex> {

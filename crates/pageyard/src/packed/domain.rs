@@ -33,6 +33,13 @@ pub(crate) const NEAR_HUGE: u32 = 2;
 const NEAR_EMPTY: u32 = 8;
 
 /// An array of frames. The embedder provides the memory.
+///
+/// ```
+/// use pageyard::packed::Magazine;
+///
+/// static PART: [Magazine; 128] = [const { Magazine::new() }; 128];
+/// assert_eq!(PART.len(), 128);
+/// ```
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Magazine(pub(crate) [AtomicU32; ENTRIES]);
@@ -51,6 +58,13 @@ impl Default for Magazine {
 }
 
 /// A magazine's successor in a stack. The embedder provides the memory.
+///
+/// ```
+/// use pageyard::packed::Link;
+///
+/// static PART: [Link; 128] = [const { Link::new() }; 128];
+/// assert_eq!(PART.len(), 128);
+/// ```
 #[derive(Debug)]
 pub struct Link(AtomicU32);
 
@@ -161,6 +175,13 @@ const DECAY: u32 = 32;
 
 /// What the CPUs of a cache domain share, or all CPUs of the region (the last one). The embedder
 /// provides the memory.
+///
+/// ```
+/// use pageyard::packed::Domain;
+///
+/// static PART: [Domain; 128] = [const { Domain::new() }; 128];
+/// assert_eq!(PART.len(), 128);
+/// ```
 #[derive(Debug)]
 pub struct Domain {
     full: [Stack; CLASSES],

@@ -18,6 +18,17 @@ use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
 use crate::request::free::FreeError;
 
 /// Why frames were not added. Nothing has changed.
+///
+/// ```
+/// use pageyard::Pfn;
+/// use pageyard::packed::{AddError, OwnedStorage};
+///
+/// let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1)?;
+/// let region = storage.region(Pfn(0))?;
+/// region.add(Pfn(0)..Pfn(100))?;
+/// assert_eq!(region.add(Pfn(99)..Pfn(200)), Err(AddError::Present(Pfn(99))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddError {
     /// The frame lies outside the region.
@@ -44,6 +55,20 @@ impl fmt::Display for AddError {
 impl core::error::Error for AddError {}
 
 /// Why a pageblock was not isolated, or its isolation not ended. Nothing has changed.
+///
+/// ```
+/// use pageyard::packed::{IsolateError, OwnedStorage};
+/// use pageyard::{CpuId, MigrateType, Order, Pfn};
+///
+/// let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1)?;
+/// let region = storage.region(Pfn(0))?;
+/// region.add(Pfn(0)..Pfn(4096))?;
+/// let page = region.alloc(CpuId(0), Order::ZERO, MigrateType::Movable).expect("plenty");
+/// assert_eq!(region.isolate(page), Err(IsolateError::Busy), "the CPU refills from there");
+/// region.drain_all();
+/// region.isolate(page)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IsolateError {
     /// The frame lies outside the region.

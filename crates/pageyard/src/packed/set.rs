@@ -5,6 +5,13 @@ use crate::base::sync::Ordering::SeqCst;
 use crate::packed::planted::fence_for_loom;
 
 /// A word of an index. The embedder provides the memory.
+///
+/// ```
+/// use pageyard::packed::IndexWord;
+///
+/// static PART: [IndexWord; 128] = [const { IndexWord::new() }; 128];
+/// assert_eq!(PART.len(), 128);
+/// ```
 #[derive(Debug)]
 pub struct IndexWord(AtomicU64);
 

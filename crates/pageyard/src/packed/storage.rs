@@ -17,6 +17,13 @@ use crate::packed::set::IndexWord;
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
 /// free frame or one inside a block, else bit 7 with the request's type in
 /// bits 4 and 5 and the order in bits 0 to 3. The embedder provides the memory.
+///
+/// ```
+/// use pageyard::packed::FrameState;
+///
+/// static PART: [FrameState; 128] = [const { FrameState::new() }; 128];
+/// assert_eq!(PART.len(), 128);
+/// ```
 #[derive(Debug)]
 pub struct FrameState(AtomicU8);
 
@@ -81,6 +88,13 @@ impl Default for FrameState {
 }
 
 /// Why a region cannot be created.
+///
+/// ```
+/// use pageyard::Pfn;
+/// use pageyard::packed::{Needs, RegionError};
+///
+/// assert_eq!(Needs::of(Pfn(0), 0, 1, 1), Err(RegionError::Frames));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionError {
     /// No frames, more than 2^31, or some beyond the last frame number.
@@ -121,6 +135,17 @@ impl fmt::Display for RegionError {
 impl core::error::Error for RegionError {}
 
 /// How many elements each part of a region's [`Storage`] has.
+///
+/// ```
+/// use pageyard::Pfn;
+/// use pageyard::packed::Needs;
+///
+/// // 64 GiB for 16 CPUs, 8 of which share a cache: at most one and a half bytes a frame.
+/// let frames = 1 << 24;
+/// let needs = Needs::of(Pfn(0), frames, 16, 8)?;
+/// assert!(needs.bytes::<spin::Mutex<()>>() <= frames as usize * 3 / 2);
+/// # Ok::<(), pageyard::packed::RegionError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
     /// One state per frame.
@@ -199,6 +224,38 @@ impl Needs {
 
 /// The memory of a region, provided by the embedder: arrays of new elements, as many as [`Needs`]
 /// states.
+///
+/// ```
+/// use pageyard::packed::*;
+/// use pageyard::{CpuId, MigrateType, Order, Pfn};
+///
+/// // 4 MiB for one CPU, without a heap. `Needs::of` states the sizes.
+/// static STATES: [FrameState; 1024] = [const { FrameState::new() }; 1024];
+/// static WORDS: [Words; 2] = [const { Words::new() }; 2];
+/// static LABELS: [Label; 2] = [const { Label::new() }; 2];
+/// static ROUTES: [Route; 2] = [const { Route::new() }; 2];
+/// static INDEX: [IndexWord; 98] = [const { IndexWord::new() }; 98];
+/// static MAGAZINES: [Magazine; 141] = [const { Magazine::new() }; 141];
+/// static LINKS: [Link; 141] = [const { Link::new() }; 141];
+/// static CPUS: [PerCpu<spin::Mutex<()>>; 1] = [const { PerCpu::new() }; 1];
+/// static DOMAINS: [Domain; 2] = [const { Domain::new() }; 2];
+///
+/// let storage = Storage {
+///     states: &STATES,
+///     words: &WORDS,
+///     labels: &LABELS,
+///     routes: &ROUTES,
+///     index: &INDEX,
+///     magazines: &MAGAZINES,
+///     links: &LINKS,
+///     cpus: &CPUS,
+///     domains: &DOMAINS,
+/// };
+/// let region = Region::new(Pfn(0), 1024, 1, storage)?;
+/// region.add(Pfn(0)..Pfn(1024))?;
+/// assert!(region.alloc(CpuId(0), Order::HUGE, MigrateType::Movable).is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Storage<'a, R: RawMutex> {
     /// States of frames.

@@ -13,6 +13,18 @@ use crate::packed::region::Region;
 use crate::packed::storage::FrameState;
 
 /// Where a region's frames are.
+///
+/// ```
+/// use pageyard::packed::OwnedStorage;
+/// use pageyard::Pfn;
+///
+/// let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1)?;
+/// let region = storage.region(Pfn(0))?;
+/// region.add(Pfn(0)..Pfn(4096))?;
+/// let census = region.validate()?;
+/// assert_eq!((census.present, census.whole), (4096, 4096));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Census {
     /// Frames that were added.
@@ -30,6 +42,18 @@ pub struct Census {
 }
 
 /// An invariant that does not hold.
+///
+/// ```
+/// use pageyard::packed::OwnedStorage;
+/// use pageyard::packed::Broken;
+/// use pageyard::{CpuId, Pfn};
+///
+/// let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1)?;
+/// let region = storage.region(Pfn(0))?;
+/// let pinned = region.pin(CpuId(0));
+/// assert_eq!(region.validate(), Err(Broken::Busy));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
     /// A CPU's lock is held: the check cannot run.

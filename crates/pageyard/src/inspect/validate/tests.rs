@@ -294,7 +294,7 @@ fn an_undercounted_highatomic_reserve_is_detected() {
     assert_eq!(counted(planted(|_, z, _| reserve(z, 1023))), Tally::ReservedHighatomic);
     // Equal or higher is valid: a contiguous range that takes such a pageblock leaves it counted.
     for enough in [1024, 1536] {
-        assert_eq!(planted(|_, z, _| reserve(z, enough)), Broken::Ample, "the next thing is found");
+        assert_eq!(planted(|_, z, _| reserve(z, enough)), Broken::CachedMark, "the next thing is found");
     }
 }
 
@@ -331,5 +331,5 @@ fn watermarks() {
     let falling = planted(|_, z, _| z.watermarks.set_marks([4, 3, 5, 6]));
     assert_eq!(falling, Broken::Watermarks);
     let stale = planted(|_, z, _| z.watermarks.set_boost(512));
-    assert_eq!(stale, Broken::Ample);
+    assert_eq!(stale, Broken::CachedMark);
 }
