@@ -205,7 +205,9 @@ impl fmt::Display for Broken {
                 write!(f, "the part of CPU {} in the free counter is above its threshold", c.0)
             }
             Broken::Watermarks => f.write_str("the watermarks do not ascend"),
-            Broken::CachedMark => f.write_str("the quick watermark is not what follows from the others"),
+            Broken::CachedMark => {
+                f.write_str("the quick watermark is not what follows from the others")
+            }
             Broken::Count { of, says, is } => write!(f, "{of}: counted {says}, there are {is}"),
         }
     }

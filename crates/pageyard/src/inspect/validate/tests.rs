@@ -294,7 +294,11 @@ fn an_undercounted_highatomic_reserve_is_detected() {
     assert_eq!(counted(planted(|_, z, _| reserve(z, 1023))), Tally::ReservedHighatomic);
     // Equal or higher is valid: a contiguous range that takes such a pageblock leaves it counted.
     for enough in [1024, 1536] {
-        assert_eq!(planted(|_, z, _| reserve(z, enough)), Broken::CachedMark, "the next thing is found");
+        assert_eq!(
+            planted(|_, z, _| reserve(z, enough)),
+            Broken::CachedMark,
+            "the next thing is found"
+        );
     }
 }
 
