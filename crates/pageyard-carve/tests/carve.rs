@@ -125,7 +125,7 @@ fn a_region_one_byte_short_is_rejected_at_every_alignment() {
             let InitError::TooSmall { needed, given: found, .. } = short else { panic!("{short}") };
             assert_eq!((needed, found), (skip + size, given), "offset {offset}");
             let sentence =
-                format!("room for {given} bytes for its maps, but the layout needs {needed}");
+                format!("room for {given} bytes for its maps, but the layout requires {needed}");
             assert_eq!(short.to_string(), sentence);
         }
         let none = carve::<Lock>(layout, &mut []).unwrap_err();

@@ -30,7 +30,7 @@ use crate::roster::{Limits, Roster};
 /// use pageyard_host::{Builder, ThreadCache};
 ///
 /// let yard = Builder::new(16 << 20).thread_cache(ThreadCache::Off).build()?;
-/// assert!(!yard.front_stats().on);
+/// assert!(!yard.thread_cache_stats().on);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -96,7 +96,7 @@ pub(crate) trait Backing: Send + Sync {
 /// use pageyard_host::{Builder, ThreadCacheStats};
 ///
 /// let yard = Builder::new(16 << 20).build()?;
-/// let stats: ThreadCacheStats = yard.front_stats();
+/// let stats: ThreadCacheStats = yard.thread_cache_stats();
 /// println!("{} requests served by the caches of {} threads", stats.hits, stats.threads);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -136,7 +136,7 @@ pub struct ThreadCacheStats {
 /// use pageyard_host::Builder;
 ///
 /// let yard = Builder::new(16 << 20).build()?;
-/// for one in yard.front_threads() {
+/// for one in yard.thread_cache_threads() {
 ///     println!("thread {}: {} pages", one.thread, one.pages);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -169,6 +169,7 @@ fn write_sizes<C: Config>(
 
 #[inline(never)]
 fn write_blocks<C: Config>(out: &mut impl Write, yard: &Yard<'_, C>, zone: ZoneId) -> fmt::Result {
-    let blocks = yard.block_supply(zone).unwrap_or_default();
-    write_supply_row(out, zone.node, zone.kind.name(), blocks)
+    let Some(blocks) = yard.block_supply(zone) else { return Ok(()) };
+    // By reference: an array's own iterator would hold a second copy on a kernel's stack.
+    write_supply_row(out, zone.node, zone.kind.name(), blocks.iter().copied())
 }
