@@ -9,7 +9,7 @@ pub const PAGEYARD_EVENT_FREE: u32 = 2;
 /// A block freed by pageyard_core_free_bulk goes to this CPU's list. PAGEYARD_EVENT_FREE has
 /// announced it already. Sets pfn.
 pub const PAGEYARD_EVENT_FREE_BATCHED: u32 = 3;
-/// A block left the free lists of a zone. Sets pfn, order, page_type; values[0]: 1 if blocks of this
+/// A block left the free lists of a zone. Sets pfn, order, page_type; `values[0]`: 1 if blocks of this
 /// order and type are kept on per-CPU lists.
 pub const PAGEYARD_EVENT_ZONE_LOCKED: u32 = 4;
 /// A block went from a per-CPU list to the zone. Sets pfn, order, page_type.
@@ -27,7 +27,7 @@ pub const PAGEYARD_EVENT_BULK_FREE: u32 = 8;
 /// limits, 1: refill, 2: free, 3: a run of high-order frees, 4: reclaim, 5: below the high
 /// watermark, 6: a tick).
 pub const PAGEYARD_EVENT_HIGH: u32 = 9;
-/// A request is about to compact. Sets order, flags; values[0]: the priority, 2 (gentle) to 0.
+/// A request is about to compact. Sets order, flags; `values[0]`: the priority, 2 (gentle) to 0.
 pub const PAGEYARD_EVENT_COMPACT_TRY: u32 = 16;
 /// A compaction run over a zone starts. Values: the zone's first frame, the positions of the
 /// migration scanner and the free scanner, one past the zone's last frame, and the mode (0: async, 1:
@@ -43,9 +43,9 @@ pub const PAGEYARD_EVENT_COMPACT_TARGETS: u32 = 20;
 /// The isolated pages were migrated, or not. Values: pages migrated, pages that stayed.
 pub const PAGEYARD_EVENT_COMPACT_MIGRATED: u32 = 21;
 /// Whether a compaction run is done. Sets node, zone, order (UINT32_MAX: as much as possible);
-/// values[0]: the result.
+/// `values[0]`: the result.
 pub const PAGEYARD_EVENT_COMPACT_FINISHED: u32 = 22;
-/// Whether a compaction run is worthwhile. Sets node, zone, order; values[0]: the result.
+/// Whether a compaction run is worthwhile. Sets node, zone, order; `values[0]`: the result.
 pub const PAGEYARD_EVENT_COMPACT_SUITABLE: u32 = 23;
 /// A compaction run did not start because earlier ones failed. Sets node, zone, order; values:
 /// attempts since the last failure, the logarithm of the attempts to defer, the smallest order that
@@ -94,12 +94,12 @@ pub struct pageyard_event {
 /// The block is now out of use. Sets pfn (the page), block, order; values: a PAGEYARD_BAD number, the
 /// count or flags that are wrong, and 1 if found when the block was allocated, 0 when it was freed.
 pub const PAGEYARD_REPORT_BAD_PAGE: u32 = 1;
-/// Bad pages were not reported, to limit their number. values[0]: how many.
+/// Bad pages were not reported, to limit their number. `values[0]`: how many.
 pub const PAGEYARD_REPORT_BAD_PAGES_SUPPRESSED: u32 = 2;
 /// `check_poison` found a block damaged, which is allocated anyway. Sets block, order; values: the
 /// offsets in bytes of the first and the last damaged byte, and 1 if a single bit differs.
 pub const PAGEYARD_REPORT_POISON: u32 = 3;
-/// Damaged blocks were not reported, to limit their number. values[0]: how many.
+/// Damaged blocks were not reported, to limit their number. `values[0]`: how many.
 pub const PAGEYARD_REPORT_POISON_SUPPRESSED: u32 = 4;
 
 /// The page is mapped.

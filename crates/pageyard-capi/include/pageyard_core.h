@@ -133,7 +133,7 @@
 // announced it already. Sets pfn.
 #define PAGEYARD_EVENT_FREE_BATCHED 3
 
-// A block left the free lists of a zone. Sets pfn, order, page_type; values[0]: 1 if blocks of this
+// A block left the free lists of a zone. Sets pfn, order, page_type; `values[0]`: 1 if blocks of this
 // order and type are kept on per-CPU lists.
 #define PAGEYARD_EVENT_ZONE_LOCKED 4
 
@@ -157,7 +157,7 @@
 // watermark, 6: a tick).
 #define PAGEYARD_EVENT_HIGH 9
 
-// A request is about to compact. Sets order, flags; values[0]: the priority, 2 (gentle) to 0.
+// A request is about to compact. Sets order, flags; `values[0]`: the priority, 2 (gentle) to 0.
 #define PAGEYARD_EVENT_COMPACT_TRY 16
 
 // A compaction run over a zone starts. Values: the zone's first frame, the positions of the
@@ -179,10 +179,10 @@
 #define PAGEYARD_EVENT_COMPACT_MIGRATED 21
 
 // Whether a compaction run is done. Sets node, zone, order (UINT32_MAX: as much as possible);
-// values[0]: the result.
+// `values[0]`: the result.
 #define PAGEYARD_EVENT_COMPACT_FINISHED 22
 
-// Whether a compaction run is worthwhile. Sets node, zone, order; values[0]: the result.
+// Whether a compaction run is worthwhile. Sets node, zone, order; `values[0]`: the result.
 #define PAGEYARD_EVENT_COMPACT_SUITABLE 23
 
 // A compaction run did not start because earlier ones failed. Sets node, zone, order; values:
@@ -210,14 +210,14 @@
 // count or flags that are wrong, and 1 if found when the block was allocated, 0 when it was freed.
 #define PAGEYARD_REPORT_BAD_PAGE 1
 
-// Bad pages were not reported, to limit their number. values[0]: how many.
+// Bad pages were not reported, to limit their number. `values[0]`: how many.
 #define PAGEYARD_REPORT_BAD_PAGES_SUPPRESSED 2
 
 // `check_poison` found a block damaged, which is allocated anyway. Sets block, order; values: the
 // offsets in bytes of the first and the last damaged byte, and 1 if a single bit differs.
 #define PAGEYARD_REPORT_POISON 3
 
-// Damaged blocks were not reported, to limit their number. values[0]: how many.
+// Damaged blocks were not reported, to limit their number. `values[0]`: how many.
 #define PAGEYARD_REPORT_POISON_SUPPRESSED 4
 
 // The page is mapped.
