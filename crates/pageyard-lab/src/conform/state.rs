@@ -294,7 +294,10 @@ impl State {
                         area.lists[i].push(relative(pfn));
                     }
                 }
-                Record::Allocated { .. } | Record::Guard { .. } => {}
+                Record::Allocated { .. }
+                | Record::Guard { .. }
+                | Record::Bad { .. }
+                | Record::Poisoned { .. } => {}
                 Record::Cpu(c) => s.pcp.push(Pcp {
                     cpu: c.cpu.0,
                     count: c.tuning.count,

@@ -102,16 +102,14 @@ pub struct CpuRecord {
 /// - one `Zone`;
 /// - the pageblocks with memory, ascending;
 /// - the free lists: orders ascending, types ascending, each from head to tail;
-/// - the allocated blocks and guards, ascending;
+/// - the allocated blocks, guards and bad blocks, ascending, each followed by its poisoned frames;
 /// - for each CPU, one `Cpu` and its cached blocks: lists ascending, each from head to tail.
 ///
-/// Frames that no record names are holes, reserved, or [out of use](crate::OutOfUse), bad or
-/// poisoned. After a restore they are reserved. A frame that was poisoned while in use is no longer
-/// poisoned. Frame numbers are absolute.
+/// Frames that no record names are holes or reserved. Frame numbers are absolute.
 ///
-/// [`restore`](Yard::restore) accepts the records after the zone's in any order, with three
-/// constraints: the order within each list is kept, a pageblock precedes the blocks in it, and a
-/// CPU precedes the blocks it caches.
+/// [`restore`](Yard::restore) accepts the records after the zone's in any order, with four
+/// constraints: the order within each list is kept, a pageblock precedes the blocks in it, a block
+/// precedes its poisoned frames, and a CPU precedes the blocks it caches.
 ///
 /// A block is cached under its list's type, or under its pageblock's type if that has no list of
 /// its own. Counters are not part of the state: those of a restored zone start at 0.
@@ -166,6 +164,20 @@ pub enum Record {
         order: Order,
         /// Whether the owner can move it.
         movable: bool,
+    },
+    /// A block that is permanently [out of use](crate::OutOfUse), because a page in it was bad
+    /// (§11.2).
+    Bad {
+        /// Its first frame.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+    },
+    /// A frame with faulty memory (§11.3). Part of an allocated or bad block, or out of use by
+    /// itself.
+    Poisoned {
+        /// The frame.
+        pfn: Pfn,
     },
     /// A CPU's pageset.
     Cpu(CpuRecord),
@@ -241,7 +253,13 @@ impl<'a, C: Config> Yard<'a, C> {
                     each(Record::Allocated { pfn, order, movable: state.is_movable() })
                 }
                 Kind::Guard => each(Record::Guard { pfn, order }),
-                _ => {}
+                Kind::Bad => each(Record::Bad { pfn, order }),
+                Kind::Poisoned => {}
+                _ => continue,
+            }
+            for frame in (idx..).zip(z.map.run(idx, order.pages())).filter(|(_, f)| f.is_poisoned())
+            {
+                each(Record::Poisoned { pfn: z.pfn(frame.0) });
             }
         }
         for (i, slot) in z.cpus.iter().enumerate() {
@@ -402,6 +420,13 @@ impl<R: RawMutex> Zone<'_, R> {
                     self.map.frame(idx).set_state(State::new(Kind::Guard, order.get(), t));
                     change(&self.safety.guards, order.pages().into());
                 }
+                Record::Bad { pfn, order } => {
+                    let idx = self.occupy(pfn, order.get())?;
+                    let state = State::new(Kind::Bad, order.get(), self.map.block_type(idx));
+                    self.map.frame(idx).set_state(state);
+                    self.safety.bad.fetch_add(order.pages().into(), Relaxed);
+                }
+                Record::Poisoned { pfn } => self.read_poisoned(pfn)?,
                 Record::Cpu(c) => {
                     drop(lock);
                     self.read_cpu(rules, &c)?;
@@ -512,6 +537,25 @@ impl<R: RawMutex> Zone<'_, R> {
         Ok(idx)
     }
 
+    /// Marks a frame of a block as poisoned, or takes a frame that is in no block out of use. Zone
+    /// lock.
+    fn read_poisoned(&self, pfn: Pfn) -> Result<(), &'static str> {
+        let idx = self.index_of(pfn).ok_or("the frame is outside the zone")?;
+        ensure(!self.map.frame(idx).is_poisoned(), "the frame is faulty already")?;
+        match self.map.block_over(idx).map(|(_, state)| state.kind()) {
+            Some(Kind::Allocated | Kind::Bad) => {}
+            Some(_) => return Err("a faulty frame in a block that is neither allocated nor bad"),
+            None => {
+                self.occupy(pfn, 0)?;
+                let state = State::new(Kind::Poisoned, 0, self.map.block_type(idx));
+                self.map.frame(idx).set_state(state);
+                change(&self.safety.poisoned, 1);
+            }
+        }
+        self.map.poison(idx);
+        Ok(())
+    }
+
     /// Undoes what the records read so far have done. The zone's own fields have not changed yet.
     fn make_blank(&self) {
         for slot in self.cpus {
@@ -521,8 +565,13 @@ impl<R: RawMutex> Zone<'_, R> {
             slot.set_diff(0);
         }
         let _lock = self.lock.lock();
-        // A faulty frame stays faulty.
-        self.map.set_states(0, self.map.len(), State::RESERVED);
+        // A frame that was faulty before stays so. It is in no block: `occupy` refused it.
+        for frame in self.map.run(0, self.map.len()) {
+            if frame.state() != State::RESERVED {
+                frame.set_poisoned(false);
+                frame.set_state(State::RESERVED);
+            }
+        }
         self.map.clear_blocks();
         self.areas.clear();
         self.safety.clear();

@@ -213,6 +213,8 @@ fn record() -> impl Strategy<Value = Record> {
             .prop_map(|(pfn, order, migrate_type)| Record::Free { pfn, order, migrate_type }),
         4 => (pfn(), order(), any::<bool>())
             .prop_map(|(pfn, order, movable)| Record::Allocated { pfn, order, movable }),
+        1 => (pfn(), order()).prop_map(|(pfn, order)| Record::Bad { pfn, order }),
+        1 => pfn().prop_map(|pfn| Record::Poisoned { pfn }),
         2 => cpu_record().prop_map(Record::Cpu),
         4 => (0..3u32, 0..15usize, pfn())
             .prop_map(|(cpu, list, pfn)| Record::Cached { cpu: CpuId(cpu), list, pfn }),
@@ -225,7 +227,9 @@ fn mended(zone: ZoneRecord, mut rest: Vec<Record>) -> Vec<Record> {
     let mut cached = [0i32; 3];
     for r in &mut rest {
         match r {
-            Record::Free { pfn, order, .. } | Record::Allocated { pfn, order, .. } => {
+            Record::Free { pfn, order, .. }
+            | Record::Allocated { pfn, order, .. }
+            | Record::Bad { pfn, order } => {
                 align(pfn, order.get());
             }
             Record::Cached { cpu, list, pfn } => {
@@ -255,6 +259,9 @@ fn restore_and_use(rules: Chosen, all: Vec<Record>, n: &[u64; 6]) {
             // (`findings.rs` compares the rest.)
             assert_eq!(after.zone.present, 0);
             assert_eq!((after.blocks.len(), after.allocated.len()), (0, 0));
+            assert_eq!((after.bad.len(), after.poisoned.len()), (0, 0));
+            let faulty = |p: &u64| y.is_poisoned(Pfn(*p)) == Some(true);
+            assert_eq!((0..4096).find(faulty), None);
             assert!(after.all_free().next().is_none() && after.all_cached().next().is_none());
             assert_eq!(before.cpus.len(), after.cpus.len());
             // And so the next one is welcome.

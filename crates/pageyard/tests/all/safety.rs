@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use common::check::{Owned, check};
-use common::{Chosen, LINUX612, Lock, Machine, frames, o};
+use common::{Chosen, LINUX612, Lock, Machine, all_records, frames, o};
 use pageyard::poison::{self, Corruption, POISON_BYTE};
 use pageyard::policy::*;
 use pageyard::{
@@ -502,5 +502,45 @@ fn a_bad_page_fails_a_range_11_1_11_2() {
         let area: CmaArea<'_, Lock> = CmaArea::new(y, frames(3072..4096), o(0), &bitmap).unwrap();
         assert_eq!(area.alloc(y, 4, 1, Gfp::KERNEL), Ok(Pfn(3073)), "the next place");
         assert_eq!(bad(), 2 + 512 + 1);
+    });
+}
+
+/// Frames out of use are part of a snapshot: one that was free, one whose block is in use, and one
+/// in a bad block.
+#[test]
+fn frames_out_of_use_survive_a_snapshot_11_2_11_3() {
+    let m = Machine::normal(PAGES);
+    run(&<PageChecked>::RULES, |y| {
+        assert_eq!(y.poison_frame(Pfn(5)), Ok(pageyard::Poisoned::Removed));
+        let held = y.alloc(o(3), Gfp::KERNEL).unwrap();
+        let bad = y.alloc(o(2), Gfp::KERNEL).unwrap();
+        assert_eq!(y.poison_frame(Pfn(held.0 + 2)), Ok(pageyard::Poisoned::WhenFreed));
+        assert_eq!(y.poison_frame(Pfn(bad.0 + 1)), Ok(pageyard::Poisoned::WhenFreed));
+        y.hooks().set(bad, |s| s.refcount = 1);
+        y.free(bad, o(2)).unwrap();
+        let out = y.out_of_use(N).unwrap();
+        assert_eq!((out.bad, out.poisoned), (4, 1));
+        let state = all_records(y);
+        m.restored(LINUX612, &state, |again| {
+            assert_eq!(all_records(again), state);
+            again.validate().unwrap();
+            assert_eq!(again.out_of_use(N), Some(out));
+            for (pfn, poisoned) in [(5, true), (6, false), (held.0 + 2, true), (bad.0 + 1, true)] {
+                assert_eq!(again.is_poisoned(Pfn(pfn)), Some(poisoned), "{pfn}");
+            }
+            again.free(held, o(3)).unwrap();
+            assert_eq!(again.out_of_use(N).unwrap().poisoned, 2, "taken when its block was freed");
+            again.unpoison_frame(Pfn(5)).unwrap();
+            assert_eq!(again.free(bad, o(2)), Err(FreeError::OutOfUse));
+            again.validate().unwrap();
+        });
+        // A refused snapshot leaves no frame faulty.
+        m.blank(|again| {
+            let repeated = state[0].1.iter().chain([state[0].1.last().unwrap()]);
+            assert!(again.restore(N, repeated.copied().chain([state[0].1[0]])).is_err());
+            assert!((0..PAGES).all(|p| again.is_poisoned(Pfn(p)) == Some(false)));
+            again.restore(N, state[0].1.iter().copied()).unwrap();
+            again.validate().unwrap();
+        });
     });
 }

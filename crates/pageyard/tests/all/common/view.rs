@@ -1,6 +1,6 @@
 //! A snapshot, sorted into what tests ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pageyard::{Config, CpuRecord, MigrateType, Record, Yard, ZoneId, ZoneKind, ZoneRecord};
 
@@ -14,6 +14,9 @@ pub(crate) struct View {
     pub(crate) allocated: BTreeMap<u64, (u8, bool)>,
     /// Frame → order.
     pub(crate) guards: BTreeMap<u64, u8>,
+    /// Frame → order.
+    pub(crate) bad: BTreeMap<u64, u8>,
+    pub(crate) poisoned: BTreeSet<u64>,
     pub(crate) cpus: Vec<CpuRecord>,
     cached: BTreeMap<(u32, usize), Vec<u64>>,
 }
@@ -27,6 +30,8 @@ impl View {
             free: BTreeMap::new(),
             allocated: BTreeMap::new(),
             guards: BTreeMap::new(),
+            bad: BTreeMap::new(),
+            poisoned: BTreeSet::new(),
             cpus: Vec::new(),
             cached: BTreeMap::new(),
         };
@@ -45,6 +50,10 @@ impl View {
                 Record::Guard { pfn, order } => {
                     assert!(v.guards.insert(pfn.0, order.get()).is_none());
                 }
+                Record::Bad { pfn, order } => {
+                    assert!(v.bad.insert(pfn.0, order.get()).is_none());
+                }
+                Record::Poisoned { pfn } => assert!(v.poisoned.insert(pfn.0)),
                 Record::Cpu(c) => v.cpus.push(c),
                 Record::Cached { cpu, list, pfn } => {
                     v.cached.entry((cpu.0, list)).or_default().push(pfn.0);
