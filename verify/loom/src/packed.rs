@@ -266,7 +266,7 @@ pub fn isolate_and_claim(bug: Bug) {
             r.unisolate(Pfn(0)).expect("it is isolated");
         }
     };
-    model(bug, 1, nothing, [isolate, |r, c| _ = take(r, c, 8)], nothing);
+    model(bug, 1, nothing, [isolate, |r, c| _ = take(r, c, 9)], nothing);
 }
 
 /// Two CPUs take and free the only whole pageblock.

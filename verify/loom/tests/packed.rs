@@ -55,8 +55,12 @@ fn isolation_loses_nothing() {
     holds("isolate and claim", Some(3), || m::isolate_and_claim(Bug::No));
     holds("isolate and end", Some(3), || m::isolate_and_end(Bug::No));
     holds("isolate whole and end", Some(3), || m::isolate_whole_and_end(Bug::No));
-    holds("isolate and move", Some(2), || m::isolate_and_move(Bug::No));
-    holds("isolate and take", Some(2), || m::isolate_and_take(Bug::No));
+    holds("isolate and move", Some(3), || m::isolate_and_move(Bug::No));
+    holds("isolate and take", Some(3), || m::isolate_and_take(Bug::No));
+}
+
+#[test]
+fn broken_isolation_is_found() {
     finds("no second look", LOST, || m::isolate_and_end(Bug::NoSecondLook));
     finds("a route set late", "a frame of an isolated", || m::isolate_and_move(Bug::LateRoute));
     finds("no recheck", "taken after the isolation", || m::isolate_and_take(Bug::NoRecheck));

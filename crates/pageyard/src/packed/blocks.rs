@@ -235,6 +235,7 @@ impl<'a> Blocks<'a> {
 
     fn set_route(&self, block: u32, route: u8) {
         if let Some(r) = self.routes.get(block as usize) {
+            fence_for_loom();
             r.0.store(route, SeqCst);
             fence_for_loom();
         }
@@ -271,6 +272,8 @@ impl<'a> Blocks<'a> {
     }
 
     pub(crate) fn is_isolated(&self, block: u32) -> bool {
+        // After what the caller wrote.
+        fence_for_loom();
         self.meta(block).is_isolated()
     }
 
