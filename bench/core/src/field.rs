@@ -1,5 +1,6 @@
 //! All contestants of one comparison.
 
+use crate::compare::Field;
 use crate::contestants::{
     Bitmap, BuddySlab, BuddySystem, Floor, FrameCore, FrameDepot, Pageyard, PageyardOwned, Visitor,
 };
@@ -18,6 +19,16 @@ pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<BuddySlab>();
     visitor.visit::<BuddySystem>();
     visitor.visit::<Bitmap>();
+}
+
+/// The contestants of [`each`].
+#[derive(Debug)]
+pub struct Everyone;
+
+impl Field for Everyone {
+    fn each(visitor: &mut impl Visitor) {
+        each(visitor);
+    }
 }
 
 #[cfg(test)]

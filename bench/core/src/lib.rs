@@ -5,6 +5,7 @@
 //! `scripts/instructions.sh`. Allocated pages are never touched, so the results cover only the
 //! allocators.
 
+pub mod compare;
 pub mod contestants;
 pub mod field;
 pub mod packed;
