@@ -7,6 +7,7 @@ extern crate pageyard_shuttle as pageyard;
 #[path = "../../../../crates/pageyard/tests/all/common/mod.rs"]
 mod common;
 
+mod packed;
 mod requests;
 mod schedules;
 mod stage;

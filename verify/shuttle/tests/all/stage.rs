@@ -85,7 +85,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    fn own(&self, pfn: Pfn, order: Order) {
+    pub(crate) fn own(&self, pfn: Pfn, order: Order) {
         let end = Pfn(pfn.0 + u64::from(order.pages()));
         let mut blocks = self.blocks.lock().unwrap();
         if let Some((p, o)) = blocks.range(..end).next_back() {
@@ -94,7 +94,7 @@ impl Stage {
         blocks.insert(pfn, order);
     }
 
-    fn disown(&self) -> Option<(Pfn, Order)> {
+    pub(crate) fn disown(&self) -> Option<(Pfn, Order)> {
         self.blocks.lock().unwrap().pop_first()
     }
 }
