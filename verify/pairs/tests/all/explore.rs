@@ -46,12 +46,12 @@ impl Extent {
         }
     }
 
-    fn plan(&self, stops: &[u64]) -> Plan {
+    pub(crate) fn plan(&self, stops: &[u64]) -> Plan {
         Plan { stops: stops.to_vec(), plain: self.plain, bug: self.bug }
     }
 
     /// Returns whether the sequence of this name is in the sample.
-    fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         name.contains(&self.part) && hash(&(self.seed, name)).is_multiple_of(self.one_in)
     }
 }
@@ -80,7 +80,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    fn fail(&mut self, sequence: &str, case: &str, why: String) {
+    pub(crate) fn fail(&mut self, sequence: &str, case: &str, why: String) {
         let words = why.split(" (stopped before").next().unwrap_or(&why);
         let kind = format!("{sequence} {words}").replace(|c: char| c.is_ascii_hexdigit(), "");
         let first = format!("{why}\n    replay with PAGEYARD_CASE={case}");
@@ -133,7 +133,7 @@ fn case<P: StaticPolicy + Sync>(
 
 /// Returns the numbers of the points worth a stop. For each place in the source these are the first
 /// few visits, those at powers of two, and the last.
-fn worth(points: &[Point]) -> Vec<u64> {
+pub(crate) fn worth(points: &[Point]) -> Vec<u64> {
     let mut seen: HashMap<Point, (u64, u64)> = HashMap::new();
     let mut numbers = Vec::new();
     for (number, &point) in (1..).zip(points) {

@@ -11,6 +11,7 @@ mod common;
 mod complete;
 mod explore;
 mod ops;
+mod packed;
 mod pairs;
 mod planted;
 mod schedule;

@@ -22,7 +22,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Returns the extent that the environment requests, or this one by default.
-fn extent(one_in: u64, points: usize) -> Extent {
+pub(crate) fn extent(one_in: u64, points: usize) -> Extent {
     let all = std::env::var("PAGEYARD_PAIRS").is_ok_and(|v| v == "all");
     let asked = if all { Some(1) } else { number("PAGEYARD_PAIRS") };
     Extent {
@@ -35,7 +35,7 @@ fn extent(one_in: u64, points: usize) -> Extent {
 }
 
 /// Prints the results and panics if something failed.
-fn close(what: &str, extent: &Extent, tally: &Tally) {
+pub(crate) fn close(what: &str, extent: &Extent, tally: &Tally) {
     println!("{what}, seed {}: {tally}", extent.seed);
     assert!(tally.failed.is_empty(), "{what}: {tally}");
 }
