@@ -1,0 +1,83 @@
+//! Locks that keep interrupts out.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use lock_api::{GuardNoSend, RawMutex};
+
+use crate::arch;
+
+const FREE: u32 = 0;
+const HELD: u32 = 2;
+/// A lock that waits this long is never released: seconds, where holders need microseconds.
+const PATIENCE: u32 = 1 << 22;
+
+/// A spin lock that is held with interrupts disabled. The holder keeps in it whether they were
+/// enabled: 0: free; 2: held; 3: held, interrupts were enabled.
+///
+/// The allocator's interrupt handlers take the same locks as the code that they interrupt. If a
+/// holder could be interrupted, the handler would wait for it forever. Locks are released in the
+/// reverse order of their acquisition, so each restores what it found.
+pub struct IrqLock(AtomicU32);
+
+impl IrqLock {
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) {
+        for _ in 0..PATIENCE {
+            // Interrupts are enabled meanwhile if they were.
+            if self.0.load(Relaxed) == FREE && self.try_lock() {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        panic!("a lock is never released: the holder waits for this CPU, or was interrupted by it");
+    }
+}
+
+// SAFETY: the compare-exchange from FREE lets one caller in at a time until `unlock`. (The broken
+// variants do not keep this promise; they exist to be caught.)
+unsafe impl RawMutex for IrqLock {
+    #[allow(clippy::declare_interior_mutable_const)] // the trait's way
+    const INIT: Self = IrqLock(AtomicU32::new(FREE));
+    // A guard that another CPU drops would restore the interrupts of the wrong one.
+    type GuardMarker = GuardNoSend;
+
+    #[inline(always)]
+    fn lock(&self) {
+        if !self.try_lock() {
+            self.wait();
+        }
+    }
+
+    #[inline(always)]
+    #[cfg(not(any(feature = "broken-lock", feature = "broken-try-lock")))]
+    fn try_lock(&self) -> bool {
+        let enabled = arch::irq_save();
+        let held = HELD | u32::from(enabled);
+        let locked = self.0.compare_exchange(FREE, held, Acquire, Relaxed).is_ok();
+        if !locked {
+            arch::irq_restore(enabled);
+        }
+        locked
+    }
+
+    #[inline(always)]
+    #[cfg(feature = "broken-lock")]
+    fn try_lock(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    #[cfg(feature = "broken-try-lock")]
+    fn try_lock(&self) -> bool {
+        self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&self) {
+        let held = self.0.load(Relaxed);
+        self.0.store(FREE, Release);
+        arch::irq_restore(held & 1 != 0);
+    }
+}
