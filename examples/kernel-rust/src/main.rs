@@ -41,7 +41,7 @@ use memory::Memory;
 
 /// The most CPUs that this kernel starts.
 pub const CPUS: usize = 8;
-const STACK: usize = 8192;
+const STACK: usize = 16384;
 
 /// The CPUs' stacks, which the boot code fills with [`UNUSED`].
 #[repr(C, align(16))]
