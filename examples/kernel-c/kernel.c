@@ -37,7 +37,7 @@ static pageyard_core *yard;
 static uint32_t cpus, running, hammering, freeing; /* CPUs that there are, run, hammer, free all */
 static block held[CPUS][HELD], mail[CPUS][HELD], kept[CPUS][KEPT];
 static uint64_t interrupts[CPUS], requests, failures, mailed;
-static pageyard_range usable[24], reserved[3];
+static pageyard_range usable[24], reserved[4];
 static size_t usable_count, reserved_count;
 
 /* ---- What C needs, and text. ---- */
@@ -212,6 +212,7 @@ static void create(void) {
     static pageyard_layout layout;
     static pageyard_platform machine;
     static char why[160];
+    pageyard_status status;
     size_t bytes, largest = 0;
     uint64_t start;
 
@@ -223,6 +224,8 @@ static void create(void) {
     layout.usable_count = usable_count;
     layout.cpus = nodes;
     layout.cpu_count = cpus;
+    layout.reserved = reserved;
+    layout.reserved_count = reserved_count + 1; /* with the room itself: ranges take room, too */
     check(pageyard_core_room(&layout, &bytes), "room");
     for (size_t i = 0; i < usable_count; i++)
         if (usable[i].end - usable[i].start > usable[largest].end - usable[largest].start) largest = i;
@@ -231,8 +234,6 @@ static void create(void) {
     if (start < max(usable[largest].start * PAGEYARD_PAGE_SIZE, (uintptr_t)image_end))
         fail("the largest range of memory has no room for %u bytes of maps", (uint64_t)bytes);
     reserve(start, start + bytes);
-    layout.reserved = reserved;
-    layout.reserved_count = reserved_count;
 
     machine.struct_size = sizeof machine;
     machine.version = PAGEYARD_VERSION;
@@ -241,9 +242,9 @@ static void create(void) {
     machine.lock = lock;
     machine.try_lock = try_lock;
     machine.unlock = unlock;
-    if (pageyard_core_create(&layout, &machine, (void *)(uintptr_t)start, bytes, &yard, why,
-                             sizeof why) != PAGEYARD_OK)
-        fail("%s", why);
+    status = pageyard_core_create(&layout, &machine, (void *)(uintptr_t)start, bytes, &yard, why,
+                                  sizeof why);
+    if (status != PAGEYARD_OK) fail("create: %s %s", pageyard_strerror(status), why);
     for (uint32_t cpu = 1; cpu < cpus; cpu++) check(pageyard_core_cpu_dead(yard, cpu), "cpu_dead");
 }
 
