@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the example kernels and boots them in QEMU, each with 2 GiB and with 40 MiB of memory. docs/kernels.md.
+# Builds the example kernels and boots them in QEMU, each with 2 GiB or more and with 40 MiB of memory. docs/kernels.md.
 #
 #     scripts/boot-kernels.sh [--list] [NAME...]
 #
@@ -30,6 +30,14 @@ rust-pinned-40M     pass    x86_64  pinned          40M
 rust-pinned-icount  count   x86_64  pinned          2G   -icount shift=0
 rust-no-lock        broken  x86_64  broken-lock     2G
 rust-open-lock      stuck   x86_64  broken-try-lock 2G
+arm-locked          pass    aarch64 -               4G
+arm-locked-40M      pass    aarch64 -               40M
+arm-locked-icount   count   aarch64 -               2G   -icount shift=0
+arm-pinned          pass    aarch64 pinned          4G
+arm-pinned-40M      pass    aarch64 pinned          40M
+arm-pinned-icount   count   aarch64 pinned          2G   -icount shift=0
+arm-no-lock         broken  aarch64 broken-lock     2G
+arm-open-lock       stuck   aarch64 broken-try-lock 2G
 c                   pass    c       -               2G
 c-40M               pass    c       -               40M
 c-icount            count   c       -               2G   -icount shift=0

@@ -11,10 +11,10 @@
 #include "machine.h"
 
 enum {
-    ROUNDS = 150000,            /* requests of a CPU */
+    ROUNDS = 100000,            /* requests of a CPU */
     HELD = 256,                 /* blocks that a CPU holds at most */
     KEPT = 8,                   /* blocks that an interrupt handler holds */
-    MOST_INSTRUCTIONS = 400,    /* of a hot pair (docs/kernels.md has the measured number) */
+    MOST_INSTRUCTIONS = 340,    /* of a hot pair (docs/kernels.md has the measured number) */
     PATIENCE = 1 << 22          /* tries after which a lock counts as never released */
 };
 static const uint64_t MAPPED = 8ull << 30; /* the boot code maps this much */

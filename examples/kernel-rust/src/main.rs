@@ -96,7 +96,9 @@ fn boot(info: usize) -> ! {
     let most = (0..cpus).map(stack_used).max().unwrap_or(0);
     assert!(most < STACK, "a stack overflowed");
     hammer::print_totals();
-    println!("passed: {free} pages free, {instructions} instructions per pair, {most} of {STACK} bytes of stack");
+    println!(
+        "passed: {free} pages free, {instructions} instructions per pair, {most} of {STACK} bytes of stack"
+    );
     arch::exit(true)
 }
 

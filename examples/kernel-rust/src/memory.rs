@@ -47,7 +47,7 @@ impl Memory {
     /// Returns the zones that have memory, each from its first usable frame to its last.
     pub fn zones(&self, out: &mut [ZoneSpec; 3]) -> usize {
         let mut n = 0;
-        for (kind, bytes) in crate::arch::ZONES {
+        for &(kind, ref bytes) in crate::arch::ZONES {
             let zone = Pfn::containing(bytes.start)..Pfn::containing(bytes.end);
             let usable = self.usable.get().iter();
             let parts = usable.filter(|r| r.start < zone.end && r.end > zone.start);

@@ -4,6 +4,8 @@ use core::arch::{asm, global_asm};
 use core::ops::Range;
 use core::ptr;
 
+use pageyard::ZoneKind;
+
 use crate::memory::Memory;
 use crate::{CPUS, Stacks, println, stop};
 
@@ -233,7 +235,9 @@ pub fn irq_restore(enabled: bool) {
 }
 
 /// Under `-icount shift=0`.
-pub const INSTRUCTIONS_PER_TICK: u64 = 1;
+pub fn instructions_per_tick() -> u64 {
+    1
+}
 
 /// Returns the time-stamp counter. Under `-icount shift=0` it counts instructions.
 #[inline(always)]
@@ -285,8 +289,8 @@ pub fn exit(passed: bool) -> ! {
 }
 
 /// The boundaries of the zones, by address.
-pub const ZONES: [(pageyard::ZoneKind, Range<u64>); 3] = [
-    (pageyard::ZoneKind::Dma, 0..16 << 20),
-    (pageyard::ZoneKind::Dma32, 16 << 20..4 << 30),
-    (pageyard::ZoneKind::Normal, 4 << 30..MAPPED),
+pub const ZONES: &[(ZoneKind, Range<u64>)] = &[
+    (ZoneKind::Dma, 0..16 << 20),
+    (ZoneKind::Dma32, 16 << 20..4 << 30),
+    (ZoneKind::Normal, 4 << 30..MAPPED),
 ];
