@@ -273,17 +273,19 @@ static void free_block(block b) {
     if (status != PAGEYARD_OK) fail("free of %x: %s", b, pageyard_strerror(status));
 }
 
-/* Frees the oldest of eight blocks and allocates another; every fourth time, ticks. */
+/* Frees the oldest of eight blocks and allocates another; every fourth time, ticks. Then starts the
+   timer again. */
 void timer_interrupt(void) {
     uint32_t cpu = this_cpu();
     uint64_t n = interrupts[cpu]++, pfn;
     uint32_t order = n % 16 == 0 ? 2 : 0;
-    end_of_interrupt();
     free_block(kept[cpu][n % KEPT]);
     kept[cpu][n % KEPT] = 0;
     if (pageyard_core_alloc(yard, order, PAGEYARD_ATOMIC | PAGEYARD_NOWARN, &pfn) == PAGEYARD_OK)
         kept[cpu][n % KEPT] = mark(pfn, order, cpu + CPUS, (uint32_t)n);
     if (n % 4 == 0) check(pageyard_core_tick(yard, cpu), "tick");
+    start_timer();
+    end_of_interrupt();
 }
 
 static void receive(uint32_t cpu, size_t place) {

@@ -163,7 +163,7 @@ fn frequency() -> u64 {
     frequency
 }
 
-/// Starts this CPU's timer: an interrupt about every millisecond.
+/// Starts this CPU's timer: an interrupt in about a millisecond, and so on from the end of each.
 pub fn start_timer() {
     // SAFETY: arms the virtual timer, whose interrupt `timer_interrupt` handles.
     unsafe {
@@ -182,8 +182,8 @@ pub fn stop_timer() {
 extern "C" fn timer_interrupt() {
     let acknowledged = read(CPU_INTERFACE + 0xc);
     if acknowledged & 0x3ff == TIMER {
-        start_timer();
         crate::hammer::timer(cpu());
+        start_timer();
     }
     // A spurious interrupt has no end.
     if acknowledged & 0x3ff < 1020 {
@@ -247,6 +247,13 @@ pub fn clock() -> u64 {
 pub fn two_instructions(n: u64) {
     // SAFETY: counts a register down.
     unsafe { asm!("2: subs {0}, {0}, #1", "b.ne 2b", inout(reg) n => _, options(nomem, nostack)) };
+}
+
+/// Lets other CPUs run while this one waits for them. QEMU with one thread for all CPUs (`-icount`)
+/// heeds this hint, not the one of `core::hint::spin_loop`.
+pub fn relax() {
+    // SAFETY: a hint.
+    unsafe { asm!("yield", options(nomem, nostack)) };
 }
 
 /// Waits for an interrupt, or forever.

@@ -182,7 +182,7 @@ impl Hammer {
                 break;
             }
             self.receive(own, place);
-            core::hint::spin_loop();
+            arch::relax();
         }
         self.mailed += 1;
     }
@@ -281,7 +281,7 @@ impl Barrier {
                 break;
             }
             meanwhile(n);
-            core::hint::spin_loop();
+            arch::relax();
         }
     }
 }

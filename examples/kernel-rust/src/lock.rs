@@ -29,7 +29,7 @@ impl IrqLock {
             if self.0.load(Relaxed) == FREE && self.try_lock() {
                 return;
             }
-            core::hint::spin_loop();
+            arch::relax();
         }
         panic!("a lock is never released: the holder waits for this CPU, or was interrupted by it");
     }

@@ -86,7 +86,7 @@ fn boot(info: usize) -> ! {
         RUNNING.store(cpu, Release);
         arch::start_cpu(cpu, id);
         while RUNNING.load(Acquire) == cpu {
-            core::hint::spin_loop();
+            arch::relax();
         }
     }
     println!("all CPUs run; the hammer starts");

@@ -180,10 +180,11 @@ fn apic_write(register: u64, value: u32) {
     unsafe { ((LOCAL_APIC + register) as *mut u32).write_volatile(value) };
 }
 
-/// Starts this CPU's timer: an interrupt about every millisecond.
+/// Starts this CPU's timer: an interrupt in about a millisecond, and so on from the end of each. (A
+/// periodic timer leaves no time for anything else where handlers take longer than its period.)
 pub fn start_timer() {
     apic_write(0x3e0, 0xb);
-    apic_write(0x320, 0x2_0000 | u32::from(TIMER_VECTOR));
+    apic_write(0x320, TIMER_VECTOR.into());
     apic_write(0x380, 1_000_000);
 }
 
@@ -194,8 +195,9 @@ pub fn stop_timer() {
 
 #[unsafe(no_mangle)]
 extern "C" fn timer_interrupt() {
-    apic_write(0xb0, 0);
     crate::hammer::timer(cpu());
+    start_timer();
+    apic_write(0xb0, 0);
 }
 
 #[unsafe(no_mangle)]
@@ -253,6 +255,11 @@ pub fn clock() -> u64 {
 pub fn two_instructions(n: u64) {
     // SAFETY: counts a register down.
     unsafe { asm!("2: sub {0}, 1", "jnz 2b", inout(reg) n => _, options(nomem, nostack)) };
+}
+
+/// Lets other CPUs run while this one waits for them.
+pub fn relax() {
+    core::hint::spin_loop();
 }
 
 /// Waits for an interrupt, or forever.
