@@ -134,7 +134,7 @@ while read -r name kind arch feature memory options; do
     requests=$(sed -n 's/^\([0-9]*\) requests,.*/\1/p' "$output")
     instructions=$(sed -n 's/^passed: .* \([0-9]*\) instructions per pair.*/\1/p' "$output")
     stack=$(sed -n 's/^passed: .* \([0-9]*\) of \([0-9]*\) bytes of stack.*/\1 of \2/p' "$output")
-    why=$(sed -n 's/^failed: //p' "$output" | cut -c1-90)
+    why=$(sed -n 's/^failed: //p' "$output" | cut -c1-76)
     result=wrong note=""
     case $kind:$status in
     pass:0 | count:0) [ "$kind:$instructions" = count:0 ] || [ -z "$stack" ] || result=passed ;;
