@@ -25,6 +25,7 @@ cargo test --manifest-path verify/mutants/Cargo.toml --target-dir "$base/mutants
 
 # The example kernel, for targets without an operating system (rustup target add): its flags are in its folder.
 (
+    base=$(realpath -m "$base")
     cd examples/kernel-rust
     cargo fmt --check
     for kernel in "x86_64 default" "aarch64 default" "x86_64 pinned" "x86_64 broken-lock" "x86_64 broken-try-lock"; do

@@ -228,6 +228,9 @@ pub fn irq_restore(enabled: bool) {
     }
 }
 
+/// Roughly; `frequency` says.
+pub const TICKS_PER_SECOND: u64 = 62_500_000;
+
 /// Under `-icount shift=0`: an instruction takes a nanosecond of the timer.
 pub fn instructions_per_tick() -> u64 {
     1_000_000_000 / frequency()

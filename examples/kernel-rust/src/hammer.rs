@@ -4,7 +4,7 @@
 use core::fmt;
 use core::ptr;
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pageyard::{FreeError, MAX_ORDER, Order, Pfn};
 
@@ -176,19 +176,28 @@ impl Hammer {
         let other = (self.cpu + 1 + (self.random >> 34) as usize % (cpus - 1)) % cpus;
         // If all places are full, the other CPU is behind: wait, and free this CPU's own mail
         // meanwhile.
-        for place in (0..HELD).cycle().skip((self.random >> 40) as usize % HELD) {
+        for n in 0.. {
+            let place = (self.random >> 40) as usize + n;
             // Release: the other CPU sees the tags.
-            if MAIL[other][place].compare_exchange(0, block.0, AcqRel, Relaxed).is_ok() {
+            let to = &MAIL[other][place % HELD];
+            if to.compare_exchange(0, block.0, Release, Relaxed).is_ok() {
                 break;
             }
-            self.receive(own, place);
-            arch::relax();
+            self.wait_for_mail(own, place);
         }
         self.mailed += 1;
     }
 
-    /// Frees the block in one place of this CPU's mailbox.
-    pub fn receive(&mut self, own: &mut Cpu, place: usize) {
+    /// Frees the block in one place of this CPU's mailbox. After all places, lets other CPUs run
+    /// until the next interrupt.
+    pub fn wait_for_mail(&mut self, own: &mut Cpu, place: usize) {
+        self.receive(own, place);
+        if place % HELD == 0 {
+            arch::halt();
+        }
+    }
+
+    fn receive(&mut self, own: &mut Cpu, place: usize) {
         let mail = &MAIL[self.cpu][place % HELD];
         if mail.load(Relaxed) != 0 {
             free(own, Block(mail.swap(0, Acquire)));

@@ -9,9 +9,6 @@ use crate::arch;
 
 const FREE: u32 = 0;
 const HELD: u32 = 2;
-/// A lock that waits this long is never released: seconds, where holders need microseconds.
-const PATIENCE: u32 = 1 << 22;
-
 /// A spin lock that is held with interrupts disabled. The holder keeps in it whether they were
 /// enabled: 0: free; 2: held; 3: held, interrupts were enabled.
 ///
@@ -24,7 +21,9 @@ impl IrqLock {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        for _ in 0..PATIENCE {
+        let start = arch::clock();
+        // Holders need microseconds; what runs the CPUs may stop one for much longer.
+        while arch::clock() - start < 3 * arch::TICKS_PER_SECOND {
             // Interrupts are enabled meanwhile if they were.
             if self.0.load(Relaxed) == FREE && self.try_lock() {
                 return;

@@ -110,7 +110,7 @@ fn run(engine: &'static Engine, cpu: usize) {
     arch::start_timer();
     arch::irq_restore(true);
     hammer.run(&mut own);
-    HAMMERED.wait(|place| hammer.receive(&mut own, place));
+    HAMMERED.wait(|place| hammer.wait_for_mail(&mut own, place));
     arch::irq_save();
     arch::stop_timer();
     hammer.free_all(engine, own);

@@ -236,6 +236,9 @@ pub fn irq_restore(enabled: bool) {
     }
 }
 
+/// Roughly; the processor's frequency says.
+pub const TICKS_PER_SECOND: u64 = 3_000_000_000;
+
 /// Under `-icount shift=0`.
 pub fn instructions_per_tick() -> u64 {
     1
