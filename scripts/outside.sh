@@ -25,12 +25,12 @@ cargo test --manifest-path verify/mutants/Cargo.toml --target-dir "$base/mutants
 
 # The example kernel, for targets without an operating system (rustup target add): its flags are in its folder.
 (
-    base=$(realpath -m "$base")
+    kernels=$(realpath -m "$base/kernels")
     cd examples/kernel-rust
     cargo fmt --check
     for kernel in "x86_64 default" "aarch64 default" "x86_64 pinned" "x86_64 broken-lock" "x86_64 broken-try-lock"; do
         read -r arch feature <<<"$kernel"
-        cargo clippy --locked --target-dir "$base/kernels" --target "$arch-unknown-none" --features "$feature" \
+        cargo clippy --locked --target-dir "$kernels" --target "$arch-unknown-none" --features "$feature" \
             -- -D warnings
     done
 )

@@ -19,7 +19,7 @@ command -v $qemu >/dev/null || { echo "qemu.sh: $qemu is missing: apt-get instal
 # A hole below 4 GiB with half of the memory above it, where there is enough: so that all three zones exist.
 case $qemu in
 *x86_64) machine=(-machine "q35,max-ram-below-4g=1G" -device "isa-debug-exit,iobase=0xf4,iosize=0x04") ;;
-*) machine=(-machine virt,gic-version=2 -cpu cortex-a72 -semihosting) ;;
+*) machine=(-machine "virt,gic-version=2" -cpu cortex-a72 -semihosting) ;;
 esac
 status=0
 timeout "${SECONDS_MOST:-120}" "$qemu" "${machine[@]}" -accel tcg -smp 4 -m "${MEMORY:-2G}" -nodefaults -no-reboot \

@@ -9,6 +9,7 @@ use crate::arch;
 
 const FREE: u32 = 0;
 const HELD: u32 = 2;
+
 /// A spin lock that is held with interrupts disabled. The holder keeps in it whether they were
 /// enabled: 0: free; 2: held; 3: held, interrupts were enabled.
 ///
