@@ -130,7 +130,7 @@ printf '%-20s %-8s %9s %6s %13s  %s\n' boot result requests instr. "stack, bytes
 while read -r name kind arch feature memory options; do
     status=0
     # shellcheck disable=SC2086  # several options
-    MEMORY=$memory SECONDS_MOST=60 examples/boot/qemu.sh "$(image "$arch" "$feature")" $options >"$output" 2>&1 || status=$?
+    MEMORY=$memory SECONDS_MOST=120 examples/boot/qemu.sh "$(image "$arch" "$feature")" $options >"$output" 2>&1 || status=$?
     requests=$(sed -n 's/^\([0-9]*\) requests,.*/\1/p' "$output")
     instructions=$(sed -n 's/^passed: .* \([0-9]*\) instructions per pair.*/\1/p' "$output")
     stack=$(sed -n 's/^passed: .* \([0-9]*\) of \([0-9]*\) bytes of stack.*/\1 of \2/p' "$output")

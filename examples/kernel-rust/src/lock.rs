@@ -24,7 +24,7 @@ impl IrqLock {
     fn wait(&self) {
         let start = arch::clock();
         // Holders need microseconds; what runs the CPUs may stop one for much longer.
-        while arch::clock() - start < 3 * arch::TICKS_PER_SECOND {
+        while arch::clock() - start < 4 * arch::TICKS_PER_SECOND {
             // Interrupts are enabled meanwhile if they were.
             if self.0.load(Relaxed) == FREE && self.try_lock() {
                 return;
