@@ -229,7 +229,8 @@ pub fn print_totals() {
     println!(
         "{pairs} requests, {failed} without memory, {mailed} freed on another CPU, {interrupts} interrupts"
     );
-    assert!(pairs - failed > pairs / 2 && interrupts > 0 && mailed > (pairs - failed) / 5);
+    let all_mailed = mailed > (pairs - failed) / 5 || RUN_BY.load(Relaxed) == 1;
+    assert!(pairs - failed > pairs / 2 && interrupts > 0 && all_mailed, "the test did too little");
 }
 
 /// Returns the pages that the allocator should have: usable and not reserved.

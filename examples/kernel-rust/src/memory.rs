@@ -78,9 +78,8 @@ impl Memory {
             "the largest range of memory has no room for {pages} pages of maps"
         );
         self.reserved.push(taken.clone());
-        // SAFETY: the pages are memory, mapped at their address, and in use by nobody: they were
-        // not reserved, and are now, so that neither the allocator nor a second call gives them
-        // away.
+        // SAFETY: the pages are memory, mapped at their address. They were not reserved, so nothing
+        // uses them, and are reserved now, so neither the allocator nor a second call takes them.
         unsafe { slice::from_raw_parts_mut(taken.start.address() as *mut _, bytes) }
     }
 
