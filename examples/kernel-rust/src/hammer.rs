@@ -192,7 +192,7 @@ impl Hammer {
     /// until the next interrupt.
     pub fn wait_for_mail(&mut self, own: &mut Cpu, place: usize) {
         self.receive(own, place);
-        if place % HELD == 0 {
+        if place.is_multiple_of(HELD) {
             arch::halt();
         }
     }
