@@ -210,22 +210,28 @@ pub fn cpu() -> usize {
     cpu
 }
 
-/// Disables interrupts and returns whether they were enabled.
+/// Disables interrupts and returns their former state, which is not 0.
 #[inline(always)]
-pub fn irq_save() -> bool {
+pub fn irq_save() -> u32 {
     let masks: u64;
     // SAFETY: masks interrupts. No `nomem`: accesses must not move above it.
     unsafe { asm!("mrs {}, daif", "msr daifset, #2", out(reg) masks, options(nostack)) };
-    masks & 0x80 == 0
+    masks as u32 | 1
 }
 
-/// Enables interrupts if they were enabled.
+/// Enables interrupts if they were enabled in a state that `irq_save` returned.
 #[inline(always)]
-pub fn irq_restore(enabled: bool) {
-    if enabled {
-        // SAFETY: the vectors are set. No `nomem`: accesses must not move below.
-        unsafe { asm!("msr daifclr, #2", options(nostack)) };
+pub fn irq_restore(state: u32) {
+    if state & 0x80 == 0 {
+        irq_enable();
     }
+}
+
+/// Enables interrupts.
+#[inline(always)]
+pub fn irq_enable() {
+    // SAFETY: the vectors are set. No `nomem`: accesses must not move below.
+    unsafe { asm!("msr daifclr, #2", options(nostack)) };
 }
 
 /// Roughly; `frequency` says.

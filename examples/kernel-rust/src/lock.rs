@@ -8,10 +8,9 @@ use lock_api::{GuardNoSend, RawMutex};
 use crate::arch;
 
 const FREE: u32 = 0;
-const HELD: u32 = 2;
 
-/// A spin lock that is held with interrupts disabled. The holder keeps in it whether they were
-/// enabled: 0: free; 2: held; 3: held, interrupts were enabled.
+/// A spin lock that is held with interrupts disabled. It is 0 if free, else the state of interrupts
+/// before, which the holder restores.
 ///
 /// The allocator's interrupt handlers take the same locks as the code that they interrupt. If a
 /// holder could be interrupted, the handler would wait for it forever. Locks are released in the
@@ -53,11 +52,10 @@ unsafe impl RawMutex for IrqLock {
     #[inline(always)]
     #[cfg(not(any(feature = "broken-lock", feature = "broken-try-lock")))]
     fn try_lock(&self) -> bool {
-        let enabled = arch::irq_save();
-        let held = HELD | u32::from(enabled);
-        let locked = self.0.compare_exchange(FREE, held, Acquire, Relaxed).is_ok();
+        let before = arch::irq_save();
+        let locked = self.0.compare_exchange(FREE, before, Acquire, Relaxed).is_ok();
         if !locked {
-            arch::irq_restore(enabled);
+            arch::irq_restore(before);
         }
         locked
     }
@@ -71,13 +69,18 @@ unsafe impl RawMutex for IrqLock {
     #[inline(always)]
     #[cfg(feature = "broken-try-lock")]
     fn try_lock(&self) -> bool {
-        self.0.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+        let before = arch::irq_save();
+        arch::irq_restore(before);
+        self.0.compare_exchange(FREE, before, Acquire, Relaxed).is_ok()
     }
 
     #[inline(always)]
     unsafe fn unlock(&self) {
-        let held = self.0.load(Relaxed);
+        if cfg!(feature = "broken-lock") {
+            return;
+        }
+        let before = self.0.load(Relaxed);
         self.0.store(FREE, Release);
-        arch::irq_restore(held & 1 != 0);
+        arch::irq_restore(before);
     }
 }

@@ -108,7 +108,7 @@ fn run(engine: &'static Engine, cpu: usize) {
     RUNNING.fetch_add(1, AcqRel);
     let mut hammer = hammer::Hammer::new(cpu);
     arch::start_timer();
-    arch::irq_restore(true);
+    arch::irq_enable();
     hammer.run(&mut own);
     HAMMERED.wait(|place| hammer.wait_for_mail(&mut own, place));
     arch::irq_save();

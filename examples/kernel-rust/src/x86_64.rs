@@ -217,23 +217,28 @@ pub fn cpu() -> usize {
     cpu as usize
 }
 
-/// Disables interrupts and returns whether they were enabled.
+/// Disables interrupts and returns their former state, which is not 0.
 #[inline(always)]
-pub fn irq_save() -> bool {
+pub fn irq_save() -> u32 {
     let flags: u64;
     // SAFETY: changes the interrupt flag only. No `nomem`: accesses must not move above it.
     unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
-    flags & 0x200 != 0
+    flags as u32 // bit 1 is always set
 }
 
-/// Enables interrupts if they were enabled.
+/// Enables interrupts if they were enabled in a state that `irq_save` returned.
 #[inline(always)]
-pub fn irq_restore(enabled: bool) {
-    if enabled {
-        // SAFETY: every vector that may arrive has a gate. No `nomem`: accesses must not move
-        // below.
-        unsafe { asm!("sti", options(nostack)) };
+pub fn irq_restore(state: u32) {
+    if state & 0x200 != 0 {
+        irq_enable();
     }
+}
+
+/// Enables interrupts.
+#[inline(always)]
+pub fn irq_enable() {
+    // SAFETY: every vector that may arrive has a gate. No `nomem`: accesses must not move below.
+    unsafe { asm!("sti", options(nostack)) };
 }
 
 /// Roughly; the processor's frequency says.
