@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is outside the workspace (Cargo.toml says why): compiles the side bench, the fuzz targets and the mutants' runner,
-# runs loom's models.
+# What is outside the workspace (Cargo.toml says why): compiles the side bench, the fuzz targets, the mutants' runner and
+# the example kernel, runs loom's models.
 #
 #     scripts/outside.sh
 #
@@ -22,6 +22,18 @@ CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a \
     lint --manifest-path fuzz/Cargo.toml --features lab --bins --examples
 lint --manifest-path verify/mutants/Cargo.toml --locked --all-targets
 cargo test --manifest-path verify/mutants/Cargo.toml --target-dir "$base/mutants/tool" --locked
+
+# The example kernel, for targets without an operating system (rustup target add): its flags are in its folder.
+(
+    kernels=$(realpath -m "$base/kernels")
+    cd examples/kernel-rust
+    cargo fmt --check
+    for kernel in "x86_64 default" "aarch64 default" "x86_64 pinned" "x86_64 broken-lock" "x86_64 broken-try-lock"; do
+        read -r arch feature <<<"$kernel"
+        cargo clippy --locked --target-dir "$kernels" --target "$arch-unknown-none" --features "$feature" \
+            -- -D warnings
+    done
+)
 
 # A backtrace is larger than the stacks of loom's coroutines: a model that fails would hang.
 export RUST_BACKTRACE=0
