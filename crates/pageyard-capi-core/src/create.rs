@@ -117,21 +117,14 @@ pub unsafe extern "C" fn pageyard_core_create(
     status(unsafe { create(layout, platform, room, bytes, yard, (why, why_size)) })
 }
 
-/// Writes what is wrong with the layout, or an empty text. A sentence that does not fit is truncated.
-/// Not inlined: the sentences would take stack below everything that `create` does.
+/// Writes what is wrong with the layout, or an empty text.
 ///
 /// # Safety
 /// `why` must be null or point to `why_size` writable bytes.
 #[inline(never)]
 unsafe fn say(why: *mut c_char, why_size: usize, error: Option<&InitError>) {
-    if !why.is_null() {
-        // SAFETY: guaranteed by the caller.
-        let _ = unsafe {
-            text::put(why, why_size, core::ptr::null_mut(), |out| {
-                error.map_or(Ok(()), |e| e.write_to(out)).map_err(|_| PAGEYARD_ERR_LAYOUT)
-            })
-        };
-    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { text::explain(why, why_size, |out| error.map_or(Ok(()), |e| e.write_to(out))) }
 }
 
 /// # Safety

@@ -686,6 +686,12 @@ typedef struct pageyard_stats {
     uint64_t pages_returned;
     // Blocks allocated from a pageblock of another type than requested.
     uint64_t mismatches;
+    // Pages allocated, contiguous ranges included. alloc_pages - free_pages is the number of pages
+    // that callers own, however blocks were split. If nothing is out of use, it equals
+    // managed - free - cached.
+    uint64_t alloc_pages;
+    // Pages freed.
+    uint64_t free_pages;
 } pageyard_stats;
 
 // Success.
@@ -737,7 +743,7 @@ typedef struct pageyard_stats {
 // The frame is a hole, or was never managed by the allocator.
 #define PAGEYARD_ERR_RESERVED -21
 
-// The block is already free.
+// The block is already free, or a frame of the range was already released.
 #define PAGEYARD_ERR_DOUBLE_FREE -22
 
 // The address or frame number is not a multiple of the block's size.
@@ -752,6 +758,9 @@ typedef struct pageyard_stats {
 // The block is out of use because one of its pages is bad or faulty.
 #define PAGEYARD_ERR_OUT_OF_USE -26
 
+// A frame of the range was not reserved when the yard was created.
+#define PAGEYARD_ERR_NOT_RESERVED -27
+
 // The range is invalid: empty, across zone boundaries, not in whole sections, or with memory that
 // is unexpectedly present or absent.
 #define PAGEYARD_ERR_RANGE -30
@@ -762,6 +771,9 @@ typedef struct pageyard_stats {
 
 // There is no such setting, it cannot be read or written, or the value is not allowed.
 #define PAGEYARD_ERR_KNOB -40
+
+// An invariant of the yard does not hold: a caller or a hook has corrupted it.
+#define PAGEYARD_ERR_INVALID -41
 
 #ifdef __cplusplus
 extern "C" {
@@ -1006,6 +1018,38 @@ pageyard_status pageyard_core_cpu_dead(const struct pageyard_core *yard, uint32_
 pageyard_status pageyard_core_online(const struct pageyard_core *yard,
                                      uint64_t start,
                                      uint64_t end);
+
+// Frees memory that the layout reserved, such as an initial ramdisk or the sections of an image that
+// only its start needs. Every frame from `start` up to, but not including, `end` must be in a usable
+// and in a reserved range of the layout, and not released before. Watermarks and limits follow. If
+// `why` is not null, it receives a sentence that names the first frame at fault, at most `why_size`
+// bytes with its terminating zero, or an empty text.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_FOREIGN for a frame outside the zones,
+// PAGEYARD_ERR_NOT_RESERVED, PAGEYARD_ERR_DOUBLE_FREE for a frame that was released before,
+// PAGEYARD_ERR_RANGE if the range is empty, contains a hole, or a hook of a hotplug function calls
+// this. Nothing has changed then.
+//
+// Threads: any that may sleep. Owner: the library owns the frames.
+pageyard_status pageyard_core_release(const struct pageyard_core *yard,
+                                      uint64_t start,
+                                      uint64_t end,
+                                      char *why,
+                                      size_t why_size);
+
+// Checks every invariant of the yard in one pass over its lists and one over its frames. For
+// debugging and tests: it takes milliseconds for each GiB. If `why` is not null, it receives a
+// sentence that names the first invariant that does not hold, its zone and its frame, at most
+// `why_size` bytes with its terminating zero, or an
+// empty text.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_INVALID if an invariant does not hold.
+//
+// Threads: no other thread may be inside the yard during the call, and no hook may call this. It
+// changes nothing. Owner: no ownership changes.
+pageyard_status pageyard_core_validate(const struct pageyard_core *yard,
+                                       char *why,
+                                       size_t why_size);
 
 // Takes memory offline: whole sections of a zone. Blocks in use there are migrated through the
 // `relocate` hook.

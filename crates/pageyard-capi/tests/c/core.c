@@ -298,6 +298,64 @@ static void requests(void) {
     free(room);
 }
 
+/* Memory that is reserved at the start is given up, and what is in use adds up. */
+static void boot_memory(void) {
+    struct memory m;
+    pageyard_range reserved[2] = {{FIRST + 100, FIRST + 3000}, {FIRST + SECTION, FIRST + SECTION + 9}};
+    pageyard_core *yard = NULL;
+    pageyard_platform table = machine();
+    pageyard_stats stats;
+    size_t bytes = 0;
+    char *room, why[200];
+    uint64_t pfn = 0;
+
+    describe(&m);
+    m.layout.reserved = reserved;
+    m.layout.reserved_count = 2;
+    OK(pageyard_core_room(&m.layout, &bytes));
+    room = (char *)malloc(bytes);
+    OK(pageyard_core_create(&m.layout, &table, room, bytes, &yard, NULL, 0));
+    EXPECT(stats_of(yard).managed == PAGES - 2900);
+    EXPECT_STATUS(pageyard_core_release(yard, FIRST + 99, FIRST + 3000, why, sizeof why),
+                  PAGEYARD_ERR_NOT_RESERVED);
+    EXPECT(strcmp(why, "frame 0x100063 was not reserved at the start") == 0);
+    EXPECT_STATUS(pageyard_core_release(yard, FIRST + SECTION, FIRST + SECTION + 1, why, sizeof why),
+                  PAGEYARD_ERR_RANGE);
+    EXPECT(strcmp(why, "no memory at frame 0x108000") == 0);
+    EXPECT_STATUS(pageyard_core_release(yard, 5, 6, why, 8), PAGEYARD_ERR_FOREIGN);
+    EXPECT(strcmp(why, "frame 0") == 0);
+    EXPECT_STATUS(pageyard_core_release(yard, 6, 6, NULL, 0), PAGEYARD_ERR_RANGE);
+    OK(pageyard_core_release(yard, FIRST + 100, FIRST + 2000, why, sizeof why));
+    EXPECT(why[0] == 0 && stats_of(yard).managed == PAGES - 1000);
+    EXPECT_STATUS(pageyard_core_release(yard, FIRST + 1999, FIRST + 3000, why, sizeof why),
+                  PAGEYARD_ERR_DOUBLE_FREE);
+    EXPECT(strcmp(why, "frame 0x1007cf was released before") == 0);
+    OK(pageyard_core_release(yard, FIRST + 2000, FIRST + 3000, NULL, 0));
+
+    OK(pageyard_core_alloc(yard, 4, PAGEYARD_KERNEL, &pfn));
+    OK(pageyard_core_split(yard, pfn, 4, 0));
+    OK(pageyard_core_free(yard, pfn, 0));
+    OK(pageyard_core_alloc_contig(yard, FIRST + 100, FIRST + 3000, PAGEYARD_TYPE_MOVABLE,
+                                  PAGEYARD_KERNEL));
+    stats = stats_of(yard);
+    EXPECT(stats.managed == PAGES && stats.managed - stats.free - stats.cached == 15 + 2900);
+    EXPECT(stats.alloc_pages - stats.free_pages == 15 + 2900);
+    OK(pageyard_core_free_contig(yard, FIRST + 100, FIRST + 3000));
+    OK(pageyard_core_free_contig(yard, pfn + 1, pfn + 16));
+    stats = stats_of(yard);
+    EXPECT(stats.free + stats.cached == PAGES && stats.alloc_pages == stats.free_pages);
+
+    OK(pageyard_core_validate(yard, why, sizeof why));
+    EXPECT(why[0] == 0);
+    /* Descriptors of the first section, by a stray write. The maps end with them. */
+    memset(room + bytes - (600 << 10), 0, 64);
+    EXPECT_STATUS(pageyard_core_validate(yard, why, sizeof why), PAGEYARD_ERR_INVALID);
+    EXPECT(strncmp(why, "Normal of node 0: ", 18) == 0);
+    EXPECT_STATUS(pageyard_core_validate(yard, NULL, 0), PAGEYARD_ERR_INVALID);
+    OK(pageyard_core_destroy(yard));
+    free(room);
+}
+
 /* A request that finds nothing asks for memory to be given up. */
 static void shortage(void) {
     struct memory m;
@@ -369,6 +427,7 @@ static void threads(void) {
 int main(void) {
     layouts();
     requests();
+    boot_memory();
     shortage();
     threads();
     puts("pageyard_core.h: all is well");

@@ -170,5 +170,6 @@ fn write_sizes<C: Config>(
 #[inline(never)]
 fn write_blocks<C: Config>(out: &mut impl Write, yard: &Yard<'_, C>, zone: ZoneId) -> fmt::Result {
     let blocks = yard.block_supply(zone).unwrap_or_default();
-    write_supply_row(out, zone.node, zone.kind.name(), blocks)
+    // By reference: an iterator that owns the array would copy it to the stack.
+    write_supply_row(out, zone.node, zone.kind.name(), blocks.iter().copied())
 }
