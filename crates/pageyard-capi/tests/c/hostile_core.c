@@ -513,6 +513,17 @@ static void h_pageyard_core_knob(void) {
     EXPECT_STATUS(pageyard_core_knob(yard, text, NULL, 0, &needed), PAGEYARD_ERR_KNOB);
 }
 
+static void h_pageyard_core_knobs(void) {
+    static pageyard_knobs knobs[17];
+    EACH(uint32_t, profile) EACH(uint32_t, size) EACH(uint32_t, version) {
+        knobs[0].struct_size = size;
+        knobs[0].version = version;
+        CALL(pageyard_core_knobs, profile, size, version);
+        if (known(pageyard_core_knobs(profile, knobs)))
+            EXPECT(profile <= PAGEYARD_KNOBS_SMALL && knobs[0].struct_size == size);
+    }
+}
+
 static void h_pageyard_core_set_knob(void) {
     size_t i, j;
     uint64_t pfn;
@@ -558,6 +569,7 @@ static const row ROWS[] = {
     ROW(pageyard_core_zone_stats),
     ROW(pageyard_core_text),
     ROW(pageyard_core_knob),
+    ROW(pageyard_core_knobs),
     ROW(pageyard_core_set_knob),
 };
 

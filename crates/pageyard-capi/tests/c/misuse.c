@@ -293,6 +293,7 @@ static void core_pointers(pageyard_core *y) {
     NULL_IS(pageyard_core_zone_stats, stats, OUT, y, 0, NULL);
     NULL_IS(pageyard_core_release, why, PAGEYARD_ERR_NOT_RESERVED, y, FIRST, FIRST + 1, NULL, 9);
     NULL_IS(pageyard_core_validate, why, PAGEYARD_OK, y, NULL, 9);
+    NULL_IS(pageyard_core_knobs, knobs, OUT, PAGEYARD_KNOBS_DEFAULT, NULL);
     NULL_IS(pageyard_core_text, buffer, OUT, y, 0, NULL, 1, &n);
     NULL_IS(pageyard_core_text, needed, PAGEYARD_OK, y, 0, text, sizeof text, NULL);
     NULL_IS(pageyard_core_knob, name, OUT, y, NULL, text, sizeof text, &n);

@@ -6,7 +6,7 @@
 use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{self, Policy, Safety};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
-use pageyard::{AllocError, BadPage, BatchError, BlockCounts, Broken, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError, CpuId, CpuStats, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, RestoreError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
+use pageyard::{AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError, CpuId, CpuStats, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, RestoreError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -112,8 +112,8 @@ calls! {
     call_invalid_text(y) -> fmt::Result {
         y.validate().or_else(|e| {
             Invalid::write_to(&e, &mut Paper)?;
-            Broken::write_to(&e.broken, &mut Paper)?;
-            if let Broken::Count { of, .. } = e.broken { Tally::write_to(&of, &mut Paper) } else { Ok(()) }
+            pageyard::Broken::write_to(&e.broken, &mut Paper)?;
+            if let pageyard::Broken::Count { of, .. } = e.broken { Tally::write_to(&of, &mut Paper) } else { Ok(()) }
         })
     }
     call_in_use(y, zone: ZoneId = ZONE) -> Option<u64> { y.zone_info(zone).map(|z| ZoneInfo::in_use(&z)) }
@@ -261,6 +261,7 @@ calls! {
     call_fill(_y, bytes: &mut [u8] = &mut [0; 99]) -> () { poison::fill(bytes) }
 
     // Functions that need no allocator.
+    call_small(_y) -> Knobs { Knobs::small() }
     call_injected(_y, faults: &Faults = &Faults::new(FaultPlan::NONE)) -> u64 { Faults::injected(faults) }
     call_wrong_at_free(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_free(&page) }
     call_wrong_at_alloc(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_alloc(&page) }

@@ -56,6 +56,7 @@ mod robustness;
 mod safety;
 mod shuffle;
 mod slow_path;
+mod small;
 mod threads;
 mod touches;
 mod vanilla;
