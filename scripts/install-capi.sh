@@ -2,7 +2,8 @@
 # Builds the C libraries and installs them with their headers, pkg-config files and CMake package.
 #
 #     scripts/install-capi.sh [--destdir DIR] [--profile NAME] [--target TRIPLE] [--core-target TRIPLE]
-#                             PREFIX
+#                             [--core-only] [--opt-level s|3] [--without-text] [--without-hooks]
+#                             [--merge-sections] PREFIX
 #
 # PREFIX             where they will be used from, an absolute path: /usr/local
 # --destdir DIR      put them under DIR/PREFIX instead, for a package
@@ -11,6 +12,13 @@
 #                    With it, CC, LD, AR and OBJCOPY name the tools of a cross compiler.
 # --core-target T    the same for the core without std; what --target says if not given. A kernel for
 #                    x86-64 wants x86_64-unknown-none: no red zone, no SSE.
+# --core-only        installs the bare core alone, which takes a fraction of the time
+# --opt-level L      optimizes the bare core for speed (3, the default) or size (s)
+# --without-text     leaves pageyard_core_text out of the bare core
+# --without-hooks    leaves out the code of yards with pageyard_hooks, half of the bare core; to ask for
+#                    one is then PAGEYARD_ERR_ARGUMENT
+# --merge-sections   one section each of .text, .rodata, .data and .bss, for a linker script without
+#                    patterns; the linker's --gc-sections can then drop no single function
 #
 # Under PREFIX come
 #     include/{pageyard,pageyard_core}.h
@@ -23,18 +31,26 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
 fail() { printf 'install-capi: %s\n' "$*" >&2; exit 2; }
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,23s/^# \{0,1\}//p' "$0"; }
 
 destdir="" profile=release for_target="" core_target="" prefix=""
+native="" core_only="" opt_level="" without_text="" without_hooks="" merge=""
 while [ $# -gt 0 ]; do
     case $1 in
-    --destdir | --profile | --target | --core-target)
+    --core-only) core_only=1 ;;
+    --without-text) without_text=1 ;;
+    --without-hooks) without_hooks=1 ;;
+    --merge-sections) merge=1 ;;
+    --destdir | --profile | --target | --core-target | --opt-level)
         [ $# -gt 1 ] || fail "$1 wants a value"
         case $1 in
         --destdir) destdir=$2 ;;
         --profile) profile=$2 ;;
         --target) for_target=$2 ;;
         --core-target) core_target=$2 ;;
+        --opt-level)
+            case $2 in s | 3) opt_level=$2 ;; *) fail "--opt-level is s or 3, not $2" ;; esac
+            ;;
         esac
         shift
         ;;
@@ -70,7 +86,8 @@ mkdir -p "$stage/lib/pkgconfig" "$stage/lib/cmake/pageyard" "$stage/include"
 
 # The exported symbols of both levels, and those of the core alone.
 grep -oE '\bpageyard_[a-z_]+' "$package/pageyard.map" | sort -u >"$stage/symbols"
-grep -E '^pageyard_(core_|strerror$)' "$stage/symbols" >"$stage/core-symbols"
+grep -E '^pageyard_(core_|strerror$)' "$stage/symbols" |
+    grep -v ${without_text:+-e '^pageyard_core_text$'} -e '^$' >"$stage/core-symbols"
 
 # One object of an archive's, of which only these symbols are to be seen from outside: a program may
 # hold other libraries written in Rust, which have the rest too.
@@ -84,6 +101,7 @@ single_object() { # ARCHIVE SYMBOLS OBJECT [OBJCOPY-OPTION...]
 }
 
 cd "$here"
+if [ -z "$core_only" ]; then
 # What the static library needs of the system's, said by rustc.
 notes=$(cargo rustc --quiet -p pageyard-capi --lib --profile "$profile" --crate-type staticlib \
     ${for_target:+--target "$for_target"} -- \
@@ -102,9 +120,11 @@ single_object "$target/$directory/libpageyard_capi.a" "$stage/symbols" "$stage/p
     -Wl,--gc-sections -Wl,-z,now,-z,relro -Wl,--no-undefined $native
 ln -s "libpageyard.so.$version" "$stage/lib/libpageyard.so.$soversion"
 ln -s "libpageyard.so.$soversion" "$stage/lib/libpageyard.so"
+fi
 
-core=(cargo rustc --quiet -p pageyard-capi-core --features freestanding --profile freestanding
-    --crate-type staticlib)
+core=(cargo rustc --quiet -p pageyard-capi-core --features "freestanding${without_hooks:+,without-hooks}"
+    --profile freestanding --crate-type staticlib)
+[ -z "$opt_level" ] || core+=(--config "profile.freestanding.opt-level=${opt_level/s/\"s\"}")
 directory=freestanding
 if [ -n "$core_target" ]; then
     core+=(--target "$core_target")
@@ -118,19 +138,51 @@ fi
     "$target/$directory/libpageyard_capi_core.a" "$stage/core.a"
 single_object "$stage/core.a" "$stage/core-symbols" "$stage/core.o" \
     --strip-unneeded-symbol=rust_eh_personality --strip-unneeded-symbol=getauxval
+if [ -n "$merge" ]; then
+    cat >"$stage/merge.ld" <<'EOF'
+SECTIONS {
+    .text : { *(.text .text.*) }
+    .rodata : { *(.rodata .rodata.*) }
+    .data : { *(.data.rel.ro .data.rel.ro.* .data .data.*) }
+    .bss : { *(.bss .bss.* COMMON) }
+}
+EOF
+    "$ld" -r -T "$stage/merge.ld" "$stage/core.o" -o "$stage/merged.o"
+    mv "$stage/merged.o" "$stage/core.o"
+fi
 "$ar" crs "$stage/lib/libpageyard-core.a" "$stage/core.o"
 
-cp crates/pageyard-capi/include/*.h "$stage/include/"
+if [ -n "$core_only" ]; then
+    cp crates/pageyard-capi/include/pageyard_core.h "$stage/include/"
+else
+    cp crates/pageyard-capi/include/*.h "$stage/include/"
+fi
 fill() { # TEMPLATE DIRECTORY
     local name
     name=$(basename "$1" .in)
     sed -e "s|@prefix@|$prefix|" -e "s|@version@|$version|" -e "s|@minor@|$minor|" \
         -e "s|@soversion@|$soversion|" -e "s|@native@|$native|" "$1" >"$2/$name"
 }
+to=$destdir$prefix
+# What the linker script of a kernel has to take in, and how much it is.
+lines() {
+    printf 'install-capi: the core has these sections; a linker script takes them in by\n'
+    printf '    .text : { *(.text .text.*) }\n    .rodata : { *(.rodata .rodata.*) }\n'
+    printf '    .data : { *(.data .data.* .got .got.*) }\n    .bss : { *(.bss .bss.* COMMON) }\n'
+}
+if [ -n "$core_only" ]; then
+    fill "$package/pageyard-core.pc.in" "$stage/lib/pkgconfig"
+    install -d "$to/lib/pkgconfig" "$to/include"
+    install -m 644 "$stage/include/pageyard_core.h" "$to/include/"
+    install -m 644 "$stage/lib/libpageyard-core.a" "$to/lib/"
+    install -m 644 "$stage/lib/pkgconfig/pageyard-core.pc" "$to/lib/pkgconfig/"
+    printf 'install-capi: pageyard-core %s is in %s\n' "$version" "$to"
+    lines
+    exit 0
+fi
 for file in pageyard.pc pageyard-core.pc; do fill "$package/$file.in" "$stage/lib/pkgconfig"; done
 for file in "$package"/*.cmake.in; do fill "$file" "$stage/lib/cmake/pageyard"; done
 
-to=$destdir$prefix
 install -d "$to/lib/pkgconfig" "$to/lib/cmake/pageyard" "$to/include"
 install -m 644 "$stage"/include/*.h "$to/include/"
 install -m 644 "$stage"/lib/*.a "$to/lib/"
@@ -139,3 +191,4 @@ cp -P "$stage/lib/libpageyard.so.$soversion" "$stage/lib/libpageyard.so" "$to/li
 install -m 644 "$stage"/lib/pkgconfig/*.pc "$to/lib/pkgconfig/"
 install -m 644 "$stage"/lib/cmake/pageyard/*.cmake "$to/lib/cmake/pageyard/"
 printf 'install-capi: pageyard %s is in %s\n' "$version" "$to"
+lines

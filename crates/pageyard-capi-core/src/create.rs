@@ -10,9 +10,10 @@ use pageyard::{InitError, Layout, NodeId, Pfn, Storage, ZoneSpec};
 use pageyard_carve::{Carver, carve_initialized};
 
 use crate::handle::{self, pageyard_core};
+use crate::knobs;
 use crate::layout::{self, ALIGN, Parts, Plan, pageyard_layout};
 use crate::lock::{self, CLock};
-use crate::platform::pageyard_platform;
+use crate::platform::{PAGEYARD_DRAIN_ON_FAILURE, pageyard_platform};
 use crate::sized::{self, answer};
 use crate::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LAYOUT, PAGEYARD_ERR_ROOM, pageyard_status, status,
@@ -67,16 +68,24 @@ unsafe fn build(
     }
     let described = describe(&mut carver, parts).ok_or(PAGEYARD_ERR_ROOM)?;
     let (handle, rules, specs, (usable, reserved), cpus) = described;
-    let layout: Layout<'_> = layout::layout(specs, usable, reserved, cpus, parts.distances);
+    let mut layout: Layout<'_> = layout::layout(specs, usable, reserved, cpus, parts.distances);
+    // SAFETY: guaranteed by the caller.
+    unsafe { knobs::read_to(parts.knobs, &mut layout.knobs) }?;
     let refused = |e: InitError| {
         why(&e);
         PAGEYARD_ERR_LAYOUT
     };
     layout.needs::<CLock>().map_err(refused)?;
     let hooked = !table.hooks.is_null();
+    if hooked && cfg!(feature = "without-hooks") {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
     if hooked {
         // SAFETY: guaranteed by the caller.
         unsafe { handle.add_hooks(table.hooks, rules) }?;
+    }
+    if table.flags & !PAGEYARD_DRAIN_ON_FAILURE != 0 {
+        return Err(PAGEYARD_ERR_ARGUMENT);
     }
     lock::decide(table.lock, table.try_lock, table.unlock)?;
     // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
@@ -95,7 +104,7 @@ unsafe fn build(
 /// it receives a sentence that says what is wrong with the layout, at most `why_size` bytes with
 /// its terminating zero. It is empty unless the error is in the layout.
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
+/// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks or unknown flags; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
 /// PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room may then have been written to.
 ///
 /// Threads: any. Other threads may use the yard once this function has returned and the handle has
@@ -117,21 +126,14 @@ pub unsafe extern "C" fn pageyard_core_create(
     status(unsafe { create(layout, platform, room, bytes, yard, (why, why_size)) })
 }
 
-/// Writes what is wrong with the layout, or an empty text. A sentence that does not fit is truncated.
-/// Not inlined: the sentences would take stack below everything that `create` does.
+/// Writes what is wrong with the layout, or an empty text.
 ///
 /// # Safety
 /// `why` must be null or point to `why_size` writable bytes.
 #[inline(never)]
 unsafe fn say(why: *mut c_char, why_size: usize, error: Option<&InitError>) {
-    if !why.is_null() {
-        // SAFETY: guaranteed by the caller.
-        let _ = unsafe {
-            text::put(why, why_size, core::ptr::null_mut(), |out| {
-                error.map_or(Ok(()), |e| e.write_to(out)).map_err(|_| PAGEYARD_ERR_LAYOUT)
-            })
-        };
-    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { text::explain(why, why_size, |out| error.map_or(Ok(()), |e| e.write_to(out))) }
 }
 
 /// # Safety

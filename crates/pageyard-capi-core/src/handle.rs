@@ -157,8 +157,10 @@ pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<CoreYard<'h>, pagey
         // SAFETY: the word is written last and cleared first, so there is a yard (a stale handle in
         // `misuse_is_an_error`).
         PLAIN => Ok(CoreYard::Plain(unsafe { &(*handle).0.yard.plain })),
-        // SAFETY: as above.
-        HOOKED => Ok(CoreYard::Hooked(unsafe { &(*handle).0.yard.hooked })),
+        HOOKED if cfg!(not(feature = "without-hooks")) => {
+            // SAFETY: as above.
+            Ok(CoreYard::Hooked(unsafe { &(*handle).0.yard.hooked }))
+        }
         _ => Err(PAGEYARD_ERR_HANDLE),
     }
 }

@@ -25,7 +25,7 @@ pub struct CHooks {
 
 impl Platform for CHooks {
     const DEFERS: bool = false;
-    pageyard::forward_hooks!(platform: cpu now pause prepare);
+    pageyard::forward_hooks!(platform: cpu now pause prepare drain_on_failure);
 }
 
 impl Reclaim for CHooks {

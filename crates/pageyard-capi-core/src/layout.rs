@@ -1,6 +1,7 @@
 //! The caller's description of its memory, and the size of the maps.
 
 use core::alloc::Layout as Bytes;
+use core::mem::offset_of;
 use core::ops::Range;
 use core::slice;
 
@@ -8,6 +9,7 @@ use pageyard::policy::Rules;
 use pageyard::{Knobs, Layout, MAX_ORDER, Needs, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneKind, ZoneSpec};
 
 use crate::handle::pageyard_core;
+use crate::knobs::pageyard_knobs;
 use crate::lock::CLock;
 use crate::sized::{self, Growing};
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LAYOUT, pageyard_status, status};
@@ -66,11 +68,14 @@ pub struct pageyard_layout {
     pub distances: *const u8,
     /// Number of distances: the square of the number of nodes, or 0.
     pub distance_count: usize,
+    /// The initial settings, as pageyard_core_knobs fills them in. Null: the defaults.
+    pub knobs: *const pageyard_knobs,
 }
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer or no entries.
 unsafe impl Growing for pageyard_layout {
-    const LEAST: usize = size_of::<pageyard_layout>();
+    // `knobs` was added after the first version.
+    const LEAST: usize = offset_of!(pageyard_layout, knobs);
 }
 
 /// # Safety
@@ -95,6 +100,8 @@ pub(crate) struct Parts<'l> {
     pub(crate) reserved: &'l [pageyard_range],
     pub(crate) cpus: &'l [u16],
     pub(crate) distances: &'l [u8],
+    /// Null or valid.
+    pub(crate) knobs: *const pageyard_knobs,
 }
 
 impl Parts<'_> {
@@ -111,6 +118,7 @@ impl Parts<'_> {
                 reserved: entries(l.reserved, l.reserved_count)?,
                 cpus: entries(l.cpus, l.cpu_count)?,
                 distances: entries(l.distances, l.distance_count)?,
+                knobs: l.knobs,
             })
         }
     }

@@ -1,11 +1,18 @@
-//! Maintenance: ticks, drains, background compaction, CPU and memory hotplug.
+//! Maintenance: ticks, drains, background compaction, CPU and memory hotplug, release of boot memory,
+//! validation.
+
+use core::ffi::c_char;
 
 use pageyard::{CpuId, Pfn};
 
 use crate::handle::{of, on_yard, pageyard_core};
 use crate::request::node;
 use crate::sized::answer;
-use crate::status::{PAGEYARD_ERR_CPU, PAGEYARD_ERR_NODE, of_hotplug, pageyard_status};
+use crate::status::{
+    PAGEYARD_ERR_CPU, PAGEYARD_ERR_INVALID, PAGEYARD_ERR_NODE, of_hotplug, of_release,
+    pageyard_status,
+};
+use crate::text::{self, Buffer};
 
 /// Runs one tick of the statistics worker for a CPU: folds its counters and shrinks its idle lists.
 /// Call it about once a second for every CPU that is not idle, on that CPU or while that CPU makes
@@ -159,6 +166,66 @@ pub unsafe extern "C" fn pageyard_core_online(
     on_yard!(unsafe { of(yard) }, |yard, start: u64, end: u64| yard
         .online(Pfn(start)..Pfn(end))
         .map_err(of_hotplug))
+}
+
+/// Frees memory that the layout reserved, such as an initial ramdisk or the sections of an image that
+/// only its start needs. Every frame from `start` up to, but not including, `end` must be in a usable
+/// and in a reserved range of the layout, and not released before. Watermarks and limits follow. If
+/// `why` is not null, it receives a sentence that names the first frame at fault, at most `why_size`
+/// bytes with its terminating zero, or an empty text.
+///
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_FOREIGN for a frame outside the zones,
+/// PAGEYARD_ERR_NOT_RESERVED, PAGEYARD_ERR_DOUBLE_FREE for a frame that was released before,
+/// PAGEYARD_ERR_RANGE if the range is empty, contains a hole, or a hook of a hotplug function calls
+/// this. Nothing has changed then.
+///
+/// Threads: any that may sleep. Owner: the library owns the frames.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_release(
+    yard: *const pageyard_core,
+    start: u64,
+    end: u64,
+    why: *mut c_char,
+    why_size: usize,
+) -> pageyard_status {
+    // SAFETY: the header requires a valid handle and writable text.
+    on_yard!(unsafe { of(yard) }, |yard,
+                                   start: u64,
+                                   end: u64,
+                                   why: *mut c_char,
+                                   why_size: usize| {
+        let released = yard.release(Pfn(start)..Pfn(end));
+        let say = |out: &mut Buffer| released.or_else(|e| e.write_to(out));
+        // SAFETY: as above.
+        unsafe { text::explain(why, why_size, say) };
+        released.map_err(of_release)
+    })
+}
+
+/// Checks every invariant of the yard in one pass over its lists and one over its frames. For
+/// debugging and tests: it takes milliseconds for each GiB. If `why` is not null, it receives a
+/// sentence that names the first invariant that does not hold, its zone and its frame, at most
+/// `why_size` bytes with its terminating zero, or an
+/// empty text.
+///
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_INVALID if an invariant does not hold.
+///
+/// Threads: no other thread may be inside the yard during the call, and no hook may call this. It
+/// changes nothing. Owner: no ownership changes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_validate(
+    yard: *const pageyard_core,
+    why: *mut c_char,
+    why_size: usize,
+) -> pageyard_status {
+    // SAFETY: the header requires a valid handle and writable text.
+    on_yard!(unsafe { of(yard) }, |yard, why: *mut c_char, why_size: usize| {
+        let valid = yard.validate();
+        let say = |out: &mut Buffer| valid.or_else(|e| e.write_to(out));
+        // SAFETY: as above.
+        unsafe { text::explain(why, why_size, say) };
+        valid.map_err(|_| PAGEYARD_ERR_INVALID)
+    })
 }
 
 /// Takes memory offline: whole sections of a zone. Blocks in use there are migrated through the

@@ -21,6 +21,11 @@ pub const PAGEYARD_MOVE_BUSY: i32 = 1;
 /// Result of `relocate`: the block cannot be moved, or has no owner any more.
 pub const PAGEYARD_MOVE_REFUSED: i32 = 2;
 
+/// A request that is about to fail drains the per-CPU lists of all CPUs and tries once more. For
+/// kernels that do not reclaim: without it, pages on the lists of other CPUs are out of reach. Linux
+/// does so only after reclaim has freed pages.
+pub const PAGEYARD_DRAIN_ON_FAILURE: u64 = 1;
+
 /// A reclaim request, made when an allocation could not be served.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +132,8 @@ pub struct pageyard_platform {
     pub warn: Option<unsafe extern "C" fn(context: *mut c_void, order: u32, flags: u32)>,
     /// Events, defences and reports of free memory. If null: none.
     pub hooks: *const pageyard_hooks,
+    /// PAGEYARD_DRAIN_ON_FAILURE, or 0.
+    pub flags: u64,
 }
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer, a missing function or
@@ -160,6 +167,7 @@ impl pageyard_platform {
             wake_compaction: None,
             warn: None,
             hooks: core::ptr::null(),
+            flags: 0,
         }
     }
 }
@@ -238,6 +246,11 @@ impl Platform for CPlatform {
             // SAFETY: see above.
             unsafe { zero(self.table.context, pfn.0, order.get().into()) }
         }
+    }
+
+    #[inline]
+    fn drain_on_failure(&self) -> bool {
+        self.table.flags & PAGEYARD_DRAIN_ON_FAILURE != 0
     }
 
     fn pause(&self) {

@@ -47,11 +47,17 @@ pub struct pageyard_stats {
     pub pages_returned: u64,
     /// Blocks allocated from a pageblock of another type than requested.
     pub mismatches: u64,
+    /// Pages allocated, contiguous ranges included. alloc_pages - free_pages is the number of pages
+    /// that callers own, however blocks were split. If nothing is out of use, it equals
+    /// managed - free - cached.
+    pub alloc_pages: u64,
+    /// Pages freed.
+    pub free_pages: u64,
 }
 
 // SAFETY: the two fields are followed by numbers only.
 unsafe impl Growing for pageyard_stats {
-    const LEAST: usize = size_of::<pageyard_stats>();
+    const LEAST: usize = 120;
 }
 
 /// Adds the figures of a zone to `sum`.
@@ -72,6 +78,8 @@ fn add<C: Config>(sum: &mut pageyard_stats, yard: &Yard<'_, C>, zone: ZoneId) {
     sum.pages_taken += counts.pages_taken;
     sum.pages_returned += counts.pages_returned;
     sum.mismatches += counts.mismatches;
+    sum.alloc_pages += counts.alloc_pages;
+    sum.free_pages += counts.free_pages;
 }
 
 /// Returns the figures of all zones together.
@@ -124,6 +132,8 @@ fn write_zone<C: Config>(yard: &Yard<'_, C>, zone: ZoneId, out: &mut impl Write)
     field("pages_taken", sum.pages_taken)?;
     field("pages_returned", sum.pages_returned)?;
     field("mismatches", sum.mismatches)?;
+    field("alloc_pages", sum.alloc_pages)?;
+    field("free_pages", sum.free_pages)?;
     out.write_str(", \"free_blocks\": [")?;
     for (order, blocks) in yard.free_blocks(zone).unwrap_or_default().into_iter().enumerate() {
         put!(out, if order > 0 { ", " } else { "" }, blocks)?;

@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char};
 
-use pageyard::{AllocError, ContigError, FreeError, HotplugError};
+use pageyard::{AllocError, ContigError, FreeError, HotplugError, ReleaseError};
 
 /// Result of a function: PAGEYARD_OK, or a negative PAGEYARD_ERR number. Unless a function says
 /// otherwise, an error leaves everything unchanged. The meaning of a number never changes; later
@@ -42,7 +42,7 @@ pub const PAGEYARD_ERR_NODE: pageyard_status = -13;
 pub const PAGEYARD_ERR_FOREIGN: pageyard_status = -20;
 /// The frame is a hole, or was never managed by the allocator.
 pub const PAGEYARD_ERR_RESERVED: pageyard_status = -21;
-/// The block is already free.
+/// The block is already free, or a frame of the range was already released.
 pub const PAGEYARD_ERR_DOUBLE_FREE: pageyard_status = -22;
 /// The address or frame number is not a multiple of the block's size.
 pub const PAGEYARD_ERR_MISALIGNED: pageyard_status = -23;
@@ -52,6 +52,8 @@ pub const PAGEYARD_ERR_WRONG_ORDER: pageyard_status = -24;
 pub const PAGEYARD_ERR_NOT_HEAD: pageyard_status = -25;
 /// The block is out of use because one of its pages is bad or faulty.
 pub const PAGEYARD_ERR_OUT_OF_USE: pageyard_status = -26;
+/// A frame of the range was not reserved when the yard was created.
+pub const PAGEYARD_ERR_NOT_RESERVED: pageyard_status = -27;
 /// The range is invalid: empty, across zone boundaries, not in whole sections, or with memory that
 /// is unexpectedly present or absent.
 pub const PAGEYARD_ERR_RANGE: pageyard_status = -30;
@@ -60,6 +62,8 @@ pub const PAGEYARD_ERR_RANGE: pageyard_status = -30;
 pub const PAGEYARD_ERR_BUSY: pageyard_status = -31;
 /// There is no such setting, it cannot be read or written, or the value is not allowed.
 pub const PAGEYARD_ERR_KNOB: pageyard_status = -40;
+/// An invariant of the yard does not hold: a caller or a hook has corrupted it.
+pub const PAGEYARD_ERR_INVALID: pageyard_status = -41;
 
 /// Returns an English sentence for a status, without a newline. Never returns null; an unknown
 /// number has a sentence too.
@@ -98,11 +102,13 @@ fn message(status: pageyard_status) -> &'static CStr {
         PAGEYARD_ERR_WRONG_ORDER => c"the block was allocated at another order",
         PAGEYARD_ERR_NOT_HEAD => c"the frame lies inside a block, not at its start",
         PAGEYARD_ERR_OUT_OF_USE => c"the block is out of use, bad or faulty",
+        PAGEYARD_ERR_NOT_RESERVED => c"a frame of the range was not reserved at the start",
         PAGEYARD_ERR_RANGE => c"the range means nothing here",
         PAGEYARD_ERR_BUSY => {
             c"in use: a frame that cannot be moved away, or a function that is running"
         }
         PAGEYARD_ERR_KNOB => c"no such setting, or not readable, or not to be set to this",
+        PAGEYARD_ERR_INVALID => c"an invariant of the yard does not hold",
         _ => c"an unknown status",
     }
 }
@@ -148,6 +154,19 @@ pub fn of_hotplug(error: HotplugError) -> pageyard_status {
     }
 }
 
+/// Returns the status for reserved memory that could not be released.
+pub fn of_release(error: ReleaseError) -> pageyard_status {
+    match error {
+        ReleaseError::OutsideZone(_) => PAGEYARD_ERR_FOREIGN,
+        ReleaseError::NotReserved(_) => PAGEYARD_ERR_NOT_RESERVED,
+        ReleaseError::AlreadyReleased(_) => PAGEYARD_ERR_DOUBLE_FREE,
+        ReleaseError::EmptyRange
+        | ReleaseError::Hole(_)
+        | ReleaseError::Deferred
+        | ReleaseError::Nested => PAGEYARD_ERR_RANGE,
+    }
+}
+
 /// The answer of a function: a status, or a result with one.
 pub(crate) trait Answer {
     fn status(self) -> pageyard_status;
@@ -184,7 +203,7 @@ mod tests {
         let unknown = message(-1000);
         let known: std::vec::Vec<_> =
             (-100..=0).map(message).filter(|&text| text != unknown).collect();
-        assert_eq!(known.len(), 24);
+        assert_eq!(known.len(), 26);
         let distinct: std::collections::BTreeSet<_> = known.iter().collect();
         assert_eq!(distinct.len(), known.len());
         assert_eq!(message(1), unknown);

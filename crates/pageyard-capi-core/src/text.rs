@@ -2,6 +2,7 @@
 
 use core::ffi::c_char;
 use core::fmt::{self, Write};
+use core::ptr;
 use core::slice;
 
 use pageyard::{Config, Yard};
@@ -98,6 +99,25 @@ pub unsafe fn put(
     }
     written?;
     if fits { Ok(()) } else { Err(PAGEYARD_ERR_BUFFER) }
+}
+
+/// Writes why a function failed, or an empty text. A sentence that does not fit is truncated. Not
+/// inlined: sentences would take stack below everything that the function does.
+///
+/// # Safety
+/// `why` must be null or point to `size` writable bytes.
+#[inline(never)]
+pub(crate) unsafe fn explain(
+    why: *mut c_char,
+    size: usize,
+    write: impl FnOnce(&mut Buffer) -> fmt::Result,
+) {
+    if !why.is_null() {
+        // SAFETY: guaranteed by the caller. A text that is too long is truncated.
+        let _ = unsafe {
+            put(why, size, ptr::null_mut(), |out| write(out).map_err(|_| PAGEYARD_ERR_BUFFER))
+        };
+    }
 }
 
 /// Writes the text of the given kind.

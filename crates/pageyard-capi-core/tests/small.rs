@@ -48,6 +48,7 @@ fn with_layout<T>(f: impl FnOnce(*const pageyard_layout) -> T) -> T {
         cpu_count: cpus.len(),
         distances: ptr::null(),
         distance_count: 0,
+        knobs: ptr::null(),
     })
 }
 
@@ -153,6 +154,10 @@ fn functions_stay_within_their_memory() {
         // Not a section of memory.
         assert_eq!(pageyard_core_offline(y, from, to), PAGEYARD_ERR_RANGE);
         assert_eq!(pageyard_core_online(y, from, to), PAGEYARD_ERR_RANGE);
+        let mut why = [0 as c_char; 9];
+        let into = why.as_mut_ptr();
+        assert_eq!(pageyard_core_release(y, from, to, into, 9), PAGEYARD_ERR_NOT_RESERVED);
+        assert_eq!(why.map(|c| c as u8), *b"frame 0x\0");
         let mut sleep = 0;
         assert_eq!(pageyard_core_compact(y), PAGEYARD_OK);
         assert_eq!(pageyard_core_compact_background(y, 0, &mut sleep), PAGEYARD_OK);

@@ -10,13 +10,19 @@
  * Every function says what it does, its errors, which threads may call it, and who owns what. What
  * holds for all: a function never unwinds; a pointer that a comment does not call optional is not
  * null (which is an error where it is) and is to what its type says (which cannot be checked).
+ *
+ * Needs stdint.h and stddef.h, which every compiler has without a libc. With PAGEYARD_NO_STDINT
+ * defined it includes neither: the program has defined int32_t, int64_t, uint8_t, uint16_t, uint32_t,
+ * uint64_t and size_t before.
  */
 
 #ifndef PAGEYARD_CORE_H
 #define PAGEYARD_CORE_H
 
+#ifndef PAGEYARD_NO_STDINT
 #include <stdint.h>
 #include <stddef.h>
+#endif
 
 // Version of the interface: the value of a structure's `version` field.
 #define PAGEYARD_VERSION 1
@@ -317,6 +323,18 @@
 // Result of `relocate`: the block cannot be moved, or has no owner any more.
 #define PAGEYARD_MOVE_REFUSED 2
 
+// A request that is about to fail drains the per-CPU lists of all CPUs and tries once more. For
+// kernels that do not reclaim: without it, pages on the lists of other CPUs are out of reach. Linux
+// does so only after reclaim has freed pages.
+#define PAGEYARD_DRAIN_ON_FAILURE 1
+
+// Settings of a kernel that reclaims: the defaults of Linux 6.12.
+#define PAGEYARD_KNOBS_DEFAULT 0
+
+// Settings for a machine below about 1 GiB whose kernel does not reclaim: no floor of huge pages, no
+// boost of the watermarks, no tuning of the per-CPU lists.
+#define PAGEYARD_KNOBS_SMALL 1
+
 // Free blocks by order, one row per zone, in the format of /proc/buddyinfo.
 #define PAGEYARD_TEXT_BUDDYINFO 0
 
@@ -346,6 +364,57 @@ typedef struct pageyard_core pageyard_core;
 // otherwise, an error leaves everything unchanged. The meaning of a number never changes; later
 // versions may add numbers.
 typedef int32_t pageyard_status;
+
+// Initial settings of a yard (docs/knobs.md), for pageyard_layout. Set `struct_size` to
+// sizeof(struct pageyard_knobs) and `version` to PAGEYARD_VERSION, let pageyard_core_knobs fill in
+// the rest, then change what is to differ. Fields that are switches are 0 or 1.
+typedef struct pageyard_knobs {
+    // sizeof(struct pageyard_knobs).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // Memory kept free for the kernel's own needs, in kB. 0: computed from the memory. A larger
+    // computed value wins.
+    uint64_t min_free_kbytes;
+    // Distance between the watermarks, in ten-thousandths of a zone, from 1 to 3000.
+    uint64_t watermark_scale_factor;
+    // Limit of the watermark boost, in ten-thousandths of the high watermark. 0: no boost.
+    uint64_t watermark_boost_factor;
+    // For each zone kind, the fraction of higher zones' pages that it reserves against their
+    // requests. 0: no reserve.
+    uint64_t lowmem_reserve_ratio[5];
+    // Unmapped file pages that node reclaim keeps, in percent of a node.
+    uint64_t min_unmapped_ratio;
+    // Reclaimable slab pages that node reclaim keeps, in percent of a node.
+    uint64_t min_slab_ratio;
+    // Effort of proactive background compaction, from 0 to 100.
+    uint64_t compaction_proactiveness;
+    // Zones whose fragmentation index is at most this are not compacted, from 0 to 1000.
+    uint64_t extfrag_threshold;
+    // Interval at which pageyard_core_tick is called for each CPU, in seconds.
+    uint64_t stat_interval;
+    // Low memory of this machine's other allocators, in pages, which share min_free_kbytes.
+    uint64_t foreign_lowmem;
+    // Seed for shuffling the free lists, if `shuffle` is set.
+    uint64_t shuffle_seed;
+    // Fixes `high` of the per-CPU lists at this fraction of a zone: 0, or at least 8. 0: `high` is
+    // tuned.
+    uint32_t percpu_pagelist_high_fraction;
+    // Node reclaim before requests fall back to other nodes: 1 enabled, 2 writes, 4 unmaps pages.
+    uint32_t zone_reclaim_mode;
+    // Switch: `high` of the per-CPU lists is tuned.
+    uint32_t pcp_autotune;
+    // Switch: compaction may move pages that reclaim must not touch.
+    uint32_t compact_unevictable_allowed;
+    // Switch: NUMA events are counted.
+    uint32_t numa_stat;
+    // Switch: pages are demoted to slower memory instead of swapped out.
+    uint32_t memory_tiering;
+    // Switch: huge pages are in use, so that whole pageblocks are kept free.
+    uint32_t huge_pages;
+    // Switch: free lists are shuffled at the start.
+    uint32_t shuffle;
+} pageyard_knobs;
 
 // A range of frames from `start` up to, but not including, `end`.
 typedef struct pageyard_range {
@@ -395,6 +464,8 @@ typedef struct pageyard_layout {
     const uint8_t *distances;
     // Number of distances: the square of the number of nodes, or 0.
     size_t distance_count;
+    // The initial settings, as pageyard_core_knobs fills them in. Null: the defaults.
+    const struct pageyard_knobs *knobs;
 } pageyard_layout;
 
 // Storage of one lock, for the caller's lock functions. Initially all zero, which must mean
@@ -648,6 +719,8 @@ typedef struct pageyard_platform {
     void (*warn)(void *context, uint32_t order, uint32_t flags);
     // Events, defences and reports of free memory. If null: none.
     const struct pageyard_hooks *hooks;
+    // PAGEYARD_DRAIN_ON_FAILURE, or 0.
+    uint64_t flags;
 } pageyard_platform;
 
 // Figures and counters of a yard or a zone. Before the structure is filled in, set `struct_size`
@@ -686,6 +759,12 @@ typedef struct pageyard_stats {
     uint64_t pages_returned;
     // Blocks allocated from a pageblock of another type than requested.
     uint64_t mismatches;
+    // Pages allocated, contiguous ranges included. alloc_pages - free_pages is the number of pages
+    // that callers own, however blocks were split. If nothing is out of use, it equals
+    // managed - free - cached.
+    uint64_t alloc_pages;
+    // Pages freed.
+    uint64_t free_pages;
 } pageyard_stats;
 
 // Success.
@@ -737,7 +816,7 @@ typedef struct pageyard_stats {
 // The frame is a hole, or was never managed by the allocator.
 #define PAGEYARD_ERR_RESERVED -21
 
-// The block is already free.
+// The block is already free, or a frame of the range was already released.
 #define PAGEYARD_ERR_DOUBLE_FREE -22
 
 // The address or frame number is not a multiple of the block's size.
@@ -752,6 +831,9 @@ typedef struct pageyard_stats {
 // The block is out of use because one of its pages is bad or faulty.
 #define PAGEYARD_ERR_OUT_OF_USE -26
 
+// A frame of the range was not reserved when the yard was created.
+#define PAGEYARD_ERR_NOT_RESERVED -27
+
 // The range is invalid: empty, across zone boundaries, not in whole sections, or with memory that
 // is unexpectedly present or absent.
 #define PAGEYARD_ERR_RANGE -30
@@ -763,6 +845,9 @@ typedef struct pageyard_stats {
 // There is no such setting, it cannot be read or written, or the value is not allowed.
 #define PAGEYARD_ERR_KNOB -40
 
+// An invariant of the yard does not hold: a caller or a hook has corrupted it.
+#define PAGEYARD_ERR_INVALID -41
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -773,6 +858,13 @@ extern "C" {
 // Threads: any. Owner: the library owns the text, which is constant and lives as long as the
 // library is loaded.
 const char *pageyard_strerror(pageyard_status status);
+
+// Fills in settings: the defaults, or those of a profile.
+//
+// Errors: PAGEYARD_ERR_ARGUMENT, also for an unknown profile; PAGEYARD_ERR_VERSION.
+//
+// Threads: any. Owner: everything stays the caller's.
+pageyard_status pageyard_core_knobs(uint32_t profile, struct pageyard_knobs *knobs);
 
 // Computes how many bytes of room a yard with this layout needs: 16 per frame, and some more per
 // zone and CPU.
@@ -792,7 +884,7 @@ pageyard_status pageyard_core_room(const struct pageyard_layout *layout, size_t 
 // it receives a sentence that says what is wrong with the layout, at most `why_size` bytes with
 // its terminating zero. It is empty unless the error is in the layout.
 //
-// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
+// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks or unknown flags; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
 // PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room may then have been written to.
 //
 // Threads: any. Other threads may use the yard once this function has returned and the handle has
@@ -1006,6 +1098,38 @@ pageyard_status pageyard_core_cpu_dead(const struct pageyard_core *yard, uint32_
 pageyard_status pageyard_core_online(const struct pageyard_core *yard,
                                      uint64_t start,
                                      uint64_t end);
+
+// Frees memory that the layout reserved, such as an initial ramdisk or the sections of an image that
+// only its start needs. Every frame from `start` up to, but not including, `end` must be in a usable
+// and in a reserved range of the layout, and not released before. Watermarks and limits follow. If
+// `why` is not null, it receives a sentence that names the first frame at fault, at most `why_size`
+// bytes with its terminating zero, or an empty text.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_FOREIGN for a frame outside the zones,
+// PAGEYARD_ERR_NOT_RESERVED, PAGEYARD_ERR_DOUBLE_FREE for a frame that was released before,
+// PAGEYARD_ERR_RANGE if the range is empty, contains a hole, or a hook of a hotplug function calls
+// this. Nothing has changed then.
+//
+// Threads: any that may sleep. Owner: the library owns the frames.
+pageyard_status pageyard_core_release(const struct pageyard_core *yard,
+                                      uint64_t start,
+                                      uint64_t end,
+                                      char *why,
+                                      size_t why_size);
+
+// Checks every invariant of the yard in one pass over its lists and one over its frames. For
+// debugging and tests: it takes milliseconds for each GiB. If `why` is not null, it receives a
+// sentence that names the first invariant that does not hold, its zone and its frame, at most
+// `why_size` bytes with its terminating zero, or an
+// empty text.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_INVALID if an invariant does not hold.
+//
+// Threads: no other thread may be inside the yard during the call, and no hook may call this. It
+// changes nothing. Owner: no ownership changes.
+pageyard_status pageyard_core_validate(const struct pageyard_core *yard,
+                                       char *why,
+                                       size_t why_size);
 
 // Takes memory offline: whole sections of a zone. Blocks in use there are migrated through the
 // `relocate` hook.

@@ -33,6 +33,10 @@
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod memory_map;
+
+pub use memory_map::MemoryMap;
+
 use core::fmt;
 use core::mem::{self, MaybeUninit};
 use core::ptr;

@@ -2,6 +2,7 @@
 //! (`scripts/miri.sh`).
 
 #![allow(unsafe_code)]
+#![allow(clippy::single_range_in_vec_init, clippy::cloned_ref_to_slice_refs)] // lists of ranges
 
 use std::mem::MaybeUninit;
 
@@ -9,7 +10,7 @@ use pageyard::{
     Bare, CpuId, Gfp, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, Storage, Yard,
     ZoneKind, ZoneSpec,
 };
-use pageyard_carve::{Carver, carve, carve_initialized};
+use pageyard_carve::{Carver, MemoryMap, carve, carve_initialized};
 
 type Lock = spin::mutex::SpinMutex<()>;
 type Y<'a> = Yard<'a, Bare<Lock, Two>>;
@@ -184,4 +185,78 @@ fn slices_do_not_overlap() {
     assert_eq!(carver.slice(64, |_| 5u8).map(|all| all.len()), Some(64), "nothing was skipped");
     assert!(carver.slice(1, |_| 6u8).is_none(), "full");
     assert_eq!(carver.slice(0, |_| 6u8).map(|none| none.len()), Some(0));
+}
+
+/// Fake physical memory: `bytes` of it, at physical address `at`. Leaked, since a yard keeps it.
+fn physical(at: u64, bytes: usize) -> *mut u8 {
+    let memory = Box::leak(vec![0xa5u8; bytes + 4096].into_boxed_slice());
+    let aligned = memory.as_ptr().align_offset(4096);
+    memory.as_mut_ptr().wrapping_add(aligned).wrapping_sub(at as usize)
+}
+
+/// The maps are placed as high as they fit below 4 GiB, in no reserved range, and every other free
+/// page is handed out.
+#[test]
+#[cfg_attr(miri, ignore = "minutes")]
+fn maps_lie_in_free_memory() {
+    const MIB: u64 = 1 << 20;
+    let (base, end) = (8 * MIB, 40 * MIB);
+    let map = MemoryMap {
+        // Overlapping and adjoining, with a hole, in any order.
+        usable: &[
+            20 * MIB..end - 5,
+            base..10 * MIB,
+            9 * MIB..18 * MIB,
+            5..4000,
+            20 * MIB..21 * MIB,
+        ],
+        reserved: &[base..base + 1, 38 * MIB + 1..end, 60 * MIB..61 * MIB],
+        cpus: 2,
+        knobs: Knobs::small(),
+        direct_map: physical(base, (end - base) as usize),
+    };
+    let mut y: Yard<'static, Bare<Lock, Two>> = Yard::without_memory(pageyard::Parts::new(Two));
+    // SAFETY: the memory is leaked, and only this yard uses it.
+    let maps = unsafe { map.init(&mut y) }.unwrap();
+    assert_eq!((maps.end, maps.start % 4096), (38 * MIB, 0), "below the reserved range");
+    let zones: Vec<ZoneKind> = y.zone_ids().map(|z| z.kind).collect();
+    assert_eq!(zones, [ZoneKind::Dma32, ZoneKind::Dma]);
+    assert_eq!(y.validate(), Ok(()));
+    let rights = Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::NOWARN;
+    let mut pages: Vec<Pfn> = std::iter::from_fn(|| y.alloc(Order::ZERO, rights).ok()).collect();
+    let taken = (maps.end - maps.start) / 4096;
+    assert_eq!(pages.len() as u64, (10 << 8) - 1 + (18 << 8) - taken);
+    pages.sort();
+    assert!(pages.windows(2).all(|two| two[0] < two[1]), "a page has two owners");
+    for &page in &pages {
+        assert!(!maps.contains(&page.address()), "{page} holds maps");
+        // SAFETY: the page is this caller's, in the leaked buffer.
+        unsafe { map.direct_map.wrapping_add(page.address() as usize).write_bytes(0xff, 4096) };
+    }
+    pages.into_iter().for_each(|p| y.free(p, Order::ZERO).unwrap());
+    y.drain_all(None);
+    assert_eq!(y.validate(), Ok(()), "what is written to pages does not reach the maps");
+    // Boot memory comes back.
+    y.release(Pfn::containing(base)..Pfn(Pfn::containing(base).0 + 1)).unwrap();
+}
+
+#[test]
+fn invalid_memory_maps_are_rejected_before_anything_is_written() {
+    let init = |usable: &[std::ops::Range<u64>], reserved: &[std::ops::Range<u64>], cpus| {
+        let direct_map = std::ptr::null_mut();
+        let map = MemoryMap { usable, reserved, cpus, knobs: Knobs::DEFAULT, direct_map };
+        let mut y: Yard<'static, Bare<Lock, Two>> = Yard::without_memory(pageyard::Parts::new(Two));
+        // SAFETY: refused before any memory is accessed.
+        unsafe { map.init(&mut y) }.unwrap_err()
+    };
+    let backward = std::ops::Range { start: 9, end: 8 };
+    let some = [0..1 << 20];
+    assert_eq!(init(&[], &[], 1), InitError::NoZones);
+    assert_eq!(init(&[1..8000], &[], 1), InitError::NoZones);
+    assert_eq!(init(&[backward.clone()], &[], 1), InitError::EmptyRange(0));
+    assert_eq!(init(&some, &[backward], 1), InitError::BadReserved(0));
+    assert_eq!(init(&some, &[], 0), InitError::NoCpus);
+    assert!(matches!(init(&some, &[], 1025), InitError::TooSmall { what: "CPUs", .. }));
+    let full = init(&some, &[4096..1 << 20], 1);
+    assert!(matches!(full, InitError::TooSmall { what: "bytes of free memory in one piece", .. }));
 }

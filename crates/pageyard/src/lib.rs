@@ -130,6 +130,7 @@ pub use ranges::hotplug::HotplugError;
 pub use ranges::hwpoison::{PoisonError, Poisoned};
 pub use ranges::isolate::IsolateError;
 pub use ranges::place::{Place, PlaceError};
+pub use ranges::release::ReleaseError;
 pub use ranges::reporting::Reported;
 pub use request::alloc::AllocError;
 pub use request::free::{BatchError, FreeError};

@@ -10,6 +10,9 @@ enum { CPUS = 4, FIRST = 1 << 20, PAGES = 1 << 15, SECTION = 32768 };
 
 static __thread uint32_t this_cpu;
 static __thread int held;
+/* The locks that this thread holds, in order: each is released before those taken before it, so that
+ * a lock may keep the interrupt state (docs/capi.md). */
+static __thread struct pageyard_lock *stack[8];
 static uint64_t lock_calls, zeroed, reclaims, reclaimed_block, clock_ns;
 
 static uint32_t cpu(void *context) {
@@ -23,17 +26,19 @@ static uint64_t now(void *context) {
 static void lock(struct pageyard_lock *lock) {
     while (__atomic_exchange_n(&lock->words[0], 1, __ATOMIC_ACQUIRE) != 0) {}
     lock->words[1] = this_cpu; /* the holder's */
-    held++;
+    EXPECT(held < 8);
+    stack[held++] = lock;
     __atomic_fetch_add(&lock_calls, 1, __ATOMIC_RELAXED);
 }
 static int32_t try_lock(struct pageyard_lock *lock) {
     if (__atomic_exchange_n(&lock->words[0], 1, __ATOMIC_ACQUIRE) != 0) return 0;
     lock->words[1] = this_cpu;
-    held++;
+    EXPECT(held < 8);
+    stack[held++] = lock;
     return 7;
 }
 static void unlock(struct pageyard_lock *lock) {
-    EXPECT(lock->words[1] == this_cpu && held > 0);
+    EXPECT(lock->words[1] == this_cpu && held > 0 && stack[held - 1] == lock);
     held--;
     __atomic_store_n(&lock->words[0], 0, __ATOMIC_RELEASE);
 }
@@ -298,6 +303,111 @@ static void requests(void) {
     free(room);
 }
 
+/* Memory that is reserved at the start is given up, and what is in use adds up. */
+static void boot_memory(void) {
+    struct memory m;
+    pageyard_range reserved[2] = {{FIRST + 100, FIRST + 3000}, {FIRST + SECTION, FIRST + SECTION + 9}};
+    pageyard_core *yard = NULL;
+    pageyard_platform table = machine();
+    pageyard_stats stats;
+    size_t bytes = 0;
+    char *room, why[200];
+    uint64_t pfn = 0;
+
+    describe(&m);
+    m.layout.reserved = reserved;
+    m.layout.reserved_count = 2;
+    OK(pageyard_core_room(&m.layout, &bytes));
+    room = (char *)malloc(bytes);
+    OK(pageyard_core_create(&m.layout, &table, room, bytes, &yard, NULL, 0));
+    EXPECT(stats_of(yard).managed == PAGES - 2900);
+    EXPECT_STATUS(pageyard_core_release(yard, FIRST + 99, FIRST + 3000, why, sizeof why),
+                  PAGEYARD_ERR_NOT_RESERVED);
+    EXPECT(strcmp(why, "frame 0x100063 was not reserved at the start") == 0);
+    EXPECT_STATUS(pageyard_core_release(yard, FIRST + SECTION, FIRST + SECTION + 1, why, sizeof why),
+                  PAGEYARD_ERR_RANGE);
+    EXPECT(strcmp(why, "no memory at frame 0x108000") == 0);
+    EXPECT_STATUS(pageyard_core_release(yard, 5, 6, why, 8), PAGEYARD_ERR_FOREIGN);
+    EXPECT(strcmp(why, "frame 0") == 0);
+    EXPECT_STATUS(pageyard_core_release(yard, 6, 6, NULL, 0), PAGEYARD_ERR_RANGE);
+    OK(pageyard_core_release(yard, FIRST + 100, FIRST + 2000, why, sizeof why));
+    EXPECT(why[0] == 0 && stats_of(yard).managed == PAGES - 1000);
+    EXPECT_STATUS(pageyard_core_release(yard, FIRST + 1999, FIRST + 3000, why, sizeof why),
+                  PAGEYARD_ERR_DOUBLE_FREE);
+    EXPECT(strcmp(why, "frame 0x1007cf was released before") == 0);
+    OK(pageyard_core_release(yard, FIRST + 2000, FIRST + 3000, NULL, 0));
+
+    OK(pageyard_core_alloc(yard, 4, PAGEYARD_KERNEL, &pfn));
+    OK(pageyard_core_split(yard, pfn, 4, 0));
+    OK(pageyard_core_free(yard, pfn, 0));
+    OK(pageyard_core_alloc_contig(yard, FIRST + 100, FIRST + 3000, PAGEYARD_TYPE_MOVABLE,
+                                  PAGEYARD_KERNEL));
+    stats = stats_of(yard);
+    EXPECT(stats.managed == PAGES && stats.managed - stats.free - stats.cached == 15 + 2900);
+    EXPECT(stats.alloc_pages - stats.free_pages == 15 + 2900);
+    OK(pageyard_core_free_contig(yard, FIRST + 100, FIRST + 3000));
+    OK(pageyard_core_free_contig(yard, pfn + 1, pfn + 16));
+    stats = stats_of(yard);
+    EXPECT(stats.free + stats.cached == PAGES && stats.alloc_pages == stats.free_pages);
+
+    OK(pageyard_core_validate(yard, why, sizeof why));
+    EXPECT(why[0] == 0);
+    /* Descriptors of the first section, by a stray write. The maps end with them. */
+    memset(room + bytes - (600 << 10), 0, 64);
+    EXPECT_STATUS(pageyard_core_validate(yard, why, sizeof why), PAGEYARD_ERR_INVALID);
+    EXPECT(strncmp(why, "Normal of node 0: ", 18) == 0);
+    EXPECT_STATUS(pageyard_core_validate(yard, NULL, 0), PAGEYARD_ERR_INVALID);
+    OK(pageyard_core_destroy(yard));
+    free(room);
+}
+
+/* A small machine whose kernel does not reclaim. */
+static size_t small_machine(uint32_t profile, uint64_t flags) {
+    static uint64_t pfns[PAGES];
+    static pageyard_range usable = {FIRST, FIRST + (40 << 8)};
+    struct memory m;
+    pageyard_knobs knobs;
+    pageyard_platform table = machine();
+    pageyard_core *yard = NULL;
+    size_t bytes = 0, n = 0, had, i;
+    void *room;
+    char why[100];
+
+    describe(&m);
+    m.layout.usable = &usable;
+    knobs.struct_size = sizeof knobs;
+    knobs.version = PAGEYARD_VERSION;
+    OK(pageyard_core_knobs(profile, &knobs));
+    EXPECT(knobs.huge_pages == (profile == PAGEYARD_KNOBS_DEFAULT) && knobs.stat_interval == 1);
+    m.layout.knobs = &knobs;
+    OK(pageyard_core_room(&m.layout, &bytes));
+    room = malloc(bytes);
+    table.reclaim = NULL;
+    table.flags = 2;
+    EXPECT_STATUS(pageyard_core_create(&m.layout, &table, room, bytes, &yard, NULL, 0),
+                  PAGEYARD_ERR_ARGUMENT);
+    table.flags = flags;
+    knobs.watermark_scale_factor = 0;
+    EXPECT_STATUS(pageyard_core_create(&m.layout, &table, room, bytes, &yard, why, sizeof why),
+                  PAGEYARD_ERR_LAYOUT);
+    EXPECT(strstr(why, "watermark_scale_factor") != NULL);
+    knobs.watermark_scale_factor = 10;
+    OK(pageyard_core_create(&m.layout, &table, room, bytes, &yard, NULL, 0));
+    while (pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &pfns[n]) == PAGEYARD_OK) n++;
+    had = n;
+    /* The rest, by the last reserves; then some pages on another CPU's lists. */
+    while (pageyard_core_alloc(yard, 0, PAGEYARD_MEMALLOC, &pfns[n]) == PAGEYARD_OK) n++;
+    EXPECT(n == 40 << 8);
+    this_cpu = 1;
+    for (i = 0; i < 20; i++) OK(pageyard_core_free(yard, pfns[--n], 0));
+    this_cpu = 0;
+    while (pageyard_core_alloc(yard, 0, PAGEYARD_MEMALLOC, &pfns[n]) == PAGEYARD_OK) n++;
+    EXPECT(n == (40 << 8) - (flags == 0 ? 20 : 0));
+    OK(pageyard_core_destroy(yard));
+    free(room);
+    return had;
+}
+
 /* A request that finds nothing asks for memory to be given up. */
 static void shortage(void) {
     struct memory m;
@@ -369,6 +479,9 @@ static void threads(void) {
 int main(void) {
     layouts();
     requests();
+    boot_memory();
+    EXPECT(small_machine(PAGEYARD_KNOBS_DEFAULT, 0) + 300 <
+           small_machine(PAGEYARD_KNOBS_SMALL, PAGEYARD_DRAIN_ON_FAILURE));
     shortage();
     threads();
     puts("pageyard_core.h: all is well");

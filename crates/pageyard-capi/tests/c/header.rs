@@ -1,6 +1,9 @@
 //! The headers in `include/` are what cbindgen makes of the sources.
 
-use super::{here, hold_current};
+use std::path::Path;
+
+use super::install::run;
+use super::{here, hold_current, tool};
 
 /// What each header is made of: guard, what it includes, introduction, sources in order.
 struct Header {
@@ -29,6 +32,10 @@ const HEADERS: [Header; 2] = [
  * Every function says what it does, its errors, which threads may call it, and who owns what. What
  * holds for all: a function never unwinds; a pointer that a comment does not call optional is not
  * null (which is an error where it is) and is to what its type says (which cannot be checked).
+ *
+ * Needs stdint.h and stddef.h, which every compiler has without a libc. With PAGEYARD_NO_STDINT
+ * defined it includes neither: the program has defined int32_t, int64_t, uint8_t, uint16_t, uint32_t,
+ * uint64_t and size_t before.
  */",
         sources: &[
             "../pageyard-capi-core/src/status.rs",
@@ -37,6 +44,7 @@ const HEADERS: [Header; 2] = [
             "../pageyard-capi-core/src/events.rs",
             "../pageyard-capi-core/src/hooks.rs",
             "../pageyard-capi-core/src/platform.rs",
+            "../pageyard-capi-core/src/knobs.rs",
             "../pageyard-capi-core/src/layout.rs",
             "../pageyard-capi-core/src/handle.rs",
             "../pageyard-capi-core/src/create.rs",
@@ -101,7 +109,9 @@ fn generate(header: &Header) -> String {
     }
     let mut text = Vec::new();
     builder.generate().expect("cbindgen understands the sources").write(&mut text);
-    String::from_utf8(text).expect("a header is text")
+    let text = String::from_utf8(text).expect("a header is text");
+    let includes = "#include <stdint.h>\n#include <stddef.h>\n";
+    text.replace(includes, &format!("#ifndef PAGEYARD_NO_STDINT\n{includes}#endif\n"))
 }
 
 /// A header as the sources say it.
@@ -114,6 +124,29 @@ pub(crate) fn headers_are_current() {
     for header in &HEADERS {
         hold_current(&format!("include/{}", header.name), &generate(header));
     }
+}
+
+/// A kernel with its own integer types needs no header.
+#[test]
+fn the_core_header_needs_no_other_with_no_stdint() {
+    let program = "
+        typedef signed int int32_t;
+        typedef signed long long int64_t;
+        typedef unsigned char uint8_t;
+        typedef unsigned short uint16_t;
+        typedef unsigned int uint32_t;
+        typedef unsigned long long uint64_t;
+        typedef __SIZE_TYPE__ size_t;
+        #define PAGEYARD_NO_STDINT
+        #include <pageyard_core.h>
+        pageyard_status page(pageyard_core *yard, uint64_t *pfn) {
+            return pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, pfn);
+        }";
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-stdint.c");
+    std::fs::write(&file, program).unwrap();
+    let mut cc = tool("cc");
+    cc.args(["-nostdinc", "-ffreestanding", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]);
+    run(cc.arg("-I").arg(here().join("include")).arg(&file));
 }
 
 /// Every function's comment says its errors, its threads, and who owns what.

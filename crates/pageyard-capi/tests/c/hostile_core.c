@@ -438,6 +438,33 @@ static void h_pageyard_core_offline(void) {
     }
 }
 
+static void h_pageyard_core_release(void) {
+    static char why[200];
+    EACH(uint64_t, start) EACH(uint64_t, end) {
+        CALL(pageyard_core_release, start, end);
+        EXPECT(!known(pageyard_core_release(yard, start, end, why, sizeof why)));
+        EXPECT(why[0] != 0);
+    }
+    EACH(size_t, size) {
+        size_t room = size < sizeof why ? size : sizeof why;
+        CALL(pageyard_core_release, FIRST, room);
+        memset(why, 'x', sizeof why);
+        EXPECT(!known(pageyard_core_release(yard, FIRST, FIRST + 1, why, room)));
+        EXPECT(room == sizeof why || why[room] == 'x');
+    }
+}
+
+static void h_pageyard_core_validate(void) {
+    static char why[200];
+    EACH(size_t, size) {
+        size_t room = size < sizeof why ? size : sizeof why;
+        CALL(pageyard_core_validate, size, room);
+        memset(why, 'x', sizeof why);
+        EXPECT(known(pageyard_core_validate(yard, why, room)));
+        EXPECT(room == 0 ? why[0] == 'x' : why[0] == 0);
+    }
+}
+
 static void h_pageyard_core_stats(void) {
     static pageyard_stats stats[17];
     EACH(uint32_t, size) EACH(uint32_t, version) {
@@ -486,6 +513,17 @@ static void h_pageyard_core_knob(void) {
     EXPECT_STATUS(pageyard_core_knob(yard, text, NULL, 0, &needed), PAGEYARD_ERR_KNOB);
 }
 
+static void h_pageyard_core_knobs(void) {
+    static pageyard_knobs knobs[17];
+    EACH(uint32_t, profile) EACH(uint32_t, size) EACH(uint32_t, version) {
+        knobs[0].struct_size = size;
+        knobs[0].version = version;
+        CALL(pageyard_core_knobs, profile, size, version);
+        if (known(pageyard_core_knobs(profile, knobs)))
+            EXPECT(profile <= PAGEYARD_KNOBS_SMALL && knobs[0].struct_size == size);
+    }
+}
+
 static void h_pageyard_core_set_knob(void) {
     size_t i, j;
     uint64_t pfn;
@@ -525,10 +563,13 @@ static const row ROWS[] = {
     ROW(pageyard_core_cpu_dead),
     ROW(pageyard_core_online),
     ROW(pageyard_core_offline),
+    ROW(pageyard_core_release),
+    ROW(pageyard_core_validate),
     ROW(pageyard_core_stats),
     ROW(pageyard_core_zone_stats),
     ROW(pageyard_core_text),
     ROW(pageyard_core_knob),
+    ROW(pageyard_core_knobs),
     ROW(pageyard_core_set_knob),
 };
 

@@ -85,6 +85,7 @@ fn mistakes_are_named() {
     assert!(refused(&["/a", "/b"]).contains("/b"));
     assert!(refused(&["--prefix", "/a"]).contains("--prefix"));
     assert!(refused(&["--profile"]).contains("--profile"));
+    assert!(refused(&["--opt-level", "2", "/a"]).contains("s or 3, not 2"));
     assert!(refused(&["/a b"]).contains("blanks"));
     assert!(refused(&[]).contains("PREFIX"));
 }

@@ -176,6 +176,8 @@ static void core_handles(void) {
     BAD_HANDLE(pageyard_core_cpu_dead, pageyard_core, 0);
     BAD_HANDLE(pageyard_core_online, pageyard_core, FIRST, FIRST + 1);
     BAD_HANDLE(pageyard_core_offline, pageyard_core, FIRST, FIRST + 1);
+    BAD_HANDLE(pageyard_core_release, pageyard_core, FIRST, FIRST + 1, out.text, sizeof out.text);
+    BAD_HANDLE(pageyard_core_validate, pageyard_core, out.text, sizeof out.text);
     BAD_HANDLE(pageyard_core_stats, pageyard_core, &out.stats);
     BAD_HANDLE(pageyard_core_zone_stats, pageyard_core, 0, &out.stats);
     BAD_HANDLE(pageyard_core_text, pageyard_core, 0, out.text, sizeof out.text, &out.size);
@@ -289,6 +291,9 @@ static void core_pointers(pageyard_core *y) {
     NULL_IS(pageyard_core_report_free, sleep_ns, OUT, y, NULL);
     NULL_IS(pageyard_core_stats, stats, OUT, y, NULL);
     NULL_IS(pageyard_core_zone_stats, stats, OUT, y, 0, NULL);
+    NULL_IS(pageyard_core_release, why, PAGEYARD_ERR_NOT_RESERVED, y, FIRST, FIRST + 1, NULL, 9);
+    NULL_IS(pageyard_core_validate, why, PAGEYARD_OK, y, NULL, 9);
+    NULL_IS(pageyard_core_knobs, knobs, OUT, PAGEYARD_KNOBS_DEFAULT, NULL);
     NULL_IS(pageyard_core_text, buffer, OUT, y, 0, NULL, 1, &n);
     NULL_IS(pageyard_core_text, needed, PAGEYARD_OK, y, 0, text, sizeof text, NULL);
     NULL_IS(pageyard_core_knob, name, OUT, y, NULL, text, sizeof text, &n);

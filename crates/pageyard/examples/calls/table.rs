@@ -6,7 +6,7 @@
 use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{self, Policy, Safety};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
-use pageyard::{AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError, CpuId, CpuStats, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, RestoreError, Supply, VmEvent, VmEvents, ZoneId, ZoneKind, ZoneSpec, poison, watermark};
+use pageyard::{AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError, CpuId, CpuStats, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, RestoreError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -109,6 +109,14 @@ calls! {
     call_lower_boost(y, pages: u64 = 9, zone: ZoneId = ZONE) -> bool { y.lower_boost(zone, pages) }
     call_total_reserve(y) -> u64 { y.total_reserve() }
     call_validate(y) -> Result<(), Invalid> { y.validate() }
+    call_invalid_text(y) -> fmt::Result {
+        y.validate().or_else(|e| {
+            Invalid::write_to(&e, &mut Paper)?;
+            pageyard::Broken::write_to(&e.broken, &mut Paper)?;
+            if let pageyard::Broken::Count { of, .. } = e.broken { Tally::write_to(&of, &mut Paper) } else { Ok(()) }
+        })
+    }
+    call_in_use(y, zone: ZoneId = ZONE) -> Option<u64> { y.zone_info(zone).map(|z| ZoneInfo::in_use(&z)) }
     call_set_reclaim_active(y, zone: ZoneId = ZONE) -> bool { y.set_reclaim_active(zone, true) }
     call_set_min_free_kbytes(y, n: u64 = 1)
         -> Result<(), KnobError> { y.set_min_free_kbytes(n) }
@@ -183,6 +191,9 @@ calls! {
     call_finish_deferred(y) -> bool { y.finish_deferred() }
     call_online(y, r: Range<Pfn> = RANGE) -> Result<(), HotplugError> { y.online(r) }
     call_offline(y, r: Range<Pfn> = RANGE) -> Result<(), HotplugError> { y.offline(r) }
+    call_release(y, r: Range<Pfn> = RANGE) -> Result<(), ReleaseError> { y.release(r) }
+    call_release_error(y, r: Range<Pfn> = RANGE)
+        -> fmt::Result { y.release(r).or_else(|e| ReleaseError::write_to(&e, &mut Paper)) }
     call_isolate(y, t: MigrateType = MigrateType::Movable, r: Range<Pfn> = RANGE)
         -> Result<(), IsolateError> { y.isolate(r, t) }
     call_unisolate(y, t: MigrateType = MigrateType::Movable, r: Range<Pfn> = RANGE)
@@ -250,6 +261,7 @@ calls! {
     call_fill(_y, bytes: &mut [u8] = &mut [0; 99]) -> () { poison::fill(bytes) }
 
     // Functions that need no allocator.
+    call_small(_y) -> Knobs { Knobs::small() }
     call_injected(_y, faults: &Faults = &Faults::new(FaultPlan::NONE)) -> u64 { Faults::injected(faults) }
     call_wrong_at_free(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_free(&page) }
     call_wrong_at_alloc(_y, page: PageState = PAGE) -> Option<BadPage> { PageState::wrong_at_alloc(&page) }

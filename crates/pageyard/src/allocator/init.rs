@@ -306,6 +306,7 @@ impl<C: Config> At<'_, '_, C> {
         for r in layout.usable {
             label(zone, &(r.start.max(range.start)..r.end.min(range.end)));
         }
+        mark_reserved(zone, layout, &range);
         let mut pages = 0;
         for run in runs() {
             let n = run.end.0.wrapping_sub(run.start.0);
@@ -341,7 +342,8 @@ impl<C: Config> At<'_, '_, C> {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// Marks frames reserved and unmanaged after a hook panicked before they were freed.
+    /// Marks frames reserved and unmanaged after a hook panicked before they were freed. They can
+    /// still be [released](Yard::release).
     #[cold]
     fn stay_reserved(&self, runs: &mut dyn Iterator<Item = Range<Pfn>>) {
         let zone = self.zone;
@@ -349,9 +351,27 @@ impl<C: Config> At<'_, '_, C> {
         for run in runs {
             let pages = run.end.0.wrapping_sub(run.start.0);
             if let Some(idx) = zone.index_of(run.start) {
-                zone.map.set_states(idx, pages as u32, State::RESERVED);
+                zone.map.set_states(idx, pages as u32, State::RESERVED_MEMORY);
             }
             zone.managed.fetch_sub(pages, Relaxed);
+        }
+    }
+}
+
+/// Marks the reserved memory of a range, which [`Yard::release`] can free later. Outlined to keep its
+/// locals off the stack.
+#[inline(never)]
+fn mark_reserved<R: RawMutex>(zone: &Zone<'_, R>, layout: &Layout<'_>, range: &Range<Pfn>) {
+    for r in layout.reserved {
+        let part = r.start.max(range.start)..r.end.min(range.end);
+        for usable in layout.usable {
+            let part = part.start.max(usable.start)..part.end.min(usable.end);
+            if part.start < part.end
+                && let Some(idx) = zone.index_of(part.start)
+            {
+                let pages = part.end.0.wrapping_sub(part.start.0) as u32;
+                zone.map.set_states(idx, pages, State::RESERVED_MEMORY);
+            }
         }
     }
 }

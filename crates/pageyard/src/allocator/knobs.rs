@@ -69,6 +69,37 @@ impl Default for Knobs {
 }
 
 impl Knobs {
+    /// Returns settings for a small machine, below about 1 GiB, whose embedder does not reclaim.
+    ///
+    /// The defaults suit a kernel that reclaims: what they withhold comes back under pressure.
+    /// Without reclaim it is lost to ordinary requests. These settings differ in:
+    ///
+    /// - `huge_pages: false`. The floor of huge pages (§3.1) raises `min_free_kbytes` to keep whole
+    ///   pageblocks free, up to 5% of low memory. A small machine has few huge pages to gain.
+    /// - `watermark_boost_factor: 0`. A boost (§3.4) adds up to 150% of the high watermark and only
+    ///   background reclaim ends it.
+    /// - `pcp_autotune: false`. `high` of the per-CPU lists stays at its lower limit (§5.4), so fewer
+    ///   pages wait on lists of CPUs that do not need them.
+    ///
+    /// On one CPU with 222 MiB, ordinary requests get 56,146 single pages instead of 53,746; with 40
+    /// MiB, 10,016 instead of 9,728. See also
+    /// [`Platform::drain_on_failure`](crate::Platform::drain_on_failure).
+    ///
+    /// ```
+    /// use pageyard::Knobs;
+    ///
+    /// let knobs = Knobs { stat_interval: 5, ..Knobs::small() };
+    /// assert!(!knobs.huge_pages && knobs.check().is_ok());
+    /// ```
+    pub const fn small() -> Knobs {
+        Knobs {
+            huge_pages: false,
+            watermark_boost_factor: 0,
+            pcp_autotune: false,
+            ..Knobs::DEFAULT
+        }
+    }
+
     /// The kernel's defaults (spec §10).
     pub const DEFAULT: Knobs = Knobs {
         min_free_kbytes: 0,

@@ -67,7 +67,8 @@ pub struct Layout<'l> {
     pub zones: &'l [ZoneSpec],
     /// Ranges of memory, in any order, without overlap. Every other frame of a zone is a hole.
     pub usable: &'l [Range<Pfn>],
-    /// Memory in use from the start, which never becomes free, in any order.
+    /// Memory in use from the start, in any order. It becomes free only if it is
+    /// [released](crate::Yard::release).
     pub reserved: &'l [Range<Pfn>],
     /// The node of each CPU, indexed by CPU number. The length is the number of CPUs.
     pub cpus: &'l [NodeId],

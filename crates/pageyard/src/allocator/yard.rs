@@ -110,7 +110,9 @@ pub struct ZoneInfo {
     pub present: u64,
     /// Pages that the allocator manages.
     pub managed: u64,
-    /// The free counter without the per-CPU parts, clamped at 0 (§9.2).
+    /// The free counter without the per-CPU parts, clamped at 0 (§9.2). Watermark tests use it. It
+    /// lags behind `free_exact` until each CPU's part is folded, by a [tick](Yard::tick) or when it
+    /// exceeds its threshold; a drain does not fold.
     pub free: u64,
     /// The free counter including the per-CPU parts, clamped at 0.
     pub free_exact: u64,
@@ -134,6 +136,28 @@ pub struct ZoneInfo {
     pub boosted: bool,
     /// Mobility grouping is disabled: every block counts as unmovable (§2.4).
     pub grouping_disabled: bool,
+}
+
+impl ZoneInfo {
+    /// Returns the managed pages that are neither free nor on a per-CPU list: those that callers own
+    /// and those [out of use](crate::OutOfUse) or isolated. While no thread is inside the allocator
+    /// and nothing is out of use or isolated, this is
+    /// [`alloc_pages - free_pages`](crate::ZoneTotals::alloc_pages): a leak shows as pages in use
+    /// that no owner knows.
+    ///
+    /// ```
+    /// # use pageyard::*;
+    /// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+    /// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+    /// let block = yard.alloc(Order::HUGE, Gfp::KERNEL)?;
+    /// assert_eq!(yard.zone_info(ZoneKind::Normal).unwrap().in_use(), 512);
+    /// yard.free(block, Order::HUGE).unwrap();
+    /// assert_eq!(yard.zone_info(ZoneKind::Normal).unwrap().in_use(), 0);
+    /// # Ok::<(), AllocError>(())
+    /// ```
+    pub const fn in_use(&self) -> u64 {
+        self.managed.saturating_sub(self.free_exact).saturating_sub(self.cached)
+    }
 }
 
 impl<'a, C: Config> Yard<'a, C> {
@@ -391,7 +415,10 @@ impl<'a, C: Config> Yard<'a, C> {
             totals.allocs += counters.handed_out();
             totals.frees += counters.taken_back();
             totals.refills += counters.refills.get();
+            totals.alloc_pages += counters.pages_out();
+            totals.free_pages += counters.pages_back();
         }
+        totals.alloc_pages += z.placed_pages.load(Relaxed);
         Some(totals)
     }
 

@@ -44,6 +44,9 @@ pub struct Frame {
 
 /// The memory of this frame is faulty ([`Yard::poison_frame`](crate::Yard::poison_frame)).
 const POISONED: u8 = 1;
+/// The frame was reserved at the start and released since
+/// ([`Yard::release`](crate::Yard::release)).
+const RELEASED: u8 = 2;
 
 /// What the frame is (low bits of its state word).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,12 +83,16 @@ pub(crate) struct State(u32);
 const ORDER_SHIFT: u32 = 4;
 const TYPE_SHIFT: u32 = 8;
 const MOVABLE_BIT: u32 = 1 << 12;
+/// In the state of a reserved frame: it is memory, not a hole.
+const MEMORY_BIT: u32 = 1 << 13;
 const PFMEMALLOC_BIT: u32 = 1 << 14;
 const REPORTED_BIT: u32 = 1 << 15;
 
 impl State {
     pub(crate) const TAIL: State = State(Kind::Tail as u32);
     pub(crate) const RESERVED: State = State(Kind::Reserved as u32);
+    /// Memory in use from the start, which [`Yard::release`](crate::Yard::release) frees.
+    pub(crate) const RESERVED_MEMORY: State = State(Kind::Reserved as u32 | MEMORY_BIT);
 
     #[inline(always)]
     pub(crate) const fn new(kind: Kind, order: u8, t: MigrateType) -> State {
@@ -250,7 +257,21 @@ impl Frame {
     }
 
     pub(crate) fn set_poisoned(&self, poisoned: bool) {
-        self.marks.store(if poisoned { POISONED } else { 0 }, Relaxed);
+        self.mark(POISONED, poisoned);
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.marks.load(Relaxed) & RELEASED != 0
+    }
+
+    pub(crate) fn set_released(&self, released: bool) {
+        self.mark(RELEASED, released);
+    }
+
+    /// Sets or clears a mark. Zone lock, so that no other mark is lost.
+    fn mark(&self, mark: u8, on: bool) {
+        let others = self.marks.load(Relaxed) & !mark;
+        self.marks.store(if on { others | mark } else { others }, Relaxed);
     }
 }
 
@@ -512,7 +533,10 @@ impl<'a> Map<'a> {
 
     /// Marks frames as reserved and pageblocks as absent after their memory was removed.
     pub(crate) fn clear_range(&self, idx: u32, pages: u32) {
-        self.set_states(idx, pages, State::RESERVED);
+        for f in self.run(idx, pages) {
+            f.set_state(State::RESERVED);
+            f.set_released(false);
+        }
         let (first, n) = ((idx >> PAGEBLOCK_ORDER) as usize, (pages >> PAGEBLOCK_ORDER) as usize);
         for b in self.blocks.get(first..first + n).unwrap_or(&[]) {
             b.0.store(ABSENT, Relaxed);
@@ -529,11 +553,11 @@ impl<'a> Map<'a> {
         self.clear_blocks();
     }
 
-    /// Makes consecutive frames reserved and clears their poison marks.
+    /// Makes consecutive frames reserved and clears their marks. No other thread may use them.
     pub(crate) fn reserve(&self, idx: u32, pages: u32) {
         for f in self.run(idx, pages) {
             f.set_state(State::RESERVED);
-            f.set_poisoned(false);
+            f.marks.store(0, Relaxed);
         }
     }
 

@@ -5,6 +5,8 @@
 
 use core::fmt::{self, Write};
 
+use crate::base::units::Pfn;
+
 /// Number of digits of the largest number.
 const DIGITS: usize = 20;
 
@@ -80,6 +82,21 @@ impl Put for i64 {
     }
 }
 
+impl Put for Pfn {
+    /// Writes the frame number in hexadecimal.
+    #[inline(never)]
+    fn put<W: Write + ?Sized>(self, out: &mut W) -> fmt::Result {
+        out.write_str("0x")?;
+        let digits = 16 - self.0.leading_zeros() / 4;
+        for at in (0..digits.max(1)).rev() {
+            let digit = (self.0 >> (4 * at)) as u8 & 0xf;
+            let letter = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
+            char::from(letter).put(out)?;
+        }
+        Ok(())
+    }
+}
+
 macro_rules! as_u64 {
     ($($number:ty),+) => {$(
         impl Put for $number {
@@ -107,6 +124,11 @@ mod tests {
         put!(&mut text, "a", 'µ', 0u64, ' ', u64::MAX, ' ', i64::MIN, ' ', 7u8, 300u16, -1i64)
             .unwrap();
         assert_eq!(text, format!("aµ0 {} {} 7300-1", u64::MAX, i64::MIN));
+        for pfn in [0, 9, 0x10, 0xabc_def0, u64::MAX].map(Pfn) {
+            text.clear();
+            put!(&mut text, pfn).unwrap();
+            assert_eq!(text, format!("{pfn}"));
+        }
     }
 
     #[test]

@@ -518,10 +518,16 @@ pub struct ZoneStats {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneTotals {
-    /// Blocks allocated.
+    /// Blocks allocated, as the kernel counts them: without contiguous ranges.
     pub allocs: u64,
-    /// Blocks freed.
+    /// Blocks freed. The single pages of contiguous ranges and of split blocks count one by one.
     pub frees: u64,
+    /// Base pages allocated, contiguous ranges included. `alloc_pages - free_pages` is the number of
+    /// pages that callers own, however blocks were split, if the zone was not
+    /// [restored](crate::Yard::restore).
+    pub alloc_pages: u64,
+    /// Base pages freed.
+    pub free_pages: u64,
     /// Refills of per-CPU lists that took at least one block.
     pub refills: u64,
     /// Requests that neither this zone nor those below it could serve, counted at the preferred

@@ -39,6 +39,9 @@ macro_rules! forward_hooks {
     (@method prepare $($to:tt)*) => {
         $crate::forward_hooks!(@forward $($to)*, Platform prepare(pfn: $crate::Pfn, order: $crate::Order, gfp: $crate::Gfp));
     };
+    (@method drain_on_failure $($to:tt)*) => {
+        $crate::forward_hooks!(@forward $($to)*, Platform drain_on_failure() -> bool);
+    };
     (@method is_plain $($to:tt)*) => {
         $crate::forward_hooks!(@forward $($to)*, Reclaim is_plain(gfp: $crate::Gfp) -> bool);
     };

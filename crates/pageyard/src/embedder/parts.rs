@@ -67,7 +67,7 @@ impl<E, R, O, D> Parts<E, R, O, D> {
 
 impl<E: Platform, R, O, D> Platform for Parts<E, R, O, D> {
     const DEFERS: bool = E::DEFERS;
-    crate::forward_hooks!(platform: cpu now pause prepare);
+    crate::forward_hooks!(platform: cpu now pause prepare drain_on_failure);
 }
 
 impl<E, R: Reclaim, O, D> Reclaim for Parts<E, R, O, D> {

@@ -52,6 +52,19 @@ pub trait Platform {
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         let _ = (pfn, order, gfp);
     }
+
+    /// Returns whether a request that is about to fail drains the per-CPU lists of all CPUs and tries
+    /// once more. Linux does so only after reclaim has freed pages (§2.10), so the default is
+    /// `false`. For an embedder without reclaim, pages on the lists of other CPUs are out of a
+    /// request's reach unless this returns `true`. Requests that succeed never call it.
+    ///
+    /// The drain takes the lock of each CPU's lists in turn, also for a request that must not sleep:
+    /// if interrupt handlers make requests, the locks must disable interrupts, as they must anyway.
+    /// If another CPU is draining already, the request does not wait for it.
+    #[inline(always)]
+    fn drain_on_failure(&self) -> bool {
+        false
+    }
 }
 
 /// One CPU without a clock.
@@ -59,5 +72,5 @@ impl Platform for () {}
 
 impl<T: Platform> Platform for &T {
     const DEFERS: bool = T::DEFERS;
-    crate::forward_hooks!(@deref: cpu now pause prepare);
+    crate::forward_hooks!(@deref: cpu now pause prepare drain_on_failure);
 }

@@ -1,7 +1,8 @@
 //! The results of [`Yard::validate`](crate::Yard::validate).
 
-use core::fmt;
+use core::fmt::{self, Write};
 
+use crate::base::put::put;
 use crate::base::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
 
 /// The first broken invariant found by [`Yard::validate`](crate::Yard::validate).
@@ -155,71 +156,113 @@ pub enum Tally {
     ReservedHighatomic,
 }
 
+impl Tally {
+    /// Writes the same text as [`Display`](fmt::Display), with less stack than `core::fmt` needs.
+    ///
+    /// # Errors
+    /// Only errors of `out`.
+    pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
+        match *self {
+            Tally::Free => put!(out, "free pages"),
+            Tally::FreeHighatomic => put!(out, "free highatomic pages"),
+            Tally::FreeCma => put!(out, "free CMA pages"),
+            Tally::Managed => put!(out, "managed pages"),
+            Tally::Blocks(o) => put!(out, "free blocks of order ", o.get()),
+            Tally::Listed(o, t) => {
+                put!(out, "blocks on the free list of order ", o.get(), ", ", t.name())
+            }
+            Tally::Cached(c) => put!(out, "pages on the lists of CPU ", c.0),
+            Tally::AllCached => put!(out, "blocks on all per-CPU lists"),
+            Tally::Guards => put!(out, "guard pages"),
+            Tally::Bad => put!(out, "bad pages"),
+            Tally::Poisoned => put!(out, "poisoned frames out of use"),
+            Tally::Reported => put!(out, "reported pages"),
+            Tally::Isolated => put!(out, "isolated pageblocks"),
+            Tally::ReservedHighatomic => put!(out, "pages in highatomic pageblocks"),
+        }
+    }
+}
+
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Tally::Free => f.write_str("free pages"),
-            Tally::FreeHighatomic => f.write_str("free highatomic pages"),
-            Tally::FreeCma => f.write_str("free CMA pages"),
-            Tally::Managed => f.write_str("managed pages"),
-            Tally::Blocks(o) => write!(f, "free blocks of order {o}"),
-            Tally::Listed(o, t) => write!(f, "blocks on the free list of order {o}, {t}"),
-            Tally::Cached(c) => write!(f, "pages on the lists of CPU {}", c.0),
-            Tally::AllCached => f.write_str("blocks on all per-CPU lists"),
-            Tally::Guards => f.write_str("guard pages"),
-            Tally::Bad => f.write_str("bad pages"),
-            Tally::Poisoned => f.write_str("poisoned frames out of use"),
-            Tally::Reported => f.write_str("reported pages"),
-            Tally::Isolated => f.write_str("isolated pageblocks"),
-            Tally::ReservedHighatomic => f.write_str("pages in highatomic pageblocks"),
+        self.write_to(f)
+    }
+}
+
+impl Broken {
+    /// Writes the same text as [`Display`](fmt::Display), with less stack than `core::fmt` needs.
+    ///
+    /// # Errors
+    /// Only errors of `out`.
+    pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
+        match *self {
+            Broken::Order(n) => put!(out, "head of a block of order ", n),
+            Broken::Misaligned(o) => put!(out, "not aligned to its order ", o.get()),
+            Broken::Outside(o) => {
+                put!(out, "of order ", o.get(), ", reaches over the end of the zone")
+            }
+            Broken::Overlap { head } => put!(out, "also inside the block at ", head),
+            Broken::Lost => put!(out, "in no block"),
+            Broken::Held => put!(out, "held, though nobody is at work"),
+            Broken::BeingFreed => {
+                put!(out, "on its way from its owner, though nobody is at work")
+            }
+            Broken::Absent => put!(out, "in a pageblock without memory"),
+            Broken::Label { list, block } => {
+                put!(out, "on the list of type ", list.name())?;
+                put!(out, " in a pageblock of type ", block.name())
+            }
+            Broken::Unmerged(o) => put!(out, "not merged with its buddy of order ", o.get()),
+            Broken::Poison => put!(out, "poisoned and in use, or good and out of use"),
+            Broken::Taint => put!(out, "its pageblock is wrong about poisoned frames"),
+            Broken::Reported(o) => put!(out, "reported, though of order ", o.get()),
+            Broken::Misplaced { order } => {
+                put!(out, "on a list of order ", order.get(), ", but not of it")
+            }
+            Broken::Link => put!(out, "linked to another frame than the one before"),
+            Broken::End => put!(out, "last of its list, which names another one"),
+            Broken::Unlisted(o) => {
+                put!(out, "free or cached at order ", o.get(), ", but on no list")
+            }
+            Broken::UnusedList(c) => put!(out, "a list of CPU ", c.0, " that is not in use"),
+            Broken::Threshold(c) => {
+                put!(out, "the part of CPU ", c.0, " in the free counter is above its threshold")
+            }
+            Broken::Watermarks => put!(out, "the watermarks do not ascend"),
+            Broken::CachedMark => {
+                put!(out, "the quick watermark is not what follows from the others")
+            }
+            Broken::Count { of, says, is } => {
+                of.write_to(out)?;
+                put!(out, ": counted ", says, ", there are ", is)
+            }
         }
     }
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Broken::Order(n) => write!(f, "head of a block of order {n}"),
-            Broken::Misaligned(o) => write!(f, "not aligned to its order {o}"),
-            Broken::Outside(o) => write!(f, "of order {o}, reaches over the end of the zone"),
-            Broken::Overlap { head } => write!(f, "also inside the block at {head}"),
-            Broken::Lost => f.write_str("in no block"),
-            Broken::Held => f.write_str("held, though nobody is at work"),
-            Broken::BeingFreed => {
-                f.write_str("on its way from its owner, though nobody is at work")
-            }
-            Broken::Absent => f.write_str("in a pageblock without memory"),
-            Broken::Label { list, block } => {
-                write!(f, "on the list of type {list} in a pageblock of type {block}")
-            }
-            Broken::Unmerged(o) => write!(f, "not merged with its buddy of order {o}"),
-            Broken::Poison => f.write_str("poisoned and in use, or good and out of use"),
-            Broken::Taint => f.write_str("its pageblock is wrong about poisoned frames"),
-            Broken::Reported(o) => write!(f, "reported, though of order {o}"),
-            Broken::Misplaced { order } => write!(f, "on a list of order {order}, but not of it"),
-            Broken::Link => f.write_str("linked to another frame than the one before"),
-            Broken::End => f.write_str("last of its list, which names another one"),
-            Broken::Unlisted(o) => write!(f, "free or cached at order {o}, but on no list"),
-            Broken::UnusedList(c) => write!(f, "a list of CPU {} that is not in use", c.0),
-            Broken::Threshold(c) => {
-                write!(f, "the part of CPU {} in the free counter is above its threshold", c.0)
-            }
-            Broken::Watermarks => f.write_str("the watermarks do not ascend"),
-            Broken::CachedMark => {
-                f.write_str("the quick watermark is not what follows from the others")
-            }
-            Broken::Count { of, says, is } => write!(f, "{of}: counted {says}, there are {is}"),
+        self.write_to(f)
+    }
+}
+
+impl Invalid {
+    /// Writes the same text as [`Display`](fmt::Display), with less stack than `core::fmt` needs.
+    ///
+    /// # Errors
+    /// Only errors of `out`.
+    pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
+        put!(out, self.zone.kind.name(), " of node ", self.zone.node.0, ": ")?;
+        if let Some(pfn) = self.frame {
+            put!(out, "frame ", pfn, ": ")?;
         }
+        self.broken.write_to(out)
     }
 }
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.zone)?;
-        if let Some(pfn) = self.frame {
-            write!(f, "frame {pfn}: ")?;
-        }
-        self.broken.fmt(f)
+        self.write_to(f)
     }
 }
 

@@ -9,6 +9,7 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::Gfp;
+use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, Order, Pfn};
 use crate::base::unwind::{Finally, Rollback};
 use crate::embedder::config::Config;
@@ -250,7 +251,11 @@ impl<C: Config> At<'_, '_, C> {
             blocks().for_each(|idx| map.frame(idx).set_allocated(state));
             map.poisoned_at_hand_out(frames.clone())
         });
-        let Some(bad) = bad else { return Ok(()) };
+        let Some(bad) = bad else {
+            let pages = frames.end.wrapping_sub(frames.start);
+            self.zone.placed_pages.fetch_add(pages.into(), Relaxed);
+            return Ok(());
+        };
         let locked = self.lock();
         for idx in blocks().filter(|&i| map.frame(i).state().kind() != Kind::Bad) {
             locked.free_around(idx, order.get());

@@ -9,4 +9,5 @@ pub(crate) mod hwpoison;
 pub(crate) mod isolate;
 pub(crate) mod migrate;
 pub(crate) mod place;
+pub(crate) mod release;
 pub(crate) mod reporting;

@@ -85,6 +85,8 @@ pub(crate) struct SlowPath<'r> {
     /// Rounds of the loop since the start, or since the embedder last chose to keep trying.
     rounds: u32,
     oom_rounds: u16,
+    /// Whether the request has drained the per-CPU lists as its last step.
+    drained: bool,
     tries: u32,
 }
 
@@ -119,6 +121,7 @@ impl<'a, C: Config> Yard<'a, C> {
             retries: Retries::default(),
             rounds: 0,
             oom_rounds: 0,
+            drained: false,
             tries: 0,
         };
         let mut step = Step::Restart;
@@ -135,7 +138,9 @@ impl<'a, C: Config> Yard<'a, C> {
                     reclaim_directly, compact_directly, try_compacted, may_retry, worth_reclaiming_again,
                     worth_compacting_again, unless_changed, out_of_memory
                 ),
-                Step::NoPage => run_steps!(self, c: unless_changed, no_page),
+                Step::NoPage => {
+                    run_steps!(self, c: unless_changed, drain_and_retry, no_page)
+                }
             };
             c.rounds = c.rounds.saturating_add(1);
         }
@@ -531,6 +536,18 @@ impl<'a, C: Config> Yard<'a, C> {
     fn after_progress(c: &mut SlowPath<'_>) -> Step {
         c.no_progress_loops = 0;
         Step::Retry
+    }
+
+    /// The last step on a platform that [asks for it](Platform::drain_on_failure): drains the per-CPU
+    /// lists and makes one more attempt.
+    #[inline(never)]
+    fn drain_and_retry(&self, c: &mut SlowPath<'_>) -> Step {
+        if c.drained || !self.hooks.drain_on_failure() {
+            return Step::On;
+        }
+        c.drained = true;
+        self.drain_all(None);
+        self.try_for(c.req, c.flags)
     }
 
     /// *nopage*: a NOFAIL request continues as long as the embedder chooses to; other requests fail

@@ -168,6 +168,9 @@ pub struct Zone<'a, R: RawMutex> {
     /// lock.
     pub(crate) shuffle: AtomicU64,
     pub(crate) failures: AtomicU64,
+    /// Pages of contiguous ranges and of places that compaction moved blocks to. The kernel's events
+    /// do not count them as allocated, but their frees (§9.1).
+    pub(crate) placed_pages: AtomicU64,
     pub(crate) bypasses: AtomicU64,
     /// Blocks allocated here although another node was preferred, and the reverse (§9.1).
     pub(crate) numa_miss: AtomicU64,
@@ -217,6 +220,7 @@ impl<R: RawMutex> Zone<'_, R> {
             counters: ZoneCounters::new(),
             shuffle: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            placed_pages: AtomicU64::new(0),
             bypasses: AtomicU64::new(0),
             numa_miss: AtomicU64::new(0),
             numa_foreign: AtomicU64::new(0),

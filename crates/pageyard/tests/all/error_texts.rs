@@ -5,7 +5,7 @@ use crate::common::o;
 use pageyard::FreeError::{self, NotHead, WrongOrder};
 use pageyard::{
     AllocError, BatchError, ContigError, CpuId, HotplugError, IsolateError, MigrateType, NodeId,
-    Pfn,
+    Pfn, ReleaseError,
 };
 
 /// The text contains each of these.
@@ -53,6 +53,17 @@ fn an_error_names_what_is_wrong_and_where() {
     names(HotplugError::Hole(pfn), &["0x1234", "no memory"]);
     names(HotplugError::Deferred, &["deferred"]);
     names(HotplugError::Nested, &["return from it first"]);
+    for (error, reason) in [
+        (ReleaseError::OutsideZone(pfn), "in no zone"),
+        (ReleaseError::Hole(pfn), "no memory"),
+        (ReleaseError::NotReserved(pfn), "not reserved"),
+        (ReleaseError::AlreadyReleased(pfn), "released before"),
+    ] {
+        names(error, &["0x1234", reason]);
+    }
+    names(ReleaseError::EmptyRange, &["no frames"]);
+    names(ReleaseError::Deferred, &["deferred"]);
+    names(ReleaseError::Nested, &["return from it first"]);
     names(HotplugError::Refused(ContigError::Busy(pfn)), &["0x1234", "in use"]);
 }
 

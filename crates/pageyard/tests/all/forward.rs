@@ -33,6 +33,9 @@ impl Platform for Calls {
     fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
         self.note("prepare", ());
     }
+    fn drain_on_failure(&self) -> bool {
+        self.note("drain_on_failure", true)
+    }
 }
 
 impl Reclaim for Calls {
@@ -138,7 +141,7 @@ struct Wrapper<'c> {
 }
 
 impl Platform for Wrapper<'_> {
-    pageyard::forward_hooks!(inner: cpu now pause prepare);
+    pageyard::forward_hooks!(inner: cpu now pause prepare drain_on_failure);
 }
 
 impl Reclaim for Wrapper<'_> {

@@ -1,5 +1,6 @@
 //! The core, tested from outside, in one program: compiled and linked once, the tests share the allocator's code.
 
+mod accounting;
 mod attempts;
 mod batch;
 mod buddy;
@@ -46,6 +47,7 @@ mod pcp_lists;
 mod place;
 mod properties;
 mod reclaim;
+mod release;
 #[path = "../../../../fuzz/bodies/replay.rs"]
 mod replay;
 mod report;
@@ -54,6 +56,7 @@ mod robustness;
 mod safety;
 mod shuffle;
 mod slow_path;
+mod small;
 mod threads;
 mod touches;
 mod vanilla;

@@ -9,7 +9,7 @@ use pageyard::{
 };
 
 use crate::common::o;
-use crate::states::{OTHER, written};
+use crate::states::{OTHER, RESERVED, written};
 use crate::world::{Block, Hand};
 
 type Setup<P> = fn(&Hand<'_, '_, P>) -> bool;
@@ -325,6 +325,10 @@ fn ranges<P: StaticPolicy>() -> Vec<Op<P>> {
                 h.complain(format!("CmaArea::free was refused: {e}"));
             }
             _ = (area.stats(), area.range());
+        }),
+        op("release", |h| {
+            // Of frames that are not reserved, or not any more, nothing changes.
+            _ = h.y.release(Pfn(RESERVED.start)..Pfn(RESERVED.start + 600));
         }),
         after(
             "online",

@@ -83,11 +83,16 @@ fn previously_failing_pairs() {
 
 /// Groups of operations that share state. Where the third operation runs, the second has read what
 /// the first is about to change, or the other way round. Each group has its states and operations.
-const SHARED: [(&str, &[&str], &[&str]); 5] = [
+const SHARED: [(&str, &[&str], &[&str]); 6] = [
     (
         "ranges",
         &["offline", "online"],
         &["online", "offline", "contig", "free-contig", "isolate", "poison", "unpoison", "alloc-0"],
+    ),
+    (
+        "reserved memory",
+        &["reserved"],
+        &["release", "isolate", "contig", "poison", "alloc-0", "alloc-10", "drain-all"],
     ),
     (
         "labels",

@@ -43,6 +43,9 @@ const SMALL: u64 = 5120;
 const BEFORE: u64 = 3072;
 const SECTION: Range<u64> = SECTION_PAGES..2 * SECTION_PAGES;
 
+/// Frames that the state "reserved" keeps from the start. No pageblock boundary.
+pub(crate) const RESERVED: Range<u64> = 700..1900;
+
 fn small() -> Machine {
     Machine::normal(SMALL).cpus(&CPUS)
 }
@@ -93,6 +96,7 @@ pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
             0,
             plain("nodes", |_| {}),
         ),
+        of(small().reserved(RESERVED), 0, plain("reserved", |_| {})),
         of(sections(), SECTION.start, plain("online", |_| {})),
         of(
             Machine { usable: vec![Pfn(SECTION.start - BEFORE)..Pfn(SECTION.start)], ..sections() },
@@ -221,6 +225,10 @@ pub(crate) fn settle<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> Result<(), String>
         y.free(Pfn(pfn), block.order).or_else(|e| said(&what(), &e))?;
     }
     while !y.finish_deferred() {}
+    for pfn in RESERVED.map(Pfn) {
+        // What is still reserved.
+        _ = y.release(pfn..Pfn(pfn.0 + 1));
+    }
     y.drain_all(None);
     (0..y.cpus()).map(CpuId).for_each(|cpu| _ = y.tick(cpu));
     let poisoned = std::mem::take(&mut h.world().table().poisoned);

@@ -364,6 +364,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
                 return Asked::Gone;
             }
             source.set_state(State::new(Kind::Held, order, was.migrate_type()));
+            zone.placed_pages.fetch_add(o.pages().into(), Relaxed);
             return Asked::Next(Next::GiveBack(from, order));
         }
         if !target.begin_free_as(order) {

@@ -1,0 +1,204 @@
+//! An allocator from a firmware memory map, without a heap: its maps lie in the free memory itself.
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::slice;
+
+use pageyard::{
+    Config, InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneKind, ZoneSpec,
+};
+
+use crate::{Carver, carve};
+
+/// The zones of a node by address, as on x86-64 (§1.2): each kind with its end frame.
+const ZONES: [(ZoneKind, Pfn); 3] = [
+    (ZoneKind::Dma, Pfn::containing(16 << 20)),
+    (ZoneKind::Dma32, Pfn::containing(4 << 30)),
+    (ZoneKind::Normal, Pfn(u64::MAX / PAGE_SIZE + 1)),
+];
+
+/// The largest number of CPUs.
+const MOST_CPUS: usize = 1024;
+static NODES: [NodeId; MOST_CPUS] = [NodeId(0); MOST_CPUS];
+
+/// A machine's memory as firmware reports it, and where it is mapped.
+///
+/// Ranges are physical addresses in bytes, in any order; they may overlap or adjoin. Usable ranges
+/// are rounded inward to whole pages, reserved ranges outward.
+///
+/// ```
+/// use pageyard::{Bare, Gfp, Knobs, Order, Parts, Yard};
+/// use pageyard_carve::MemoryMap;
+/// type Lock = spin::mutex::SpinMutex<()>;
+///
+/// // 8 MiB at physical address 1 MiB, in a buffer of this program.
+/// let memory = Box::leak(vec![0u64; 1 << 20].into_boxed_slice()).as_mut_ptr();
+/// let map = MemoryMap {
+///     usable: &[0x10_0000..0x90_0000],
+///     reserved: &[0x10_0000..0x20_0000],
+///     cpus: 1,
+///     knobs: Knobs::small(),
+///     direct_map: memory.wrapping_byte_sub(0x10_0000).cast(),
+/// };
+/// let mut yard: Yard<'static, Bare<Lock, ()>> = Yard::without_memory(Parts::new(()));
+/// // SAFETY: the buffer is leaked, and nothing else uses it.
+/// let maps = unsafe { map.init(&mut yard) }?;
+/// println!("the maps take {} bytes at {:#x}", maps.end - maps.start, maps.start);
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryMap<'m> {
+    /// Memory, free unless it is reserved.
+    pub usable: &'m [Range<u64>],
+    /// Memory in use: the program's own image, firmware tables, an initial ramdisk.
+    /// [`Yard::release`] frees it later.
+    pub reserved: &'m [Range<u64>],
+    /// The number of CPUs, at most 1024. See [`Yard::cpu_dead`] for CPUs that start later.
+    pub cpus: u32,
+    /// The initial settings.
+    pub knobs: Knobs,
+    /// The virtual address of physical address 0; null where memory is mapped one to one. Need not
+    /// be a valid address itself.
+    pub direct_map: *mut u8,
+}
+
+impl MemoryMap<'_> {
+    /// Gives an allocator this memory (§8.1), as one node with up to three zones: DMA below 16 MiB,
+    /// DMA32 below 4 GiB, Normal above. Its maps are placed in the highest free run below 4 GiB that
+    /// is large enough, or above if there is none, and stay reserved. Returns their physical
+    /// addresses.
+    ///
+    /// # Errors
+    /// [`InitError`]; the allocator is unchanged. Range numbers are indices of the arguments.
+    /// [`TooSmall`](InitError::TooSmall) if no free run has room for the maps.
+    ///
+    /// # Safety
+    /// The memory that is usable and not reserved must be mapped, readable and writable, from
+    /// `direct_map` for as long as the program runs, and nothing else may access it unless the
+    /// allocator has handed it out.
+    pub unsafe fn init<C: Config<Lock: 'static>>(
+        &self,
+        yard: &mut Yard<'static, C>,
+    ) -> Result<Range<u64>, InitError> {
+        self.check()?;
+        let nothing = || ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };
+        let mut specs = [nothing(), nothing(), nothing()];
+        let zones = self.zones(&mut specs);
+        let cpus = NODES.get(..self.cpus as usize).unwrap_or(&NODES);
+        let described =
+            Layout { zones, usable: &[], reserved: &[], cpus, distances: &[], knobs: self.knobs };
+        let needed = described.metadata::<C::Lock>()?;
+        let lists = self.usable.len() + self.reserved.len() + 1;
+        let lists =
+            lists.saturating_mul(size_of::<Range<Pfn>>()).saturating_add(2 * PAGE_SIZE as usize);
+        let bytes = needed.size().saturating_add(needed.align()).saturating_add(lists);
+        let pages = bytes.div_ceil(PAGE_SIZE as usize) as u64;
+        let low = Pfn::containing(4 << 30).0;
+        let place = self.place(pages, low).or_else(|| self.place(pages, u64::MAX));
+        let too_small = InitError::TooSmall {
+            what: "bytes of free memory in one piece",
+            needed: bytes,
+            given: 0,
+        };
+        let own = place.ok_or(too_small)?;
+        let addresses = own.start * PAGE_SIZE..own.end * PAGE_SIZE;
+        let start = self.direct_map.wrapping_add(addresses.start as usize).cast();
+        // SAFETY: the caller guarantees that free memory is mapped here and not used otherwise. The
+        // run is free and its bytes are within it (`maps_lie_in_free_memory`).
+        let region: &'static mut [MaybeUninit<u8>] =
+            unsafe { slice::from_raw_parts_mut(start, (pages * PAGE_SIZE) as usize) };
+        let mut carver = Carver::new(region);
+        let mut runs = self.runs();
+        let usable = carver.slice(self.runs().count(), |_| range(runs.next().unwrap_or(0..0)));
+        let reserved = carver.slice(self.reserved.len() + 1, |i| {
+            range(self.reserved.get(i).map_or(own.clone(), touched_pages))
+        });
+        let (Some(usable), Some(reserved)) = (usable, reserved) else { return Err(too_small) };
+        let layout = Layout { usable, reserved, ..described };
+        yard.init(&layout, carve(&layout, carver.into_rest())?)?;
+        Ok(addresses)
+    }
+
+    fn check(&self) -> Result<(), InitError> {
+        if let Some(i) = self.usable.iter().position(|r| r.start > r.end) {
+            return Err(InitError::EmptyRange(i));
+        }
+        if let Some(i) = self.reserved.iter().position(|r| r.start > r.end) {
+            return Err(InitError::BadReserved(i));
+        }
+        if self.cpus as usize > MOST_CPUS {
+            let (needed, given) = (self.cpus as usize, MOST_CPUS);
+            return Err(InitError::TooSmall { what: "CPUs", needed, given });
+        }
+        Ok(())
+    }
+
+    /// Iterates over the usable frames as disjoint ranges, ascending.
+    fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut done = 0;
+        core::iter::from_fn(move || {
+            let pages = || self.usable.iter().map(whole_pages).filter(|r| r.start < r.end);
+            let mut run = pages().filter(|r| r.end > done).min_by_key(|r| r.start)?;
+            while let Some(next) = pages().find(|r| r.start <= run.end && r.end > run.end) {
+                run.end = next.end;
+            }
+            done = run.end;
+            Some(run)
+        })
+    }
+
+    /// Writes the zones that have memory, each from its first to its last usable page.
+    fn zones<'z>(&self, to: &'z mut [ZoneSpec; 3]) -> &'z [ZoneSpec] {
+        let (mut from, mut n) = (0, 0);
+        for (kind, end) in ZONES {
+            let parts = || self.runs().filter(|r| r.start < end.0 && r.end > from);
+            let span = parts().map(|r| r.start).min().zip(parts().map(|r| r.end).max());
+            if let (Some((first, last)), Some(zone)) = (span, to.get_mut(n)) {
+                let span = Pfn(first.max(from))..Pfn(last.min(end.0));
+                *zone = ZoneSpec { kind, node: NodeId(0), span };
+                n += 1;
+            }
+            from = end.0;
+        }
+        to.get(..n).unwrap_or(&[])
+    }
+
+    /// Returns the highest run of this many free frames below a frame.
+    fn place(&self, pages: u64, below: u64) -> Option<Range<u64>> {
+        self.runs().filter_map(|run| place_in(&run, self.reserved, pages, below)).last()
+    }
+}
+
+fn place_in(
+    run: &Range<u64>,
+    reserved: &[Range<u64>],
+    pages: u64,
+    below: u64,
+) -> Option<Range<u64>> {
+    let mut end = run.end.min(below);
+    loop {
+        let start = end.checked_sub(pages).filter(|&start| start >= run.start)?;
+        let used = reserved.iter().map(touched_pages);
+        let lowest = used.filter(|r| r.start < end && r.end > start).map(|r| r.start).min();
+        match lowest {
+            Some(lowest) => end = lowest,
+            None => return Some(start..end),
+        }
+    }
+}
+
+fn range(frames: Range<u64>) -> Range<Pfn> {
+    Pfn(frames.start)..Pfn(frames.end)
+}
+
+/// Returns the whole pages of a range of addresses.
+fn whole_pages(r: &Range<u64>) -> Range<u64> {
+    r.start.div_ceil(PAGE_SIZE)..r.end / PAGE_SIZE
+}
+
+/// Returns the pages that a range of addresses touches.
+fn touched_pages(r: &Range<u64>) -> Range<u64> {
+    if r.is_empty() { 0..0 } else { r.start / PAGE_SIZE..r.end.div_ceil(PAGE_SIZE) }
+}
