@@ -454,6 +454,11 @@ fn a_panic_while_a_section_is_initialised_leaves_it_reserved() {
     y.validate().unwrap();
     let info = y.zone_info(NORMAL).unwrap();
     assert_eq!((info.managed, info.present), (before + S, 3 * S));
+    // It is reserved, so it can be released: the hook panics once.
+    let section = (0..3 * S).step_by(S as usize).map(|start| Pfn(start)..Pfn(start + S));
+    let released = section.filter(|s| y.release(s.clone()).is_ok()).count();
+    y.validate().unwrap();
+    assert_eq!((released, y.zone_info(NORMAL).unwrap().managed), (1, 3 * S));
 }
 
 /// The records of a snapshot come from the caller.
