@@ -89,3 +89,49 @@ fn mistakes_are_named() {
     assert!(refused(&["/a b"]).contains("blanks"));
     assert!(refused(&[]).contains("PREFIX"));
 }
+
+/// The core alone, for size: nothing else is installed, and four functions with what they need stay
+/// within the size that docs/capi.md states.
+#[test]
+fn the_core_alone_is_small() {
+    if !cfg!(target_arch = "x86_64") || pageyard_unmet::is_emulated() {
+        return; // The size is stated for x86-64 only.
+    }
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi-core");
+    let _ = std::fs::remove_dir_all(&prefix);
+    let options = ["--core-only", "--opt-level", "s", "--without-hooks", "--without-text"];
+    let said = run(script().args(options).arg(&prefix));
+    assert!(said.contains(".text : { *(.text .text.*) }"), "{said}");
+    let (library, header) = ("lib/libpageyard-core.a", "include/pageyard_core.h");
+    assert!(prefix.join(library).exists() && prefix.join(header).exists());
+    assert!(!prefix.join("lib/libpageyard.a").exists(), "only the core");
+    let symbols = run(super::tool("nm").arg("-g").arg(prefix.join(library)));
+    assert!(symbols.contains("pageyard_core_alloc") && !symbols.contains("pageyard_core_text"));
+    let program = "
+        #include <pageyard_core.h>
+        pageyard_layout layout;
+        void *memcpy(void *to, const void *from, size_t n) { (void)from; (void)n; return to; }
+        void *memmove(void *to, const void *from, size_t n) { (void)from; (void)n; return to; }
+        void *memset(void *to, int c, size_t n) { (void)c; (void)n; return to; }
+        int memcmp(const void *a, const void *b, size_t n) { (void)a; (void)b; return (int)n; }
+        void _start(void) {
+            size_t bytes;
+            uint64_t pfn;
+            pageyard_core *yard;
+            pageyard_core_room(&layout, &bytes);
+            pageyard_core_create(&layout, NULL, &layout, bytes, &yard, NULL, 0);
+            pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &pfn);
+            pageyard_core_free(yard, pfn, 0);
+        }";
+    let file = prefix.join("small.c");
+    std::fs::write(&file, program).unwrap();
+    let linked = prefix.join("small");
+    let mut cc = super::tool("cc");
+    cc.args(["-O2", "-ffreestanding", "-fno-builtin", "-nostdlib", "-static", "-no-pie"]);
+    cc.args(["-fno-pie", "-Wl,--gc-sections", "-I"]).arg(prefix.join("include")).arg(&file);
+    run(cc.arg(prefix.join(library)).arg("-o").arg(&linked));
+    let sizes = run(super::tool("size").arg("-A").arg(&linked));
+    let text = sizes.lines().find_map(|l| l.strip_prefix(".text")?.split_whitespace().next());
+    let text: u64 = text.unwrap().parse().unwrap();
+    assert!((10 << 10..80 << 10).contains(&text), "{text} bytes of text\n{sizes}");
+}
