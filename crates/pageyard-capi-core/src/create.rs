@@ -101,8 +101,8 @@ unsafe fn build(
 /// `room` is memory for the yard's maps: at least as many `bytes` as pageyard_core_room returns, at
 /// any address, with any contents. It must not overlap memory that the yard allocates, unless the
 /// layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
-/// it receives a sentence that says what is wrong with the layout, at most `why_size` bytes with
-/// its terminating zero. It is empty unless the error is in the layout.
+/// it receives a sentence that says what is wrong with the layout or the room, at most `why_size`
+/// bytes with its terminating zero. It is empty after other errors.
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks or unknown flags; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
 /// PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room may then have been written to.
@@ -160,6 +160,9 @@ unsafe fn create(
         }
         let plan = Plan::of(&parts)?;
         if bytes < plan.bytes {
+            let what = "bytes for its maps";
+            let short = InitError::TooSmall { what, needed: plan.bytes, given: bytes };
+            say(why, why_size, Some(&short));
             return Err(PAGEYARD_ERR_ROOM);
         }
         // Use only as much of the room as needed: `bytes` may exceed the address space.

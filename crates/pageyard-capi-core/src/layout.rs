@@ -190,7 +190,8 @@ impl Plan {
 }
 
 /// Computes how many bytes of room a yard with this layout needs: 16 per frame, and some more per
-/// zone and CPU.
+/// zone, CPU and range. If the room itself is one of the reserved ranges, the layout must contain
+/// that range, with any bounds, before this call.
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end
 /// before they begin or exceed the address space. pageyard_core_create validates the rest of the

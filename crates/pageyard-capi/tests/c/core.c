@@ -152,6 +152,7 @@ static void layouts(void) {
     m.zones[1] = m.zones[0];
     EXPECT_STATUS(pageyard_core_create(&m.layout, &table, room, sizeof room, &yard, why, sizeof why),
                   PAGEYARD_ERR_ROOM);
+    EXPECT(strncmp(why, "room for 2097152 bytes for its maps, but the layout requires ", 61) == 0);
     m.zones[1].span.start = m.zones[0].span.end - 1;
     m.zones[1].span.end = m.zones[0].span.end + 1;
     EXPECT_STATUS(pageyard_core_create(&m.layout, &table, room, sizeof room, &yard, why, sizeof why),
