@@ -867,7 +867,8 @@ const char *pageyard_strerror(pageyard_status status);
 pageyard_status pageyard_core_knobs(uint32_t profile, struct pageyard_knobs *knobs);
 
 // Computes how many bytes of room a yard with this layout needs: 16 per frame, and some more per
-// zone and CPU.
+// zone, CPU and range. If the room itself is one of the reserved ranges, the layout must contain
+// that range, with any bounds, before this call.
 //
 // Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end
 // before they begin or exceed the address space. pageyard_core_create validates the rest of the
@@ -881,8 +882,8 @@ pageyard_status pageyard_core_room(const struct pageyard_layout *layout, size_t 
 // `room` is memory for the yard's maps: at least as many `bytes` as pageyard_core_room returns, at
 // any address, with any contents. It must not overlap memory that the yard allocates, unless the
 // layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
-// it receives a sentence that says what is wrong with the layout, at most `why_size` bytes with
-// its terminating zero. It is empty unless the error is in the layout.
+// it receives a sentence that says what is wrong with the layout or the room, at most `why_size`
+// bytes with its terminating zero. It is empty after other errors.
 //
 // Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks or unknown flags; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
 // PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room may then have been written to.
