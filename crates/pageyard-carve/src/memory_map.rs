@@ -67,12 +67,13 @@ pub struct MemoryMap<'m> {
 impl MemoryMap<'_> {
     /// Gives an allocator this memory (§8.1), as one node with up to three zones: DMA below 16 MiB,
     /// DMA32 below 4 GiB, Normal above. Its maps are placed in the highest free run below 4 GiB that
-    /// is large enough, or above if there is none, and stay reserved. Returns their physical
-    /// addresses.
+    /// is large enough, or above if there is none, and are not part of the allocator's memory.
+    /// Returns their physical addresses.
     ///
     /// # Errors
     /// [`InitError`]; the allocator is unchanged. Range numbers are indices of the arguments.
-    /// [`TooSmall`](InitError::TooSmall) if no free run has room for the maps.
+    /// [`TooSmall`](InitError::TooSmall) if no free run has room for the maps, or the allocator has
+    /// memory already: this memory map's free memory may be its own by now.
     ///
     /// # Safety
     /// The memory that is usable and not reserved must be mapped, readable and writable, from
@@ -83,6 +84,10 @@ impl MemoryMap<'_> {
         yard: &mut Yard<'static, C>,
     ) -> Result<Range<u64>, InitError> {
         self.check()?;
+        if yard.zones() > 0 {
+            let what = "more memory maps (the allocator has memory already)";
+            return Err(InitError::TooSmall { what, needed: 1, given: 0 });
+        }
         let nothing = || ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };
         let mut specs = [nothing(), nothing(), nothing()];
         let zones = self.zones(&mut specs);
@@ -97,23 +102,30 @@ impl MemoryMap<'_> {
         let pages = bytes.div_ceil(PAGE_SIZE as usize) as u64;
         let low = Pfn::containing(4 << 30).0;
         let place = self.place(pages, low).or_else(|| self.place(pages, u64::MAX));
-        let too_small = InitError::TooSmall {
-            what: "bytes of free memory in one piece",
-            needed: bytes,
-            given: 0,
-        };
+        let what = "bytes of free memory in one piece";
+        let too_small = InitError::TooSmall { what, needed: bytes, given: 0 };
         let own = place.ok_or(too_small)?;
         let addresses = own.start * PAGE_SIZE..own.end * PAGE_SIZE;
+        if usize::try_from(addresses.end).is_err() {
+            return Err(too_small);
+        }
         let start = self.direct_map.wrapping_add(addresses.start as usize).cast();
         // SAFETY: the caller guarantees that free memory is mapped here and not used otherwise. The
         // run is free and its bytes are within it (`maps_lie_in_free_memory`).
         let region: &'static mut [MaybeUninit<u8>] =
             unsafe { slice::from_raw_parts_mut(start, (pages * PAGE_SIZE) as usize) };
         let mut carver = Carver::new(region);
-        let mut runs = self.runs();
-        let usable = carver.slice(self.runs().count(), |_| range(runs.next().unwrap_or(0..0)));
-        let reserved = carver.slice(self.reserved.len() + 1, |i| {
-            range(self.reserved.get(i).map_or(own.clone(), touched_pages))
+        // The maps are no memory of the yard's, or `release` could free them.
+        let around = || {
+            let parts = |run: Range<u64>| {
+                [run.start..own.start.min(run.end), own.end.max(run.start)..run.end]
+            };
+            self.runs().flat_map(parts).filter(|part| part.start < part.end)
+        };
+        let mut parts = around();
+        let usable = carver.slice(around().count(), |_| range(parts.next().unwrap_or(0..0)));
+        let reserved = carver.slice(self.reserved.len(), |i| {
+            range(self.reserved.get(i).map_or(0..0, touched_pages))
         });
         let (Some(usable), Some(reserved)) = (usable, reserved) else { return Err(too_small) };
         let layout = Layout { usable, reserved, ..described };
@@ -167,7 +179,10 @@ impl MemoryMap<'_> {
 
     /// Returns the highest run of this many free frames below a frame.
     fn place(&self, pages: u64, below: u64) -> Option<Range<u64>> {
-        self.runs().filter_map(|run| place_in(&run, self.reserved, pages, below)).last()
+        // A slice cannot begin at the virtual address 0.
+        let zero = (self.direct_map.addr() as u64).wrapping_neg() / PAGE_SIZE;
+        let runs = self.runs().map(|r| if r.start == zero { r.start + 1..r.end } else { r });
+        runs.filter_map(|run| place_in(&run, self.reserved, pages, below)).last()
     }
 }
 
@@ -201,4 +216,24 @@ fn whole_pages(r: &Range<u64>) -> Range<u64> {
 /// Returns the pages that a range of addresses touches.
 fn touched_pages(r: &Range<u64>) -> Range<u64> {
     if r.is_empty() { 0..0 } else { r.start / PAGE_SIZE..r.end.div_ceil(PAGE_SIZE) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_never_begin_at_the_virtual_address_0() {
+        let at = |direct_map: usize| MemoryMap {
+            usable: &[0..16 * PAGE_SIZE],
+            reserved: &[],
+            cpus: 1,
+            knobs: Knobs::DEFAULT,
+            direct_map: core::ptr::without_provenance_mut(direct_map),
+        };
+        let one_to_one = at(0);
+        assert_eq!(one_to_one.place(16, u64::MAX), None);
+        assert_eq!(one_to_one.place(15, u64::MAX), Some(1..16));
+        assert_eq!(at(1 << 30).place(16, u64::MAX), Some(0..16));
+    }
 }

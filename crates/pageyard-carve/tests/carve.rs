@@ -7,8 +7,8 @@
 use std::mem::MaybeUninit;
 
 use pageyard::{
-    Bare, CpuId, Gfp, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, Storage, Yard,
-    ZoneKind, ZoneSpec,
+    Bare, CpuId, Gfp, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, ReleaseError,
+    Storage, Yard, ZoneKind, ZoneSpec,
 };
 use pageyard_carve::{Carver, MemoryMap, carve, carve_initialized};
 
@@ -236,7 +236,13 @@ fn maps_lie_in_free_memory() {
     pages.into_iter().for_each(|p| y.free(p, Order::ZERO).unwrap());
     y.drain_all(None);
     assert_eq!(y.validate(), Ok(()), "what is written to pages does not reach the maps");
-    // Boot memory comes back.
+    // Boot memory comes back, but never that of the maps.
+    let own = Pfn::containing(maps.start)..Pfn::containing(maps.end);
+    assert_eq!(y.release(own.clone()), Err(ReleaseError::Hole(own.start)));
+    // SAFETY: refused before any memory is accessed.
+    let again = unsafe { map.init(&mut y) }.unwrap_err();
+    assert!(again.to_string().contains("has memory already"), "{again}");
+    assert_eq!(y.validate(), Ok(()));
     y.release(Pfn::containing(base)..Pfn(Pfn::containing(base).0 + 1)).unwrap();
 }
 

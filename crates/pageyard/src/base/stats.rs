@@ -524,7 +524,7 @@ pub struct ZoneTotals {
     pub frees: u64,
     /// Base pages allocated, contiguous ranges included. `alloc_pages - free_pages` is the number of
     /// pages that callers own, however blocks were split, if the zone was not
-    /// [restored](crate::Yard::restore).
+    /// [restored](crate::Yard::restore), no page was found bad, and no hook panicked in a request.
     pub alloc_pages: u64,
     /// Base pages freed.
     pub free_pages: u64,

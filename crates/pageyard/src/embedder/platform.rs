@@ -56,7 +56,7 @@ pub trait Platform {
     /// Returns whether a request that is about to fail drains the per-CPU lists of all CPUs and tries
     /// once more. Linux does so only after reclaim has freed pages (§2.10), so the default is
     /// `false`. For an embedder without reclaim, pages on the lists of other CPUs are out of a
-    /// request's reach unless this returns `true`. Requests that succeed never call it.
+    /// request's reach unless this returns `true`. Requests that succeed before that never call it.
     ///
     /// The drain takes the lock of each CPU's lists in turn, also for a request that must not sleep:
     /// if interrupt handlers make requests, the locks must disable interrupts, as they must anyway.

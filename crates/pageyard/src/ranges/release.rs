@@ -10,7 +10,7 @@ use crate::base::frame::{Kind, State};
 use crate::base::put::put;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MAX_ORDER, Pfn};
-use crate::base::unwind::Rollback;
+use crate::base::unwind::{Finally, Rollback};
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::zone::at::At;
@@ -117,6 +117,11 @@ impl<'a, C: Config> Yard<'a, C> {
             return Err(ReleaseError::Deferred);
         }
         self.check_release(&range)?;
+        // Also if a hook panics: what was released before counts as managed.
+        let _adapted = Finally(|| {
+            self.recalculate();
+            self.regroup();
+        });
         let mut from = range.start;
         // The check has found a zone for each frame.
         while from < range.end
@@ -130,8 +135,6 @@ impl<'a, C: Config> Yard<'a, C> {
             }
             from = end;
         }
-        self.recalculate();
-        self.regroup();
         Ok(())
     }
 

@@ -217,6 +217,17 @@ fn a_panicking_hook_leaves_the_rest_reserved() {
         check(y, &whole(&machine), &Owned::new());
         assert!(view(y, NORMAL).allocated.is_empty());
     });
+    // What was released before the panic counts for the watermarks (§8.3).
+    let machine = Machine::normal(65_536).reserved(1024..60_000);
+    machine.run_on_under(&fills, RULES, |y: &Yard<'_, Hooked<Lock, &Fills, Chosen>>| {
+        let before = y.zone_info(NORMAL).unwrap();
+        fills.0.store(50, Relaxed);
+        let release = || y.release(frames(1024..60_000));
+        assert!(catch_unwind(AssertUnwindSafe(release)).is_err());
+        let after = y.zone_info(NORMAL).unwrap();
+        assert_eq!(after.managed, before.managed + 49 * 1024);
+        assert!(after.watermarks[0] > before.watermarks[0], "{:?}", after.watermarks);
+    });
 }
 
 /// Releases run beside requests, contiguous ranges, hotplug and each other. No page is lost or
