@@ -224,8 +224,9 @@ mod tests {
 
     #[test]
     fn maps_never_begin_at_the_virtual_address_0() {
+        let memory = 0..16 * PAGE_SIZE;
         let at = |direct_map: usize| MemoryMap {
-            usable: &[0..16 * PAGE_SIZE],
+            usable: slice::from_ref(&memory),
             reserved: &[],
             cpus: 1,
             knobs: Knobs::DEFAULT,
