@@ -2,6 +2,7 @@
 
 pub(crate) mod busy;
 pub(crate) mod frame;
+pub(crate) mod free_error;
 pub(crate) mod gfp;
 pub(crate) mod list;
 pub(crate) mod node_mask;

@@ -2,10 +2,10 @@
 
 use lock_api::{MutexGuard, RawMutex};
 
+use crate::base::free_error::FreeError;
 use crate::base::units::{CpuId, MigrateType, Order, Pfn};
 use crate::packed::cpu::Cpu;
 use crate::packed::region::Region;
-use crate::request::free::FreeError;
 
 /// A CPU that one owner has for longer than a request: it takes no lock per request.
 ///

@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use lock_api::RawMutex;
 
+use crate::base::free_error::FreeError;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
@@ -15,7 +16,6 @@ use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, is_kept};
 use crate::packed::cpu::{At, Cpu, CpuCounts, PerCpu, Slot};
 use crate::packed::domain::{Depots, Magazine};
 use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
-use crate::request::free::FreeError;
 
 /// Why frames were not added. Nothing has changed.
 ///

@@ -8,6 +8,7 @@ use lock_api::RawMutex;
 
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
+use crate::base::free_error::FreeError;
 use crate::base::gfp::Gfp;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, Order, Pfn};
@@ -15,7 +16,7 @@ use crate::base::unwind::{Finally, Rollback};
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::ranges::isolate::{IsolateError, Purpose, blocks_of};
-use crate::request::free::{BatchError, FreeError};
+use crate::request::free::BatchError;
 use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 use crate::zone::state::Zone;

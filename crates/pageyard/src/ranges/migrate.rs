@@ -6,6 +6,7 @@ use lock_api::RawMutex;
 
 use crate::allocator::yard::Yard;
 use crate::base::frame::Kind;
+use crate::base::free_error::FreeError;
 use crate::base::gfp::Gfp;
 use crate::base::node_mask::NodeChoice;
 use crate::base::units::{Order, Pfn, ZoneKind};
@@ -14,7 +15,6 @@ use crate::embedder::config::Config;
 use crate::embedder::hooks::{Defences, Reclaim, Relocation};
 use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::blocks_of;
-use crate::request::free::FreeError;
 use crate::zone::at::At;
 use crate::zone::state::Zone;
 
