@@ -164,7 +164,7 @@ impl Plan {
         let nodes = (last_node as usize + 1).max(parts.distances.len().isqrt());
         let (zones, cpu_zones) = (parts.zones.len(), parts.cpus.len());
         let slots = zones.checked_mul(cpu_zones).ok_or(PAGEYARD_ERR_LAYOUT)?;
-        let needs = Needs { frames, blocks, zones, slots, nodes, cpu_zones, bytes: 0 };
+        let needs = Needs { frames, blocks, zones, slots, nodes, cpu_zones, ..Needs::NONE };
         Self::for_needs(parts, &needs).ok_or(PAGEYARD_ERR_LAYOUT)
     }
 

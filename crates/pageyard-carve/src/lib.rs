@@ -43,7 +43,10 @@ use core::ptr;
 use core::slice;
 
 use lock_api::RawMutex;
-use pageyard::{CpuZones, Frame, InitError, Layout, Needs, Node, Pageblock, PerCpu, Storage, Zone};
+use pageyard::policy::Engine;
+use pageyard::{
+    CpuZones, Frame, InitError, Layout, Needs, Node, Pageblock, PerCpu, Storage, Zone, packed,
+};
 
 /// Compiles the examples of docs/embedding.md.
 #[cfg(doctest)]
@@ -65,7 +68,41 @@ pub fn carve<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
 ) -> Result<Storage<'a, R>, InitError> {
-    divide(layout, region, |carver, needs| {
+    carve_on(Engine::Exact, layout, region)
+}
+
+/// Like [`carve`], for an allocator on either engine.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use pageyard::policy::{Engine, Packed};
+/// use pageyard::{Bare, Gfp, Knobs, Layout, NodeId, Order, Pfn, Yard, ZoneKind, ZoneSpec};
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// let span = Pfn(0)..Pfn(0x4000);
+/// let layout = Layout {
+///     zones: &[ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: span.clone() }],
+///     usable: &[span],
+///     reserved: &[],
+///     cpus: &[NodeId(0)],
+///     distances: &[],
+///     knobs: Knobs::DEFAULT,
+/// };
+/// let mut region = vec![MaybeUninit::uninit(); 256 << 10];
+/// let storage = pageyard_carve::carve_on(Engine::Packed, &layout, &mut region)?;
+/// let yard: Yard<'_, Bare<Lock, (), Packed>> = Yard::new(&layout, storage, ())?;
+/// assert!(yard.alloc(Order::HUGE, Gfp::KERNEL).is_ok());
+/// # Ok::<(), pageyard::InitError>(())
+/// ```
+///
+/// # Errors
+/// As [`carve`].
+pub fn carve_on<'a, R: RawMutex>(
+    engine: Engine,
+    layout: &Layout<'_>,
+    region: &'a mut [MaybeUninit<u8>],
+) -> Result<Storage<'a, R>, InitError> {
+    divide(engine, layout, region, |carver, needs| {
         let frames = carver.slice(needs.frames, |_| Frame::new())?;
         Some((frames, carver.slice(needs.blocks, |_| Pageblock::new())?))
     })
@@ -87,7 +124,7 @@ pub unsafe fn carve_initialized<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
 ) -> Result<Storage<'a, R>, InitError> {
-    divide(layout, region, |carver, needs| {
+    divide(Engine::Exact, layout, region, |carver, needs| {
         // SAFETY: the caller guarantees that the bytes are initialized. Both types are atomic
         // integers and padding (their documentation guarantees that zero bytes are valid), so any
         // bytes are a valid value (`maps_work_on_uninitialised_memory` fails under Miri if
@@ -103,11 +140,12 @@ pub unsafe fn carve_initialized<'a, R: RawMutex>(
 type Maps<'a> = (&'a [Frame], &'a [Pageblock]);
 
 fn divide<'a, R: RawMutex>(
+    engine: Engine,
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
     maps: impl FnOnce(&mut Carver<'a>, &Needs) -> Option<Maps<'a>>,
 ) -> Result<Storage<'a, R>, InitError> {
-    let needs = layout.needs::<R>()?;
+    let needs = layout.needs_on::<R>(engine)?;
     let metadata = needs.metadata::<R>()?;
     let given = region.len();
     let needed = region.as_ptr().align_offset(metadata.align()).saturating_add(metadata.size());
@@ -123,9 +161,27 @@ fn divide<'a, R: RawMutex>(
         let cpu_zones = carver.slice(needs.cpu_zones, |_| const { CpuZones::new() })?;
         let nodes = carver.slice(needs.nodes, |_| const { Node::new() })?;
         let (frames, blocks) = maps(&mut carver, &needs)?;
-        Some(Storage { frames, blocks, zones, slots, nodes, cpu_zones })
+        let packed = packed_parts(&mut carver, &needs.packed)?;
+        Some(Storage { frames, blocks, zones, slots, nodes, cpu_zones, packed })
     };
     storage().ok_or(too_small)
+}
+
+/// Carves the packed engine's parts.
+fn packed_parts<'a, R: RawMutex>(
+    carver: &mut Carver<'a>,
+    needs: &packed::Needs,
+) -> Option<packed::Storage<'a, R>> {
+    let cpus = carver.slice(needs.cpus, |_| const { packed::PerCpu::new() })?;
+    let domains = carver.slice(needs.domains, |_| const { packed::Domain::new() })?;
+    let magazines = carver.slice(needs.magazines, |_| const { packed::Magazine::new() })?;
+    let words = carver.slice(needs.blocks, |_| packed::Words::new())?;
+    let index = carver.slice(needs.index, |_| packed::IndexWord::new())?;
+    let labels = carver.slice(needs.blocks, |_| packed::Label::new())?;
+    let links = carver.slice(needs.magazines, |_| packed::Link::new())?;
+    let routes = carver.slice(needs.blocks, |_| packed::Route::new())?;
+    let states = carver.slice(needs.states, |_| packed::FrameState::new())?;
+    Some(packed::Storage { states, words, labels, routes, index, magazines, links, cpus, domains })
 }
 
 /// Places values in a region of memory, one slice after another.

@@ -126,6 +126,7 @@ impl<R: RawMutex> Maps<R> {
                 slots: &mut *self.slots.as_ptr(),
                 nodes: &mut *self.nodes.as_ptr(),
                 cpu_zones: &mut *self.cpu_zones.as_ptr(),
+                packed: pageyard::packed::Storage::EMPTY,
             };
             ((*self.parts.as_ptr()).layout(), storage)
         }

@@ -2,7 +2,8 @@
 //! `scripts/no-panic.sh` searches their machine code for panics.
 
 use pageyard::policy::{
-    Guarded, InitOnFree, Linux612, Poisoned as Filled, StaticPolicy, TwoPassBulkFree, Vanilla,
+    Guarded, InitOnFree, Linux612, Packed, Poisoned as Filled, StaticPolicy, TwoPassBulkFree,
+    Vanilla,
 };
 use pageyard::{
     Bare, CpuZones, Defences, Frame, Node, Observer, OwnedStorage, Pageblock, Parts, PerCpu,
@@ -206,6 +207,7 @@ fn main() -> Result<(), InitError> {
     with_yard::<Linux612>(Made::Deferred)?;
     with_yard::<Linux612>(Made::Blank)?;
     with_yard::<Linux612>(Made::WithRules)?;
+    with_yard::<Packed>(Made::New)?;
     with_yard::<Linux612>(Made::DeferredWithRules)?;
     with_yard::<Linux612>(Made::BlankWithRules)?;
     with_yard::<Guarded<4, Filled<InitOnFree>>>(Made::New)?;

@@ -38,7 +38,7 @@ fn layout() -> Layout<'static> {
 }
 
 const NEEDS: Needs =
-    Needs { frames: 7, blocks: 7, zones: 7, slots: 7, nodes: 7, cpu_zones: 7, bytes: 7 };
+    Needs { frames: 7, blocks: 7, zones: 7, slots: 7, nodes: 7, cpu_zones: 7, ..Needs::NONE };
 const BLOCKS: [u64; 11] = [7; 11];
 const PAGE: PageState = PageState::UNUSED;
 const RETRIES: Retries = Retries { lost: 1, priority: Priority::SyncLight };
@@ -309,6 +309,8 @@ calls! {
         -> u32 { pageyard::stat_threshold(cpus, managed) }
     call_needs(_y, layout: &Layout<'_> = &layout())
         -> Result<Needs, InitError> { Layout::needs::<Lock>(layout) }
+    call_needs_on(_y, layout: &Layout<'_> = &layout(), engine: policy::Engine = policy::Engine::Packed)
+        -> Result<Needs, InitError> { Layout::needs_on::<Lock>(layout, engine) }
     call_needs_metadata(_y, needs: &Needs = &NEEDS)
         -> bool { Needs::metadata::<Lock>(needs).is_ok() }
     call_metadata(_y, layout: &Layout<'_> = &layout())

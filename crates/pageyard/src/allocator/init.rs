@@ -6,7 +6,9 @@ use core::ops::Range;
 use lock_api::{Mutex, RawMutex};
 
 use crate::allocator::knobs::Knobs;
-use crate::allocator::layout::{InitError, Layout, Storage, common, section_end};
+use crate::allocator::layout::{
+    CPUS_PER_DOMAIN, InitError, Layout, Storage, ZoneSpec, common, section_end,
+};
 use crate::allocator::start::{Deferred, Start};
 use crate::allocator::vm_events::EventCounters;
 use crate::allocator::yard::Yard;
@@ -20,7 +22,8 @@ use crate::base::units::{
 use crate::base::unwind::Rollback;
 use crate::base::watermark::HIGH;
 use crate::embedder::config::Config;
-use crate::embedder::policy::StaticPolicy;
+use crate::embedder::policy::{Engine, StaticPolicy};
+use crate::packed;
 use crate::zone::area::End;
 use crate::zone::at::At;
 use crate::zone::deferred_part::DeferredPart;
@@ -144,7 +147,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Result<(), InitError> {
         let populated = !matches!(start, Start::Blank);
         InitError::check(self.rules())?;
-        let needs = layout.needs::<C::Lock>()?;
+        let needs = layout.needs_on::<C::Lock>(self.rules().engine)?;
         let room = |what, needed, given| {
             if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }
         };
@@ -154,6 +157,13 @@ impl<'a, C: Config> Yard<'a, C> {
         room("CPU slots", needs.slots, storage.slots.len())?;
         room("nodes", needs.nodes, storage.nodes.len())?;
         room("CPU zones", needs.cpu_zones, storage.cpu_zones.len())?;
+        if let Some((what, needed, given)) = storage.packed.shortage(&needs.packed) {
+            return Err(InitError::TooSmall { what, needed, given });
+        }
+        let mut packed = storage.packed;
+        if !packed.clear() {
+            return Err(InitError::InUse);
+        }
 
         for (i, slot) in storage.slots.iter_mut().take(needs.slots).enumerate() {
             *slot = const { PerCpu::new() };
@@ -168,6 +178,11 @@ impl<'a, C: Config> Yard<'a, C> {
         });
         let specs = ids.filter_map(|id| layout.zones.iter().find(|z| (z.node, z.kind) == id));
         for (spec, zone) in specs.zip(storage.zones.iter_mut()) {
+            let region = match self.rules().engine {
+                Engine::Exact => None,
+                Engine::Packed => Some(region_of(layout, spec, &mut packed)?),
+            };
+            let zone_is_exact = region.is_none();
             let own;
             (own, frames) = frames.split_at(spec.frames().min(frames.len()));
             let own_blocks;
@@ -176,8 +191,9 @@ impl<'a, C: Config> Yard<'a, C> {
             (cpus, slots) = slots.split_at(layout.cpus.len().min(slots.len()));
             let map = Map::new(own, own_blocks);
             let late = match start {
-                Start::Deferred(_) => layout.deferred_part(spec),
-                Start::Blank | Start::Whole => None,
+                // The packed engine initialises memory with one store a frame, at once.
+                Start::Deferred(_) if zone_is_exact => layout.deferred_part(spec),
+                Start::Deferred(_) | Start::Blank | Start::Whole => None,
             };
             // If memory follows, `populate` or deferred initialization writes the frames.
             match start {
@@ -186,6 +202,7 @@ impl<'a, C: Config> Yard<'a, C> {
             }
             *zone = const { Zone::new() };
             zone.map = map;
+            zone.packed = region;
             zone.cpus = cpus;
             zone.base = spec.base();
             zone.start = spec.span.start;
@@ -257,6 +274,9 @@ fn populate<C: Config>(
     let span = zone.start..zone.end();
     let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
     zone.present.store(present, Relaxed);
+    if let Some(region) = &zone.packed {
+        return populate_packed(zone, region, layout);
+    }
     let Some(at) = zone.at::<C>(hooks, CpuId(0), policy) else { return };
     let end = zone.deferred_part.start().unwrap_or(span.end);
     let all = !zone.deferred_part.is_deferred();
@@ -284,6 +304,39 @@ fn populate<C: Config>(
             at.shuffle();
         }
     }
+}
+
+/// Creates the region of a zone on the packed engine.
+fn region_of<'a, R: RawMutex>(
+    layout: &Layout<'_>,
+    spec: &ZoneSpec,
+    storage: &mut packed::Storage<'a, R>,
+) -> Result<packed::Region<'a, R>, InitError> {
+    let number = layout.zones.iter().position(|z| z == spec).unwrap_or(0);
+    let needs = layout.packed_needs(number, spec)?;
+    let frames = (spec.span.end.0 - spec.span.start.0) as u32;
+    packed::Region::new(spec.span.start, frames, CPUS_PER_DOMAIN, storage.split_off(&needs))
+        .map_err(|_| InitError::InUse)
+}
+
+/// Frees a zone's usable memory on the packed engine.
+fn populate_packed<R: RawMutex>(
+    zone: &Zone<'_, R>,
+    region: &packed::Region<'_, R>,
+    layout: &Layout<'_>,
+) {
+    let span = zone.start..zone.end();
+    for r in layout.usable {
+        region.reserve(r.start.max(span.start)..r.end.min(span.end));
+    }
+    let mut from = span.start;
+    while let Some(run) = layout.next_free(&span, from) {
+        from = run.end;
+        zone.managed.fetch_add(run.end.0 - run.start.0, Relaxed);
+        // Cannot fail: these frames are the zone's, and the usable ranges do not overlap.
+        _ = region.add_as(run, true);
+    }
+    zone.nr_free.fetch_add(region.take_loose(), Relaxed);
 }
 
 impl<C: Config> At<'_, '_, C> {

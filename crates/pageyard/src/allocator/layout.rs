@@ -13,7 +13,8 @@ use crate::base::frame::{Frame, Pageblock};
 use crate::base::node_mask::MAX_NODES;
 use crate::base::put::put;
 use crate::base::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind};
-use crate::embedder::policy::Rules;
+use crate::embedder::policy::{Engine, Rules};
+use crate::packed;
 use crate::zone::node::{CpuZones, LOCAL_DISTANCE, Node};
 use crate::zone::state::{PerCpu, Zone};
 
@@ -110,14 +111,29 @@ pub struct Needs {
     pub nodes: usize,
     /// Preferred zones of CPUs ([`CpuZones`]): one per CPU.
     pub cpu_zones: usize,
+    /// The packed engine's parts of all zones together; none on the exact engine.
+    pub packed: packed::Needs,
     /// Total size of all maps, in bytes, without padding.
     pub bytes: usize,
 }
 
 impl Needs {
+    /// No room.
+    pub const NONE: Needs = Needs {
+        frames: 0,
+        blocks: 0,
+        zones: 0,
+        slots: 0,
+        nodes: 0,
+        cpu_zones: 0,
+        packed: packed::Needs::NONE,
+        bytes: 0,
+    };
+
     /// Returns the size and alignment, in bytes, of one region that holds all maps: zones, per-CPU
-    /// parts, CPUs' preferred zones, nodes, frame descriptors, pageblock entries, in this order,
-    /// each aligned. Ignores `bytes`, which does not include padding.
+    /// parts, CPUs' preferred zones, nodes, frame descriptors, pageblock entries, then the packed
+    /// engine's CPU parts, domains, magazines, words, index, labels, links, routes, states, in this
+    /// order, each aligned. Ignores `bytes`, which does not include padding.
     ///
     /// # Errors
     /// [`InitError::MapsTooLarge`] if the region would exceed the largest object size of this
@@ -126,7 +142,7 @@ impl Needs {
     /// ```
     /// # use pageyard::Needs;
     /// # type Lock = spin::mutex::SpinMutex<()>;
-    /// let needs = Needs { frames: 1024, blocks: 2, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, bytes: 0 };
+    /// let needs = Needs { frames: 1024, blocks: 2, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, ..Needs::NONE };
     /// assert!(needs.metadata::<Lock>()?.size() >= 1024 * 16);
     /// # Ok::<(), pageyard::InitError>(())
     /// ```
@@ -138,6 +154,15 @@ impl Needs {
             .and_then(|sum| place(sum, Bytes::array::<Node<'_, R>>(self.nodes)))
             .and_then(|sum| place(sum, Bytes::array::<Frame>(self.frames)))
             .and_then(|sum| place(sum, Bytes::array::<Pageblock>(self.blocks)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::PerCpu<R>>(self.packed.cpus)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Domain>(self.packed.domains)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Magazine>(self.packed.magazines)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Words>(self.packed.blocks)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::IndexWord>(self.packed.index)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Label>(self.packed.blocks)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Link>(self.packed.magazines)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Route>(self.packed.blocks)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::FrameState>(self.packed.states)))
             .map(|sum| sum.pad_to_align())
             .map_err(|_| InitError::MapsTooLarge)
     }
@@ -160,6 +185,7 @@ impl Needs {
 ///     slots: &mut slots,
 ///     nodes: &mut nodes,
 ///     cpu_zones: &mut cpu_zones,
+///     packed: pageyard::packed::Storage::EMPTY,
 /// };
 /// ```
 #[derive(Debug)]
@@ -176,6 +202,8 @@ pub struct Storage<'a, R: RawMutex> {
     pub nodes: &'a mut [Node<'a, R>],
     /// Preferred zones of CPUs.
     pub cpu_zones: &'a mut [CpuZones<'a, R>],
+    /// The packed engine's parts; [`EMPTY`](packed::Storage::EMPTY) on the exact engine.
+    pub packed: packed::Storage<'a, R>,
 }
 
 /// Why an allocator could not be created. Nothing was written.
@@ -232,6 +260,13 @@ pub enum InitError {
         /// The largest valid value.
         most: u8,
     },
+    /// Another allocator on the packed engine uses the storage, and one of its CPUs is in a request.
+    InUse,
+    /// The packed engine does not follow this rule of the policy.
+    NotOnPacked {
+        /// The rule's name.
+        name: &'static str,
+    },
     /// A slice of the storage is shorter than [`Needs`] requires, or a region for all maps is
     /// smaller than [`Layout::metadata`] requires.
     TooSmall {
@@ -254,8 +289,11 @@ pub enum InitError {
 impl InitError {
     /// Checks the rules of the embedder's policy.
     pub(crate) const fn check(rules: &Rules) -> Result<(), InitError> {
-        match rules.out_of_range() {
-            Some((name, value, most)) => Err(InitError::Rule { name, value, most }),
+        if let Some((name, value, most)) = rules.out_of_range() {
+            return Err(InitError::Rule { name, value, most });
+        }
+        match rules.not_on_packed() {
+            Some(name) => Err(InitError::NotOnPacked { name }),
             None => Ok(()),
         }
     }
@@ -304,6 +342,11 @@ impl InitError {
             InitError::Rule { name, value, most } => {
                 put!(out, "the policy's ", name, " is ", value, "; at most ", most)
             }
+            InitError::InUse => put!(out, "another allocator uses the storage"),
+            InitError::NotOnPacked { name } => {
+                put!(out, "the packed engine does not follow the policy's ", name)?;
+                put!(out, "; leave it as in Linux612")
+            }
             InitError::TooSmall { what, needed, given } => {
                 put!(out, "room for ", given, ' ', what, ", but the layout requires ", needed)
             }
@@ -321,6 +364,10 @@ impl fmt::Display for InitError {
 }
 
 impl core::error::Error for InitError {}
+
+/// CPUs with neighbouring numbers that share a depot of the packed engine: as many as share a cache
+/// on most machines.
+pub(crate) const CPUS_PER_DOMAIN: u32 = 8;
 
 const ALIGN: u64 = 1 << MAX_ORDER;
 /// Links are 32 bits wide with one value reserved for "none", and a block's end must not wrap.
@@ -346,12 +393,37 @@ impl ZoneSpec {
 }
 
 impl Layout<'_> {
-    /// Returns the room that the maps of an allocator with this layout need.
+    /// Returns the room that the maps of an allocator with this layout need, on the exact engine.
     ///
     /// # Errors
     /// [`InitError`] if the layout is invalid.
     pub fn needs<R: RawMutex>(&self) -> Result<Needs, InitError> {
-        self.needs_within::<R>(isize::MAX as u128)
+        self.needs_on::<R>(Engine::Exact)
+    }
+
+    /// Returns the room that the maps of an allocator with this layout need, on either engine.
+    ///
+    /// ```
+    /// use pageyard::policy::Engine;
+    /// # use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneKind, ZoneSpec};
+    /// # let span = Pfn(0x10_0000)..Pfn(0x20_0000);
+    /// # let zone = ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span };
+    /// # let layout = Layout {
+    /// #     usable: &[zone.span.clone()], zones: &[zone], reserved: &[], cpus: &[NodeId(0); 2],
+    /// #     distances: &[], knobs: Knobs::DEFAULT,
+    /// # };
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    ///
+    /// // 4 GiB: 16 bytes a frame, or less than two.
+    /// assert!(layout.needs_on::<Lock>(Engine::Exact)?.bytes > 16 << 20);
+    /// assert!(layout.needs_on::<Lock>(Engine::Packed)?.bytes < 2 << 20);
+    /// # Ok::<(), pageyard::InitError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InitError`] if the layout is invalid.
+    pub fn needs_on<R: RawMutex>(&self, engine: Engine) -> Result<Needs, InitError> {
+        self.needs_within::<R>(engine, isize::MAX as u128)
     }
 
     /// Returns the size and alignment, in bytes, of one region that holds all maps of an allocator
@@ -382,9 +454,18 @@ impl Layout<'_> {
     }
 
     /// Like [`needs`](Self::needs), for a target whose largest object size is `most` bytes.
-    fn needs_within<R: RawMutex>(&self, most: u128) -> Result<Needs, InitError> {
+    fn needs_within<R: RawMutex>(&self, engine: Engine, most: u128) -> Result<Needs, InitError> {
         self.validate()?;
-        let sum = |of: fn(&ZoneSpec) -> usize| self.zones.iter().map(|z| of(z) as u128).sum();
+        let mut packed = packed::Needs::NONE;
+        if engine == Engine::Packed {
+            for (i, zone) in self.zones.iter().enumerate() {
+                packed = packed.and(self.packed_needs(i, zone)?);
+            }
+        }
+        let sum = |of: fn(&ZoneSpec) -> usize| match engine {
+            Engine::Exact => self.zones.iter().map(|z| of(z) as u128).sum(),
+            Engine::Packed => 0,
+        };
         // 128 bits hold these sums for any layout that fits into memory.
         let (frames, blocks): (u128, u128) = (sum(ZoneSpec::frames), sum(ZoneSpec::blocks));
         let (zones, nodes, cpu_zones) = (self.zones.len(), self.nodes(), self.cpus.len());
@@ -394,13 +475,29 @@ impl Layout<'_> {
             + zones as u128 * size_of::<Zone<'_, R>>() as u128
             + slots * size_of::<PerCpu<R>>() as u128
             + nodes as u128 * size_of::<Node<'_, R>>() as u128
-            + cpu_zones as u128 * size_of::<CpuZones<'_, R>>() as u128;
+            + cpu_zones as u128 * size_of::<CpuZones<'_, R>>() as u128
+            + packed.bytes::<R>() as u128;
         if bytes > most {
             return Err(InitError::MapsTooLarge);
         }
         // The casts are lossless: no count exceeds the total in bytes.
         let [frames, blocks, slots, bytes] = [frames, blocks, slots, bytes].map(|n| n as usize);
-        Ok(Needs { frames, blocks, zones, slots, nodes, cpu_zones, bytes })
+        Ok(Needs { frames, blocks, zones, slots, nodes, cpu_zones, packed, bytes })
+    }
+
+    /// Returns what the packed engine needs for zone number `i`.
+    pub(crate) fn packed_needs(
+        &self,
+        i: usize,
+        zone: &ZoneSpec,
+    ) -> Result<packed::Needs, InitError> {
+        let frames = u32::try_from(zone.span.end.0 - zone.span.start.0);
+        let frames = frames.map_err(|_| InitError::ZoneTooLarge(i))?;
+        let cpus = u32::try_from(self.cpus.len()).map_err(|_| InitError::MapsTooLarge)?;
+        packed::Needs::of(zone.span.start, frames, cpus, CPUS_PER_DOMAIN).map_err(|e| match e {
+            packed::RegionError::Frames => InitError::ZoneTooLarge(i),
+            _ => InitError::MapsTooLarge,
+        })
     }
 
     /// Iterates over the nodes of all zones and CPUs, with repetitions.
@@ -546,15 +643,15 @@ mod tests {
             knobs: Knobs::default(),
         };
         let most = i32::MAX as u128;
-        assert_eq!(layout.needs_within::<Lock>(most), Err(InitError::MapsTooLarge));
+        assert_eq!(layout.needs_within::<Lock>(Engine::Exact, most), Err(InitError::MapsTooLarge));
         // The first zone alone fits; the second alone does not.
         let first = Layout { zones: &zones[..1], ..layout };
-        assert_eq!(first.needs_within::<Lock>(most).unwrap().frames, 100 << 20);
+        assert_eq!(first.needs_within::<Lock>(Engine::Exact, most).unwrap().frames, 100 << 20);
         let second = Layout { zones: &zones[1..], ..layout };
-        assert_eq!(second.needs_within::<Lock>(most), Err(InitError::MapsTooLarge));
+        assert_eq!(second.needs_within::<Lock>(Engine::Exact, most), Err(InitError::MapsTooLarge));
         let whole = layout.needs::<Lock>().unwrap();
         assert_eq!((whole.frames, whole.blocks), (256 << 20, 256 << 11));
-        assert_eq!(layout.needs_within::<Lock>(whole.bytes as u128), Ok(whole));
+        assert_eq!(layout.needs_within::<Lock>(Engine::Exact, whole.bytes as u128), Ok(whole));
         // Padding is less than one alignment per map.
         let region = layout.metadata::<Lock>().unwrap();
         assert_eq!((region.align(), region.size() % 128), (128, 0));
@@ -562,6 +659,6 @@ mod tests {
         let absurd = Needs { frames: usize::MAX, ..whole };
         assert_eq!(absurd.metadata::<Lock>(), Err(InitError::MapsTooLarge));
         let less = whole.bytes as u128 - 1;
-        assert_eq!(layout.needs_within::<Lock>(less), Err(InitError::MapsTooLarge));
+        assert_eq!(layout.needs_within::<Lock>(Engine::Exact, less), Err(InitError::MapsTooLarge));
     }
 }

@@ -86,7 +86,8 @@ impl<C: Config<Lock: 'static, Policy: StaticPolicy>> Yard<'static, C> {
             distances: &[],
             knobs: Knobs::DEFAULT,
         };
-        Yard::new(&layout, OwnedStorage::new(&layout)?.leak(), hooks)
+        let needs = layout.needs_on::<C::Lock>(C::Policy::RULES.engine)?;
+        Yard::new(&layout, OwnedStorage::for_needs(&needs)?.leak(), hooks)
     }
 }
 
@@ -258,8 +259,15 @@ mod tests {
     #[test]
     fn a_full_heap_is_an_error_that_names_the_map() {
         use crate::allocator::layout::Needs;
-        let least =
-            Needs { frames: 1, blocks: 1, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, bytes: 0 };
+        let least = Needs {
+            frames: 1,
+            blocks: 1,
+            zones: 1,
+            slots: 1,
+            nodes: 1,
+            cpu_zones: 1,
+            ..Needs::NONE
+        };
         type Enlarge = fn(&mut Needs);
         let large: [(&str, Enlarge); 6] = [
             ("frame descriptors", |n| n.frames = usize::MAX),

@@ -7,6 +7,7 @@ use lock_api::RawMutex;
 
 use crate::allocator::layout::{InitError, Layout, Needs, Storage};
 use crate::base::frame::{Frame, Pageblock};
+use crate::packed;
 use crate::zone::node::{CpuZones, Node};
 use crate::zone::state::{PerCpu, Zone};
 
@@ -46,6 +47,69 @@ pub struct OwnedStorage<'a, R: RawMutex> {
     slots: Vec<PerCpu<R>>,
     nodes: Vec<Node<'a, R>>,
     cpu_zones: Vec<CpuZones<'a, R>>,
+    packed: Packed<R>,
+}
+
+/// The packed engine's parts.
+struct Packed<R: RawMutex> {
+    states: Vec<packed::FrameState>,
+    words: Vec<packed::Words>,
+    labels: Vec<packed::Label>,
+    routes: Vec<packed::Route>,
+    index: Vec<packed::IndexWord>,
+    magazines: Vec<packed::Magazine>,
+    links: Vec<packed::Link>,
+    cpus: Vec<packed::PerCpu<R>>,
+    domains: Vec<packed::Domain>,
+}
+
+impl<R: RawMutex> Packed<R> {
+    fn new(needs: &packed::Needs) -> Result<Self, InitError> {
+        fn many<T: Default>(what: &'static str, n: usize) -> Result<Vec<T>, InitError> {
+            let mut all = reserve(what, n)?;
+            all.resize_with(n, T::default);
+            Ok(all)
+        }
+        Ok(Packed {
+            states: many("frame states", needs.states)?,
+            words: many("words of free frames", needs.blocks)?,
+            labels: many("pageblock labels", needs.blocks)?,
+            routes: many("pageblock routes", needs.blocks)?,
+            index: many("index words", needs.index)?,
+            magazines: many("magazines", needs.magazines)?,
+            links: many("links of magazines", needs.magazines)?,
+            cpus: many("magazines of CPUs", needs.cpus)?,
+            domains: many("depots", needs.domains)?,
+        })
+    }
+
+    fn storage(&self) -> packed::Storage<'_, R> {
+        packed::Storage {
+            states: &self.states,
+            words: &self.words,
+            labels: &self.labels,
+            routes: &self.routes,
+            index: &self.index,
+            magazines: &self.magazines,
+            links: &self.links,
+            cpus: &self.cpus,
+            domains: &self.domains,
+        }
+    }
+
+    fn leak<'a>(self) -> packed::Storage<'a, R> {
+        packed::Storage {
+            states: self.states.leak(),
+            words: self.words.leak(),
+            labels: self.labels.leak(),
+            routes: self.routes.leak(),
+            index: self.index.leak(),
+            magazines: self.magazines.leak(),
+            links: self.links.leak(),
+            cpus: self.cpus.leak(),
+            domains: self.domains.leak(),
+        }
+    }
 }
 
 pub(crate) fn reserve<T>(what: &'static str, n: usize) -> Result<Vec<T>, InitError> {
@@ -56,7 +120,7 @@ pub(crate) fn reserve<T>(what: &'static str, n: usize) -> Result<Vec<T>, InitErr
 }
 
 impl<'a, R: RawMutex> OwnedStorage<'a, R> {
-    /// Allocates the maps of an allocator with this layout.
+    /// Allocates the maps of an allocator with this layout, on the exact engine.
     ///
     /// # Errors
     /// [`InitError`] if the layout is invalid; [`InitError::NoMemory`], with the name of the map,
@@ -74,7 +138,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
     /// # type Lock = spin::mutex::SpinMutex<()>;
     /// static FRAMES: [Frame; 1024] = [const { Frame::new() }; 1024];
     ///
-    /// let needs = Needs { frames: 0, blocks: 2, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, bytes: 0 };
+    /// let needs = Needs { blocks: 2, zones: 1, slots: 1, nodes: 1, cpu_zones: 1, ..Needs::NONE };
     /// let mut rest = OwnedStorage::<Lock>::for_needs(&needs)?;
     /// let storage = Storage { frames: &FRAMES, ..rest.storage() };
     /// # assert_eq!((storage.frames.len(), storage.blocks.len()), (1024, 2));
@@ -92,6 +156,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             slots: reserve("CPU slots", needs.slots)?,
             nodes: reserve("nodes", needs.nodes)?,
             cpu_zones: reserve("CPU zones", needs.cpu_zones)?,
+            packed: Packed::new(&needs.packed)?,
         };
         maps.frames.resize_with(needs.frames, Frame::new);
         maps.blocks.resize_with(needs.blocks, Pageblock::new);
@@ -111,6 +176,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             slots: &mut self.slots,
             nodes: &mut self.nodes,
             cpu_zones: &mut self.cpu_zones,
+            packed: self.packed.storage(),
         }
     }
 
@@ -141,6 +207,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             slots: self.slots.leak(),
             nodes: self.nodes.leak(),
             cpu_zones: self.cpu_zones.leak(),
+            packed: self.packed.leak(),
         }
     }
 }

@@ -275,7 +275,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Returns the type of the pageblock that contains a frame; `None` outside the zones.
     pub fn block_type(&self, pfn: Pfn) -> Option<MigrateType> {
         let (zone, idx) = self.locate(pfn)?;
-        Some(zone.map.block_type(idx))
+        Some(zone.block_type(idx))
     }
 
     /// Returns a zone's size and state; `None` if the zone does not exist.
@@ -284,8 +284,10 @@ impl<'a, C: Config> Yard<'a, C> {
     pub fn zone_info(&self, zone: impl Into<ZoneId>) -> Option<ZoneInfo> {
         let z = self.zone(zone)?;
         let counter = z.nr_free.load(Relaxed);
-        let parts: i64 = z.cpus.iter().map(|c| i64::from(c.diff())).sum();
-        let cached: i64 = z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning().count)).sum();
+        let cached: i64 = match &z.packed {
+            None => z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning().count)).sum(),
+            Some(region) => region.kept_pages() as i64,
+        };
         Some(ZoneInfo {
             kind: z.kind,
             node: z.node,
@@ -294,7 +296,7 @@ impl<'a, C: Config> Yard<'a, C> {
             present: z.present.load(Relaxed),
             managed: z.managed.load(Relaxed),
             free: counter.max(0) as u64,
-            free_exact: counter.saturating_add(parts).max(0) as u64,
+            free_exact: z.supply_exact().free,
             cached: cached.max(0) as u64,
             watermarks: z.watermarks.marks(),
             boost: z.watermarks.boost(),
@@ -331,8 +333,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Returns the free blocks of a zone by order, all types together (buddyinfo); `None` if the
     /// zone does not exist.
     pub fn free_blocks(&self, zone: impl Into<ZoneId>) -> Option<[u64; MAX_ORDER as usize + 1]> {
-        let z = self.zone(zone)?;
-        Some(core::array::from_fn(|o| z.areas.blocks(o as u8)))
+        Some(self.zone(zone)?.free_blocks())
     }
 
     /// Returns the free blocks of a zone by order and list type (pagetypeinfo); `None` if the zone
@@ -341,6 +342,15 @@ impl<'a, C: Config> Yard<'a, C> {
     pub fn free_blocks_by_type(&self, zone: impl Into<ZoneId>) -> Option<BlockCounts> {
         let z = self.zone(zone)?;
         let mut counts = BlockCounts::default();
+        if let Some(region) = &z.packed {
+            for t in MigrateType::ALL {
+                let blocks = region.free_blocks(Some(t));
+                for (row, n) in counts.0.iter_mut().zip(blocks) {
+                    row[t as usize % TYPES] = n;
+                }
+            }
+            return Some(counts);
+        }
         for (order, row) in counts.0.iter_mut().enumerate() {
             for (t, n) in MigrateType::ALL.into_iter().zip(row) {
                 *n = z.count_free_list(order as u8, t, usize::MAX);
@@ -358,7 +368,15 @@ impl<'a, C: Config> Yard<'a, C> {
         t: MigrateType,
         limit: usize,
     ) -> Option<u64> {
-        Some(self.zone(zone)?.count_free_list(order.get(), t, limit))
+        let zone = self.zone(zone)?;
+        Some(match &zone.packed {
+            None => zone.count_free_list(order.get(), t, limit),
+            Some(region) => {
+                let blocks = region.free_blocks(Some(t));
+                let n = blocks.get(usize::from(order.get())).copied().unwrap_or(0);
+                n.min(limit as u64)
+            }
+        })
     }
 
     /// Returns a zone's free blocks by order, and the types of the lists that have any, at one
@@ -368,6 +386,16 @@ impl<'a, C: Config> Yard<'a, C> {
         zone: impl Into<ZoneId>,
     ) -> Option<[BlockSupply; MAX_ORDER as usize + 1]> {
         let z = self.zone(zone)?;
+        if let Some(region) = &z.packed {
+            let types = MigrateType::ALL.map(|t| region.free_blocks(Some(t)));
+            return Some(core::array::from_fn(|order| {
+                let of = |blocks: &[u64; MAX_ORDER as usize + 1]| blocks[order % blocks.len()];
+                BlockSupply {
+                    blocks: types.iter().map(of).sum(),
+                    types: types.each_ref().map(|blocks| of(blocks) > 0),
+                }
+            }));
+        }
         let _lock = z.lock.lock();
         Some(core::array::from_fn(|order| {
             let order = order as u8;

@@ -77,6 +77,8 @@ pub trait StaticPolicy: Policy {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
+    /// The engine that keeps free memory.
+    pub engine: Engine,
     /// Keep orders 1 to 3 and 9 on the per-CPU lists, not only order 0 (§5.2).
     pub high_order_lists: bool,
     /// How a bulk free walks the lists (§5.12, §5.12a).
@@ -104,6 +106,22 @@ pub struct Rules {
     pub type_checks: bool,
     /// Checks and defences against callers' mistakes and memory faults.
     pub safety: Safety,
+}
+
+/// How free memory is kept.
+///
+/// ```
+/// use pageyard::policy::{Engine, Linux612, Packed, StaticPolicy};
+///
+/// assert_eq!(Linux612::RULES.engine, Engine::Exact);
+/// assert_eq!(Packed::RULES.engine, Engine::Packed);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// As in Linux: lists of free blocks under a zone lock, per-CPU lists that tune themselves.
+    Exact,
+    /// The [packed engine](crate::packed): bits, magazines, and the fullest pageblocks first.
+    Packed,
 }
 
 /// Checks and defences (spec §11), all off by default. They are part of the policy so that a
@@ -152,6 +170,56 @@ impl Rules {
             return Some(("guard_min_order", self.safety.guard_min_order, MAX_GUARD_ORDER));
         }
         None
+    }
+}
+
+impl Rules {
+    /// Returns the name of the first rule that the packed engine does not follow, if the policy asks
+    /// for that engine.
+    pub(crate) const fn not_on_packed(&self) -> Option<&'static str> {
+        let safety = &self.safety;
+        if matches!(self.engine, Engine::Exact) {
+            None
+        } else if !self.high_order_lists {
+            Some("high_order_lists")
+        } else if !matches!(self.bulk_free, BulkFree::SinglePass) {
+            Some("bulk_free")
+        } else if self.carried_types {
+            Some("carried_types")
+        } else if !matches!(self.fallback, Fallback::ClaimThenSteal) {
+            Some("fallback")
+        } else if self.moves_unclaimed {
+            Some("moves_unclaimed")
+        } else if self.boost_on_steal {
+            Some("boost_on_steal")
+        } else if !self.limits_follow {
+            Some("limits_follow")
+        } else if self.type_checks {
+            Some("type_checks")
+        } else if safety.checks_pages() || safety.guard_min_order > 0 {
+            Some("safety")
+        } else {
+            self.pcp.differs_from(&LINUX612.pcp)
+        }
+    }
+}
+
+impl PcpRules {
+    /// Returns `"pcp"` if a rule of the per-CPU lists differs.
+    const fn differs_from(&self, other: &PcpRules) -> Option<&'static str> {
+        let same = self.high as u8 == other.high as u8
+            && self.scale_max == other.scale_max
+            && self.free_high_twice == other.free_high_twice
+            && self.keep_batch as u8 == other.keep_batch as u8
+            && self.free_scale_capped == other.free_scale_capped
+            && self.alloc_scale == other.alloc_scale
+            && self.growth as u8 == other.growth as u8
+            && self.below_high as u8 == other.below_high as u8
+            && self.count_min == other.count_min
+            && self.free_count == other.free_count
+            && self.free_high_late == other.free_high_late
+            && self.decay as u8 == other.decay as u8;
+        if same { None } else { Some("pcp") }
     }
 }
 
@@ -362,6 +430,7 @@ pub enum Decay {
 }
 
 const LINUX612: Rules = Rules {
+    engine: Engine::Exact,
     high_order_lists: true,
     bulk_free: BulkFree::SinglePass,
     carried_types: false,
@@ -426,6 +495,37 @@ pub struct Named<T> {
     pub about: &'static str,
     /// The rules, or the function that changes another policy's rules.
     pub makes: T,
+}
+
+/// The packed engine: the zones, watermarks, reserves and reclaim of Linux 6.12, with free memory as
+/// bits, magazines in place of per-CPU lists, and allocations in the fullest pageblocks. Modifiers
+/// do not apply to it.
+///
+/// ```
+/// use pageyard::policy::Packed;
+/// use pageyard::{Bare, Gfp, Order, Yard};
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// let usable = [0x1_0000_0000..0x1_0400_0000];
+/// let yard: Yard<'_, Bare<Lock, (), Packed>> = Yard::from_memory_map(&usable, &[], 1, ())?;
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packed;
+
+impl Policy for Packed {
+    #[inline(always)]
+    fn rules(&self) -> &Rules {
+        const { &Self::RULES }
+    }
+}
+
+impl StaticPolicy for Packed {
+    const NAME: &'static str = "Packed";
+    const RULES: Rules = Rules { engine: Engine::Packed, ..LINUX612 };
+    const POLICY: Self = Packed;
 }
 
 /// Declares policies that are plain types.

@@ -13,7 +13,8 @@ use crate::base::units::{
 };
 use crate::embedder::config::Config;
 use crate::embedder::policy::Rules;
-use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_order, list_type};
+use crate::packed::Region;
+use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_index, list_order, list_type};
 use crate::pcp::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
 use crate::zone::area::End;
 use crate::zone::defences_state::change;
@@ -230,6 +231,10 @@ impl<'a, C: Config> Yard<'a, C> {
     pub fn snapshot(&self, zone: impl Into<ZoneId>, mut each: impl FnMut(Record)) -> bool {
         let Some(z) = self.zone(zone) else { return false };
         each(Record::Zone(z.record()));
+        if let Some(region) = &z.packed {
+            z.snapshot_packed(region, &mut each);
+            return true;
+        }
         let mut idx = 0;
         while idx < z.map.len() {
             if !z.map.block_is_absent(idx) {
@@ -311,6 +316,9 @@ impl<'a, C: Config> Yard<'a, C> {
         let Some(_turn) = self.begin_hotplug() else {
             return refuse("memory comes or goes further up on this task's stack");
         };
+        if zone.packed.is_some() {
+            return refuse("the packed engine restores no snapshots");
+        }
         if zone.is_populated() {
             return refuse("the zone has memory already; restore into a blank yard");
         }
@@ -340,6 +348,38 @@ struct Unfinished<'z, 'a, R: RawMutex> {
 impl<R: RawMutex> Drop for Unfinished<'_, '_, R> {
     fn drop(&mut self) {
         self.zone.make_blank();
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// The records of a zone on the packed engine after the first. Blocks in depots are given as
+    /// those of CPU 0.
+    fn snapshot_packed(&self, region: &Region<'_, R>, each: &mut impl FnMut(Record)) {
+        let end = self.first_index().saturating_add(self.spanned as u32);
+        let blocks = (0..end).step_by(PAGEBLOCK_PAGES as usize);
+        for idx in blocks.filter(|&idx| !self.block_is_absent(idx)) {
+            let pfn = self.pfn(idx).max(self.start);
+            each(Record::Block { pfn, migrate_type: self.block_type(idx) });
+        }
+        let order_of = |order| Order::new(order).unwrap_or_default();
+        region.for_each_free(|idx, order, migrate_type| {
+            each(Record::Free { pfn: self.pfn(idx), order: order_of(order), migrate_type });
+        });
+        for idx in 0..end {
+            let state = self.state(idx);
+            if state.kind() == Kind::Allocated {
+                let (pfn, order) = (self.pfn(idx), order_of(state.order()));
+                each(Record::Allocated { pfn, order, movable: state.is_movable() });
+            }
+        }
+        let cached = |cpu, idx, order, t: MigrateType| {
+            let list = list_index(order, t);
+            Record::Cached { cpu, list, pfn: self.pfn(idx) }
+        };
+        for (cpu, _) in (0..).map(CpuId).zip(self.cpus) {
+            region.for_each_kept(cpu.0, |idx, order, t| each(cached(cpu, idx, order, t)));
+        }
+        region.for_each_in_depots(|idx, order, t| each(cached(CpuId(0), idx, order, t)));
     }
 }
 

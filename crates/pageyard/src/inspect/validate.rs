@@ -13,6 +13,7 @@ use crate::base::units::{
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::inspect::validate_error::{Broken, Invalid, Tally};
+use crate::packed::Region;
 use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_order};
 use crate::zone::state::{Zone, first_mark};
 
@@ -107,7 +108,31 @@ fn order_of(order: u8) -> Order {
 }
 
 impl<R: RawMutex> Look<'_, '_, R> {
+    /// Checks a zone on the packed engine: its frames, and the counters that follow from them.
+    fn packed(&self, region: &Region<'_, R>) -> Result<(), Invalid> {
+        let census = region.validate().map_err(|broken| Invalid {
+            zone: self.zone.id(),
+            frame: None,
+            broken: Broken::Packed(broken),
+        })?;
+        let zone = self.zone;
+        let parts: i64 = zone.cpus.iter().map(|c| i64::from(c.diff())).sum();
+        let says = zone.nr_free.load(Relaxed) + parts + region.loose_pages();
+        let is = census.bits + census.whole;
+        self.count(Tally::Free, says, is as i64 - region.withheld_pages() as i64)?;
+        self.count(Tally::Managed, zone.managed.load(Relaxed) as i64, census.present as i64)?;
+        self.count(
+            Tally::Isolated,
+            zone.isolated_blocks.load(Relaxed) as i64,
+            census.isolated_blocks as i64,
+        )?;
+        self.marks()
+    }
+
     fn all(&self) -> Result<(), Invalid> {
+        if let Some(region) = &self.zone.packed {
+            return self.packed(region);
+        }
         let cached = self.pagesets()?;
         let listed = self.free_lists()?;
         let seen = self.frames()?;

@@ -4,6 +4,7 @@ use core::fmt::{self, Write};
 
 use crate::base::put::put;
 use crate::base::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
+use crate::packed;
 
 /// The first broken invariant found by [`Yard::validate`](crate::Yard::validate).
 ///
@@ -102,6 +103,8 @@ pub enum Broken {
     /// The cached watermark, which requests compare with the free counter, does not follow from
     /// watermarks, boost, reserves and withheld pages (§3.7).
     CachedMark,
+    /// The packed engine's own check failed.
+    Packed(packed::Broken),
     /// A counter does not match what it counts.
     Count {
         /// The counter.
@@ -232,6 +235,7 @@ impl Broken {
             Broken::CachedMark => {
                 put!(out, "the quick watermark is not what follows from the others")
             }
+            Broken::Packed(ref broken) => broken.write_to(out),
             Broken::Count { of, says, is } => {
                 of.write_to(out)?;
                 put!(out, ": counted ", says, ", there are ", is)

@@ -43,6 +43,10 @@ impl Words {
     pub const fn new() -> Self {
         Words([const { AtomicU64::new(0) }; WORDS])
     }
+
+    pub(crate) fn clear(&self) {
+        self.0.iter().for_each(|w| w.store(0, Relaxed));
+    }
 }
 
 impl Default for Words {
@@ -66,6 +70,10 @@ impl Label {
     /// Returns the label of a movable pageblock without free frames.
     pub const fn new() -> Self {
         Label(AtomicU32::new(Meta::of(MigrateType::Movable, 0).0))
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.store(Meta::of(MigrateType::Movable, 0).0, Relaxed);
     }
 }
 
@@ -92,6 +100,10 @@ impl Route {
     pub const fn new() -> Self {
         Route(AtomicU8::new(0))
     }
+
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Relaxed);
+    }
 }
 
 impl Default for Route {
@@ -111,6 +123,8 @@ impl Meta {
     const ACTIVE: u32 = 1 << 12;
     /// Nothing is allocated from the pageblock.
     const ISOLATED: u32 = 1 << 16;
+    /// Free pages that the zone does not count while the pageblock is isolated.
+    const WITHHELD: u32 = 0x3ff << 17;
     const BUCKET: u32 = 0xf00;
     const TYPE: u32 = 7;
 
@@ -216,7 +230,7 @@ impl<'a> Blocks<'a> {
         self.set((t as usize * BUCKETS as usize) + bucket as usize)
     }
 
-    fn words_of(&self, block: u32) -> &'a [AtomicU64] {
+    pub(crate) fn words_of(&self, block: u32) -> &'a [AtomicU64] {
         self.words.get(block as usize).map_or(&[], |w| &w.0)
     }
 
@@ -292,8 +306,9 @@ impl<'a> Blocks<'a> {
         if old == 0 && planted(Bug::NoPutCheck) {
             return;
         }
-        if old == 0 || new == !0 || mask & (SAMPLE << (word % 16)) != 0 {
-            self.after_put(word / WORDS as u32, old, new, domain);
+        let sampled = mask & (SAMPLE << (word % 16)) != 0;
+        if old == 0 || new == !0 || sampled {
+            self.after_put(word / WORDS as u32, new, sampled, domain);
         }
     }
 
@@ -314,14 +329,14 @@ impl<'a> Blocks<'a> {
     /// Updates a pageblock's place after frames were freed.
     #[cold]
     #[inline(never)]
-    fn after_put(&self, block: u32, old: u64, new: u64, domain: usize) {
+    fn after_put(&self, block: u32, new: u64, sampled: bool, domain: usize) {
         if new == !0 && self.try_seal(block, domain) {
             return;
         }
         // Read after the word was written: whoever emptied the word and did not index the
         // pageblock is seen here.
         let bucket = self.meta(block).bucket();
-        if old == 0 && bucket != 0 && new != !0 {
+        if !sampled && bucket != 0 && new != !0 {
             return;
         }
         let want = bucket_of(self.free_in(block)).max(1);
@@ -522,6 +537,12 @@ impl<'a> Blocks<'a> {
         }
     }
 
+    /// Takes `n` neighbouring whole pageblocks, all or none.
+    pub(crate) fn claim_at(&self, block: u32, n: u32) -> bool {
+        let bits = ((1u64 << n) - 1) << (block % 64);
+        self.whole().remove_all(block as usize / 64, bits)
+    }
+
     /// Takes two whole pageblocks that are a block of order 10.
     pub(crate) fn claim_pair(&self) -> Option<u32> {
         let whole = self.whole();
@@ -551,6 +572,13 @@ impl<'a> Blocks<'a> {
         self.set_route(block, 0);
         for w in self.words_of(block) {
             w.store(!0, Release);
+        }
+    }
+
+    /// Marks a pageblock none of whose frames is free as allocated as a whole, isolated or not.
+    pub(crate) fn activate_as_whole(&self, block: u32) {
+        if let Some(label) = self.label(block) {
+            label.fetch_or(Meta::ACTIVE, SeqCst);
         }
     }
 
@@ -704,7 +732,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// Updates the place of a pageblock that lost frames while it was not active.
-    fn after_take(&self, block: u32, domain: usize) {
+    pub(crate) fn after_take(&self, block: u32, domain: usize) {
         fence_for_loom();
         let free = self.free_in(block);
         if free == PAGEBLOCK_PAGES && self.try_seal(block, domain) {
@@ -753,25 +781,52 @@ impl<'a> Blocks<'a> {
         true
     }
 
-    /// Ends [`isolate`](Self::isolate). Returns false, with nothing changed, if the pageblock is not
-    /// isolated.
-    pub(crate) fn unisolate(&self, block: u32, domain: usize) -> bool {
+    /// Ends [`isolate`](Self::isolate). The pageblock gets type `to`, or keeps its own. One that is
+    /// allocated as a whole meanwhile stays so. Returns false, with nothing changed, if the pageblock
+    /// is not isolated.
+    pub(crate) fn unisolate(&self, block: u32, to: Option<MigrateType>, domain: usize) -> bool {
         let Some(label) = self.label(block) else { return false };
         let mut meta = Meta(label.load(SeqCst));
         loop {
             if !meta.is_isolated() {
                 return false;
             }
+            let t = to.unwrap_or(meta.migrate_type());
             // Active until its place is known, as any other pageblock that changes hands.
-            let new = meta.0 ^ (Meta::ISOLATED | Meta::ACTIVE);
+            let new = Meta::of(t, 0).0 | Meta::ACTIVE;
             match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
                 Ok(_) => break,
                 Err(now) => meta = Meta(now),
             }
         }
         self.set_route(block, 0);
-        self.release(block, domain);
+        if meta.0 & Meta::ACTIVE == 0 {
+            self.release(block, domain);
+        }
         true
+    }
+
+    /// Notes how many free pages of an isolated pageblock the zone does not count.
+    pub(crate) fn set_withheld(&self, block: u32, pages: u32) {
+        if let Some(label) = self.label(block) {
+            label.fetch_or(pages << Meta::WITHHELD.trailing_zeros(), SeqCst);
+        }
+    }
+
+    pub(crate) fn clear_withheld(&self, block: u32) {
+        if let Some(label) = self.label(block) {
+            label.fetch_and(!Meta::WITHHELD, SeqCst);
+        }
+    }
+
+    /// Returns how many free pages of a pageblock the zone does not count.
+    pub(crate) fn withheld(&self, block: u32) -> u32 {
+        let meta = self.meta(block);
+        if meta.is_isolated() {
+            (meta.0 & Meta::WITHHELD) >> Meta::WITHHELD.trailing_zeros()
+        } else {
+            0
+        }
     }
 
     /// Returns a pageblock's place for a check while nothing else runs: bucket, active, isolated.

@@ -73,6 +73,8 @@ pub struct CpuCounts {
     pub claims: u64,
     /// Pageblocks of another type that served a request.
     pub steals: u64,
+    /// Those among them that changed their type.
+    pub relabels: u64,
 }
 
 /// Where an operation runs.
@@ -95,6 +97,10 @@ pub(crate) struct Cpu {
     pub(crate) pending_word: u32,
     pub(crate) pending: u64,
     pub(crate) counts: CpuCounts,
+    /// `returned` less `taken` and what is pending, when the zone counted last.
+    pub(crate) settled: i64,
+    /// Requests may use the CPU's magazines: the CPU is online, and nobody keeps them empty.
+    pub(crate) is_enabled: bool,
 }
 
 impl Cpu {
@@ -113,7 +119,10 @@ impl Cpu {
                 depot_in: 0,
                 claims: 0,
                 steals: 0,
+                relabels: 0,
             },
+            settled: 0,
+            is_enabled: true,
         }
     }
 
@@ -191,6 +200,14 @@ impl<R: RawMutex> PerCpu<R> {
     /// Returns a part that no region uses yet.
     pub const fn new() -> Self {
         PerCpu { own: Mutex::new(Cpu::new()), shared: Shared::new() }
+    }
+
+    pub(crate) fn clear(&self) {
+        if let Some(mut own) = self.own.try_lock() {
+            *own = Cpu::new();
+        }
+        self.shared.current().for_each(|block| block.store(NONE, Relaxed));
+        self.shared.drain.store(false, Relaxed);
     }
 }
 

@@ -210,6 +210,20 @@ impl Domain {
             sparse: Counts([const { AtomicI32::new(0) }; 8]),
         }
     }
+
+    pub(crate) fn clear(&self) {
+        for stack in self.full.iter().chain([&self.empty]) {
+            stack.head.store(Head::EMPTY.0, Relaxed);
+            stack.least.store(0, Relaxed);
+        }
+        self.sparse.0.iter().for_each(|n| n.store(0, Relaxed));
+    }
+
+    /// Returns the pages of its full magazines.
+    pub(crate) fn pages(&self) -> u64 {
+        let full = self.full.iter().enumerate();
+        full.map(|(class, stack)| u64::from(stack.len()) * u64::from(pages_of(class))).sum()
+    }
 }
 
 impl Default for Domain {
@@ -263,6 +277,11 @@ impl<'a> Depots<'a> {
         if let Some(held) = self.held() {
             held.fetch_add(pages, Relaxed);
         }
+    }
+
+    /// Returns the pages of all full magazines.
+    pub(crate) fn pages(&self) -> u64 {
+        self.domains.iter().map(Domain::pages).sum()
     }
 
     pub(crate) fn returned(&self) -> u64 {

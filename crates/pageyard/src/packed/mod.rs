@@ -23,9 +23,11 @@
 //!   a word         Blocks:   8 words of 64 bits a pageblock; index by type and fullness; whole
 //! ```
 //!
-//! # What it does not do yet
-//! A [`Region`] is one contiguous range of frames: no zones, watermarks, reserves, reclaim or
-//! compaction. `Yard` does not use it yet.
+//! # Two forms
+//! A [`Region`] is one contiguous range of frames, without zones, watermarks, reserves, reclaim or
+//! compaction. A [`Yard`](crate::Yard) under the policy [`Packed`](crate::policy::Packed) has all of
+//! these, and a region for each zone. The book's chapter on this engine says what differs from the
+//! exact engine.
 //!
 //! # Invariants
 //! 1. A frame that is not allocated is exactly one of: a set bit, part of a whole pageblock, an
@@ -37,12 +39,14 @@
 
 mod bits;
 mod blocks;
-mod class;
-mod cpu;
+pub(crate) mod class;
+pub(crate) mod cpu;
 mod domain;
+pub(crate) mod inventory;
 #[cfg(feature = "alloc")]
 mod owned_storage;
 mod pinned;
+mod place;
 mod planted;
 mod refill;
 mod region;
@@ -50,6 +54,7 @@ mod set;
 mod storage;
 mod validate;
 
+pub(crate) use blocks::BUCKETS;
 pub use blocks::{Label, Route, Words};
 pub use cpu::{CpuCounts, PerCpu};
 pub use domain::{Domain, Link, Magazine};

@@ -32,10 +32,17 @@ const FALLBACKS: [[MigrateType; 2]; KEPT_TYPES] = [
 ];
 
 impl<R: RawMutex> Region<'_, R> {
-    /// Allocates a block of a kept order and type whose loaded magazine and run are empty.
+    /// Allocates a block of a kept order and type whose loaded magazine and run are empty. Unless
+    /// the request `mixes` types, pageblocks of other types do not serve it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn alloc_slow(&self, cpu: &mut Cpu, order: u8, t: usize) -> Option<u32> {
+    pub(crate) fn alloc_slow(
+        &self,
+        cpu: &mut Cpu,
+        order: u8,
+        t: usize,
+        mixes: bool,
+    ) -> Option<u32> {
         self.poll(cpu);
         let at = cpu.at();
         let class = class_of(order, t);
@@ -48,15 +55,15 @@ impl<R: RawMutex> Region<'_, R> {
             slot.count = capacity(order);
             cpu.counts.depot_out += u64::from(pages_of(class));
         } else {
-            self.refill(cpu, at, order, t);
+            self.refill(cpu, at, order, t, mixes);
             if cpu.slot(class).blocks() == 0 && cpu.pending != 0 {
                 self.flush(cpu);
-                self.refill(cpu, at, order, t);
+                self.refill(cpu, at, order, t, mixes);
             }
         }
         self.pop(cpu.slot(class)).or_else(|| {
-            let frame = self.take_direct(at, order, t);
-            let frame = frame.or_else(|| self.take_last(Some(cpu), at, order, t))?;
+            let frame = self.take_direct(at, order, t, mixes);
+            let frame = frame.or_else(|| self.take_last(Some(cpu), at, order, t, mixes))?;
             cpu.counts.taken += 1 << order;
             Some(frame)
         })
@@ -84,24 +91,28 @@ impl<R: RawMutex> Region<'_, R> {
             // Only this block goes to the zone: a free that spilled a magazine would take as long
             // as 64 of them.
             slot.skip = capacity(order);
-            return self.free_to_zone(cpu, frame, order);
+            self.free_to_zone(cpu, frame, order);
+            return;
         }
         self.push(cpu.slot(class), frame);
     }
 
-    /// Frees a block of a kept order to the zone. Blocks of one word are collected first.
+    /// Frees a block of a kept order to the zone. Blocks of one word are collected first. Returns
+    /// whether any reached the zone.
     #[inline(always)]
-    pub(crate) fn free_to_zone(&self, cpu: &mut Cpu, frame: u32, order: u8) {
+    pub(crate) fn free_to_zone(&self, cpu: &mut Cpu, frame: u32, order: u8) -> bool {
         cpu.counts.returned += 1 << order;
         if order == PAGEBLOCK_ORDER {
-            return self.blocks.put_large(frame, order, cpu.domain as usize);
+            self.blocks.put_large(frame, order, cpu.domain as usize);
+            return true;
         }
         let (word, mask) = (frame / 64, bits::block_mask(frame, order));
         if cpu.pending_word == word {
             cpu.pending |= mask;
-        } else {
-            self.start_pending(cpu, word, mask);
+            return false;
         }
+        self.start_pending(cpu, word, mask);
+        true
     }
 
     /// Frees the pending word and starts with the next one.
@@ -189,11 +200,12 @@ impl<R: RawMutex> Region<'_, R> {
         self.depots.trim(surplus, |magazine, class| {
             let order = order_of(class);
             self.spill(magazine, capacity(order), order, domain);
+            self.note_loose(pages_of(class).into());
         });
     }
 
     /// Fills an empty slot from the zone.
-    fn refill(&self, cpu: &mut Cpu, at: At, order: u8, t: usize) {
+    fn refill(&self, cpu: &mut Cpu, at: At, order: u8, t: usize, mixes: bool) {
         let Cpu { slots, counts, .. } = cpu;
         let slot = &mut slots[class_of(order, t) & 15];
         counts.refills += 1;
@@ -262,7 +274,9 @@ impl<R: RawMutex> Region<'_, R> {
                 }
             }
         }
-        self.steal(slot, counts, at, order, t, want, start);
+        if mixes {
+            self.steal(slot, counts, at, order, t, want, start);
+        }
     }
 
     /// Fills a slot from a pageblock of another type, the emptiest first.
@@ -290,6 +304,7 @@ impl<R: RawMutex> Region<'_, R> {
                 if left != want {
                     counts.steals += 1;
                     if bucket >= RELABEL_FROM {
+                        counts.relabels += 1;
                         self.blocks.relabel(block, other, own_type);
                     }
                 }
@@ -359,7 +374,7 @@ impl<R: RawMutex> Region<'_, R> {
     /// the last attempt of those that they do.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_direct(&self, at: At, order: u8, t: usize) -> Option<u32> {
+    pub(crate) fn take_direct(&self, at: At, order: u8, t: usize, mixes: bool) -> Option<u32> {
         if order > PAGEBLOCK_ORDER {
             return self.blocks.claim_pair().map(|block| block * PAGEBLOCK_PAGES);
         }
@@ -378,11 +393,11 @@ impl<R: RawMutex> Region<'_, R> {
                 return frame;
             }
         }
-        let mut others = FALLBACKS.get(t).into_iter().flatten();
+        let mut others = FALLBACKS.get(t).into_iter().flatten().filter(|_| mixes);
         others.find_map(|&other| self.take_partial(at, order, other)).or_else(|| {
             let current = self.cpus.iter().flat_map(|part| part.shared.current());
             let mut blocks = current.map(|c| c.load(Relaxed)).filter(|&block| block != NONE);
-            blocks.find_map(|block| self.blocks.take_direct(block, order, at.domain))
+            blocks.find_map(|block| self.take_from(block, at, order, own_type, mixes))
         })
     }
 
@@ -396,18 +411,28 @@ impl<R: RawMutex> Region<'_, R> {
         at: At,
         order: u8,
         t: usize,
+        mixes: bool,
     ) -> Option<u32> {
         if let Some(cpu) = cpu {
             self.drain_cpu(cpu);
         }
         self.trim_depots(false, at.domain);
-        self.take_direct(at, order, t).or_else(|| {
+        self.take_direct(at, order, t, mixes).or_else(|| {
             if order >= PAGEBLOCK_ORDER {
                 return None;
             }
+            let own_type = MigrateType::from_bits(t as u32);
             let mut blocks = 0..self.blocks.len();
-            blocks.find_map(|block| self.blocks.take_direct(block, order, at.domain))
+            blocks.find_map(|block| self.take_from(block, at, order, own_type, mixes))
         })
+    }
+
+    /// Takes a block from one pageblock, of its own type unless the request mixes types.
+    fn take_from(&self, block: u32, at: At, order: u8, t: MigrateType, mixes: bool) -> Option<u32> {
+        if !mixes && self.blocks.block_type(block) != t {
+            return None;
+        }
+        self.blocks.take_direct(block, order, at.domain)
     }
 
     /// Takes a block from a partly free pageblock of a type, the fullest first.

@@ -7,6 +7,7 @@ use core::ops::Range;
 use lock_api::RawMutex;
 
 use crate::base::free_error::FreeError;
+use crate::base::sync::AtomicI64;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
@@ -126,6 +127,9 @@ pub struct Region<'a, R: RawMutex> {
     frames: Range<u32>,
     pub(crate) blocks: Blocks<'a>,
     pub(crate) depots: Depots<'a>,
+    /// Pages that went to the zone, less those taken, that no CPU's counts have and the zone has not
+    /// counted yet.
+    loose: AtomicI64,
 }
 
 impl<R: RawMutex> fmt::Debug for Region<'_, R> {
@@ -168,6 +172,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
             frames: start..start + frames,
             blocks: Blocks::new(words, labels, routes, index, domains),
             depots: Depots::new(domains, links, per_domain, needs.depot_pages),
+            loose: AtomicI64::new(0),
         };
         let mut spare = 0..needs.magazines as u32;
         for (number, part) in cpus.iter().enumerate() {
@@ -204,7 +209,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     }
 
     #[inline(always)]
-    fn state(&self, frame: u32) -> Option<&FrameState> {
+    pub(crate) fn state(&self, frame: u32) -> Option<&FrameState> {
         self.states.get(frame as usize)
     }
 
@@ -215,7 +220,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     }
 
     /// Returns where an operation of a CPU runs that does not have the CPU's part.
-    fn here(&self, cpu: u32) -> At {
+    pub(crate) fn here(&self, cpu: u32) -> At {
         At { cpu, domain: self.depots.domain_of(cpu) }
     }
 
@@ -225,7 +230,13 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// # Errors
     /// [`AddError`] for a frame that lies outside, or that was added before; nothing has changed.
     pub fn add(&self, range: Range<Pfn>) -> Result<(), AddError> {
-        self.begin_add(range.clone())?;
+        self.add_as(range, false)
+    }
+
+    /// Adds free frames that were reserved so far, or that were not there.
+    pub(crate) fn add_as(&self, range: Range<Pfn>, reserved: bool) -> Result<(), AddError> {
+        self.begin_add(range.clone(), reserved)?;
+        self.note_loose(range.end.0.saturating_sub(range.start.0) as i64);
         let at = self.here(0);
         let mut next = range.start;
         while next < range.end {
@@ -242,26 +253,33 @@ impl<'a, R: RawMutex> Region<'a, R> {
         Ok(())
     }
 
+    /// Marks frames that were not added as memory in use from the start.
+    pub(crate) fn reserve(&self, range: Range<Pfn>) {
+        let frames = (range.start.0..range.end.0).filter_map(|pfn| self.index_of(Pfn(pfn)));
+        frames.filter_map(|frame| self.state(frame)).for_each(FrameState::reserve);
+    }
+
     /// Marks all frames of a range as present, so that concurrent calls cannot add one twice.
-    fn begin_add(&self, range: Range<Pfn>) -> Result<(), AddError> {
+    fn begin_add(&self, range: Range<Pfn>, reserved: bool) -> Result<(), AddError> {
         let frames = (range.start.0..range.end.0).map(Pfn);
         for (n, pfn) in frames.clone().enumerate() {
             let marked = match self.index_of(pfn).and_then(|frame| self.state(frame)) {
                 None => Err(AddError::Foreign(pfn)),
-                Some(state) if state.begin_add() => Ok(()),
+                Some(state) if state.begin_add(reserved) => Ok(()),
                 Some(_) => Err(AddError::Present(pfn)),
             };
             if marked.is_err() {
-                self.roll_back_add(range.start..Pfn(range.start.0 + n as u64));
+                self.roll_back_add(range.start..Pfn(range.start.0 + n as u64), reserved);
                 return marked;
             }
         }
         Ok(())
     }
 
-    fn roll_back_add(&self, range: Range<Pfn>) {
+    fn roll_back_add(&self, range: Range<Pfn>, reserved: bool) {
         let frames = (range.start.0..range.end.0).filter_map(|pfn| self.index_of(Pfn(pfn)));
-        frames.filter_map(|frame| self.state(frame)).for_each(FrameState::roll_back_add);
+        let states = frames.filter_map(|frame| self.state(frame));
+        states.for_each(|state| state.roll_back_add(reserved));
     }
 
     /// Adds frames as an allocated block: memory that its owner will free later, as what a boot
@@ -274,14 +292,14 @@ impl<'a, R: RawMutex> Region<'a, R> {
         if !pfn.0.is_multiple_of(order.pages().into()) {
             return Err(AddError::Misaligned(pfn));
         }
-        self.begin_add(pfn..Pfn(end))?;
+        self.begin_add(pfn..Pfn(end), false)?;
         let Some(frame) = self.index_of(pfn) else { return Ok(()) };
         let first = frame / PAGEBLOCK_PAGES;
         let blocks = first..first + order.pages() / PAGEBLOCK_PAGES;
         for block in blocks.clone() {
             if !self.blocks.activate(block) {
                 (blocks.start..block).for_each(|block| self.blocks.deactivate(block));
-                self.roll_back_add(pfn..Pfn(end));
+                self.roll_back_add(pfn..Pfn(end), false);
                 return Err(AddError::Isolated(pfn));
             }
         }
@@ -328,7 +346,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
         }
         let frame = match self.pop(cpu.slot(class_of(o, t))) {
             Some(frame) => frame,
-            None => self.alloc_slow(cpu, o, t)?,
+            None => self.alloc_slow(cpu, o, t, true)?,
         };
         self.state(frame)?.set_allocated(o, t);
         Some(self.pfn(frame))
@@ -348,9 +366,24 @@ impl<'a, R: RawMutex> Region<'a, R> {
         if t >= KEPT_TYPES {
             return None;
         }
-        let frame = self.take_direct(at, o, t).or_else(|| self.take_last(cpu, at, o, t))?;
+        let frame = self.take_alone(cpu, at, o, t, true)?;
         self.state(frame)?.set_allocated(o, t);
         Some(self.pfn(frame))
+    }
+
+    /// Takes a block from the zone for a request that the CPU's magazines do not serve.
+    pub(crate) fn take_alone(
+        &self,
+        cpu: Option<&mut Cpu>,
+        at: At,
+        order: u8,
+        t: usize,
+        mixes: bool,
+    ) -> Option<u32> {
+        let frame = self.take_direct(at, order, t, mixes);
+        let frame = frame.or_else(|| self.take_last(cpu, at, order, t, mixes))?;
+        self.note_loose(-(1i64 << order));
+        Some(frame)
     }
 
     /// Pops a block from the loaded magazine or the run.
@@ -429,31 +462,150 @@ impl<'a, R: RawMutex> Region<'a, R> {
         let Some((frame, t)) = self.begin_free::<OWNED>(pfn, o) else {
             return Err(self.why_not(pfn, order));
         };
+        self.put_block(cpu, frame, o, t);
+        Ok(())
+    }
+
+    /// Returns a block that has left its owner to the CPU's magazines or to the zone. Returns
+    /// whether pages may have gone to the zone.
+    #[inline(always)]
+    pub(crate) fn put_block(&self, cpu: &mut Cpu, frame: u32, o: u8, t: usize) -> bool {
         if !is_kept(o) {
             self.free_large(frame, o, cpu.number);
-            return Ok(());
+            return true;
         }
         if o != PAGEBLOCK_ORDER && self.blocks.bypasses(frame / PAGEBLOCK_PAGES, t) {
-            self.free_to_zone(cpu, frame, o);
-            return Ok(());
+            return self.free_to_zone(cpu, frame, o);
         }
         let class = class_of(o, t);
         let slot = cpu.slot(class);
         if slot.count < capacity(o) {
             self.push(slot, frame);
-        } else if slot.skip != 0 {
+            return false;
+        }
+        if slot.skip != 0 {
             // No depot had room a while ago.
             slot.skip -= 1;
-            self.free_to_zone(cpu, frame, o);
-        } else {
-            self.free_slow(cpu, frame, o, class);
+            return self.free_to_zone(cpu, frame, o);
         }
-        Ok(())
+        self.free_slow(cpu, frame, o, class);
+        true
+    }
+
+    /// Takes a block from the loaded magazine or the run, if they have one.
+    #[inline(always)]
+    pub(crate) fn pop_block(&self, cpu: &mut Cpu, order: u8, t: MigrateType) -> Option<u32> {
+        let t = t as usize;
+        if !is_kept(order) || t >= KEPT_TYPES {
+            return None;
+        }
+        let frame = self.pop(cpu.slot(class_of(order, t)))?;
+        self.state(frame)?.set_allocated(order, t);
+        Some(frame)
+    }
+
+    /// Takes a block of a kept order for a CPU. Pageblocks of other types serve it if the request
+    /// `mixes` types.
+    pub(crate) fn take_block(
+        &self,
+        cpu: &mut Cpu,
+        order: u8,
+        t: MigrateType,
+        mixes: bool,
+    ) -> Option<u32> {
+        if let Some(frame) = self.pop_block(cpu, order, t) {
+            return Some(frame);
+        }
+        let t = t as usize;
+        if !is_kept(order) || t >= KEPT_TYPES {
+            return None;
+        }
+        let frame = self.alloc_slow(cpu, order, t, mixes)?;
+        self.state(frame)?.set_allocated(order, t);
+        Some(frame)
+    }
+
+    /// Takes a block of any order from the zone, for a CPU whose magazines the caller does not have.
+    pub(crate) fn take_without_cpu(
+        &self,
+        cpu: u32,
+        order: u8,
+        t: MigrateType,
+        mixes: bool,
+    ) -> Option<u32> {
+        let t = t as usize;
+        if t >= KEPT_TYPES {
+            return None;
+        }
+        let frame = self.take_alone(None, self.here(cpu), order, t, mixes)?;
+        self.state(frame)?.set_allocated(order, t);
+        Some(frame)
+    }
+
+    /// Returns whether a block of this order is allocated at a frame.
+    pub(crate) fn is_allocated(&self, frame: u32, order: Order) -> bool {
+        self.state(frame).and_then(FrameState::allocated) == Some(order)
+    }
+
+    /// Takes a block from its owner in a way that can be rolled back. Returns whether it did.
+    pub(crate) fn begin_leaving(&self, frame: u32, order: u8) -> bool {
+        self.state(frame).is_some_and(|state| state.begin_leaving(order))
+    }
+
+    /// Completes [`begin_leaving`](Self::begin_leaving). Returns the block's type.
+    pub(crate) fn finish_leaving(&self, frame: u32) -> usize {
+        self.state(frame).map_or(0, FrameState::finish_leaving)
+    }
+
+    /// Rolls back [`begin_leaving`](Self::begin_leaving), if it is not complete.
+    pub(crate) fn stay(&self, frame: u32) {
+        if let Some(state) = self.state(frame).filter(|state| state.is_leaving()) {
+            state.stay();
+        }
+    }
+
+    /// Sets whether a block in use is movable: of type movable, or else unmovable. Returns whether
+    /// there is a block of this order.
+    pub(crate) fn set_movable(&self, frame: u32, order: u8, movable: bool) -> bool {
+        let Some(state) = self.state(frame) else { return false };
+        let is_movable = usize::from(state.kind()) == MigrateType::Movable as usize;
+        let to = if movable { MigrateType::Movable } else { MigrateType::Unmovable };
+        match is_movable == movable {
+            true => self.is_allocated_as(frame, order),
+            false => state.set_kind(order, to as usize),
+        }
+    }
+
+    fn is_allocated_as(&self, frame: u32, order: u8) -> bool {
+        self.state(frame).and_then(FrameState::allocated).is_some_and(|o| o.get() == order)
+    }
+
+    /// Marks a block as one from the last reserves.
+    pub(crate) fn set_pfmemalloc(&self, frame: u32, order: u8) {
+        if let Some(state) = self.state(frame) {
+            state.set_pfmemalloc(order);
+        }
+    }
+
+    /// Returns whether a block is one from the last reserves.
+    pub(crate) fn is_pfmemalloc(&self, frame: u32) -> bool {
+        self.state(frame).is_some_and(FrameState::is_pfmemalloc)
+    }
+
+    /// Rolls back [`begin_free`](Self::begin_free).
+    pub(crate) fn undo_free(&self, frame: u32, order: u8, t: usize) {
+        if let Some(state) = self.state(frame) {
+            state.set_allocated(order, t);
+        }
     }
 
     /// Takes a block from its owner if it is allocated with this order. Returns its frame and type.
     #[inline(always)]
-    fn begin_free<const OWNED: bool>(&self, pfn: Pfn, order: u8) -> Option<(u32, usize)> {
+    pub(crate) fn begin_free<const OWNED: bool>(
+        &self,
+        pfn: Pfn,
+        order: u8,
+    ) -> Option<(u32, usize)> {
         let frame = pfn.0.wrapping_sub(self.base);
         let state = self.states.get(usize::try_from(frame).ok()?)?;
         let t = state.begin_free::<OWNED>(order)?;
@@ -472,14 +624,30 @@ impl<'a, R: RawMutex> Region<'a, R> {
 
     /// Frees a block of any order to the zone.
     #[inline(never)]
-    fn free_large(&self, frame: u32, order: u8, number: u32) {
+    pub(crate) fn free_large(&self, frame: u32, order: u8, number: u32) {
         self.blocks.put_back(frame, order, self.here(number).domain);
+        self.note_loose(1i64 << order);
+    }
+
+    /// Counts pages that went to the zone, or were taken if negative, without a CPU's counts.
+    pub(crate) fn note_loose(&self, pages: i64) {
+        self.loose.fetch_add(pages, Relaxed);
+    }
+
+    /// Returns the pages of [`note_loose`](Self::note_loose) that the zone has not counted yet.
+    pub(crate) fn loose_pages(&self) -> i64 {
+        self.loose.load(Relaxed)
+    }
+
+    /// Returns the pages of [`note_loose`](Self::note_loose) since the last call.
+    pub(crate) fn take_loose(&self) -> i64 {
+        if self.loose.load(Relaxed) == 0 { 0 } else { self.loose.swap(0, Relaxed) }
     }
 
     /// Explains a free that was refused.
     #[cold]
     #[inline(never)]
-    fn why_not(&self, pfn: Pfn, order: Order) -> FreeError {
+    pub(crate) fn why_not(&self, pfn: Pfn, order: Order) -> FreeError {
         let Some(frame) = self.index_of(pfn) else { return FreeError::Foreign };
         let allocated = |frame: u32| self.state(frame).and_then(FrameState::allocated);
         if let Some(allocated) = allocated(frame) {
@@ -565,7 +733,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// [`IsolateError`].
     pub fn unisolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
         let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
-        if self.blocks.unisolate(block, 0) { Ok(()) } else { Err(IsolateError::NotIsolated) }
+        if self.blocks.unisolate(block, None, 0) { Ok(()) } else { Err(IsolateError::NotIsolated) }
     }
 
     /// Splits an allocated block into blocks of a smaller order, each freed on its own.

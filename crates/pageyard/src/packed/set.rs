@@ -1,7 +1,7 @@
 //! A set of pageblocks: bits, and one bit of summary for 64 of them.
 
 use crate::base::sync::AtomicU64;
-use crate::base::sync::Ordering::SeqCst;
+use crate::base::sync::Ordering::{Relaxed, SeqCst};
 use crate::packed::planted::fence_for_loom;
 
 /// A word of an index. The embedder provides the memory.
@@ -19,6 +19,10 @@ impl IndexWord {
     /// Returns a word without members.
     pub const fn new() -> Self {
         IndexWord(AtomicU64::new(0))
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Relaxed);
     }
 }
 
@@ -142,8 +146,20 @@ impl<'a> BlockSet<'a> {
     }
 
     /// Returns the words without their summary.
-    pub(crate) fn words(&self) -> impl Iterator<Item = u64> + 'a {
+    pub(crate) fn words(self) -> impl Iterator<Item = u64> + 'a {
         self.words.iter().map(|w| w.0.load(SeqCst))
+    }
+
+    /// Returns the members in ascending order.
+    pub(crate) fn members(self) -> impl Iterator<Item = u32> + 'a {
+        (0..).zip(self.words()).flat_map(|(w, mut bits)| {
+            core::iter::from_fn(move || {
+                let bit = bits.trailing_zeros();
+                let more = bits != 0;
+                bits &= bits.wrapping_sub(1);
+                more.then_some(w * 64 + bit)
+            })
+        })
     }
 
     pub(crate) fn len(&self) -> u64 {

@@ -15,8 +15,10 @@ use crate::packed::planted::{Bug, planted};
 use crate::packed::set::IndexWord;
 
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
-/// free frame or one inside a block, else bit 7 with the request's type in
-/// bits 4 and 5 and the order in bits 0 to 3. The embedder provides the memory.
+/// free frame or one inside a block, 2 for memory in use from the start, else bit 7 with the
+/// request's type in bits 4 and 5, the order in bits 0 to 3, and bit 6 for a block from the last
+/// reserves. With bit 6 in place of bit 7, the block is on its way from its owner. The embedder
+/// provides the memory.
 ///
 /// ```
 /// use pageyard::packed::FrameState;
@@ -30,7 +32,12 @@ pub struct FrameState(AtomicU8);
 impl FrameState {
     const ABSENT: u8 = 0;
     const FREE: u8 = 1;
+    const RESERVED: u8 = 2;
     const ALLOCATED: u8 = 0x80;
+    const LEAVING: u8 = 0x40;
+    const PFMEMALLOC: u8 = 0x40;
+    /// Order and type.
+    const BLOCK: u8 = 0x3f;
     /// The bits that a free compares.
     const CHECKED: u8 = 0x8f;
 
@@ -60,17 +67,98 @@ impl FrameState {
         Some(usize::from(seen >> 4 & 3))
     }
 
-    pub(crate) fn begin_add(&self) -> bool {
-        let (from, to) = (FrameState::ABSENT, FrameState::FREE);
-        self.0.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
+    /// Begins a free that may still be rolled back. Of several callers one succeeds.
+    pub(crate) fn begin_leaving(&self, order: u8) -> bool {
+        let seen = self.0.load(Relaxed);
+        let leaving = FrameState::LEAVING | seen & FrameState::BLOCK;
+        seen & FrameState::CHECKED == FrameState::ALLOCATED | order
+            && self.0.compare_exchange(seen, leaving, Acquire, Relaxed).is_ok()
     }
 
-    pub(crate) fn roll_back_add(&self) {
-        self.0.store(FrameState::ABSENT, Relaxed);
+    /// Completes [`begin_leaving`](Self::begin_leaving). Returns the type.
+    pub(crate) fn finish_leaving(&self) -> usize {
+        let seen = self.0.load(Relaxed);
+        self.0.store(FrameState::FREE, Relaxed);
+        usize::from(seen >> 4 & 3)
     }
 
+    /// Rolls back [`begin_leaving`](Self::begin_leaving): the block belongs to its owner again.
+    pub(crate) fn stay(&self) {
+        let block = self.0.load(Relaxed) & FrameState::BLOCK;
+        self.0.store(FrameState::ALLOCATED | block, Release);
+    }
+
+    /// Returns the type's number of a block in use.
+    pub(crate) fn kind(&self) -> u8 {
+        self.0.load(Relaxed) >> 4 & 3
+    }
+
+    /// Returns the order of a block in use or on its way from its owner.
+    pub(crate) fn order(&self) -> u8 {
+        (self.0.load(Relaxed) & 15).min(MAX_ORDER)
+    }
+
+    /// Sets the type of a block in use of this order. Returns whether there is one.
+    pub(crate) fn set_kind(&self, order: u8, t: usize) -> bool {
+        let change = |seen: u8| {
+            let is = seen & FrameState::CHECKED == FrameState::ALLOCATED | order;
+            is.then_some(seen & !0x30 | (t as u8) << 4)
+        };
+        self.0.fetch_update(Relaxed, Relaxed, change).is_ok()
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        let kind = FrameState::ALLOCATED | FrameState::LEAVING;
+        self.0.load(Relaxed) & kind == FrameState::LEAVING
+    }
+
+    /// Marks a block of this order as one from the last reserves.
+    pub(crate) fn set_pfmemalloc(&self, order: u8) {
+        let seen = self.0.load(Relaxed);
+        if seen & FrameState::CHECKED == FrameState::ALLOCATED | order {
+            // Fails only if the caller freed the block meanwhile.
+            let marked = seen | FrameState::PFMEMALLOC;
+            _ = self.0.compare_exchange(seen, marked, Relaxed, Relaxed);
+        }
+    }
+
+    pub(crate) fn is_pfmemalloc(&self) -> bool {
+        let both = FrameState::ALLOCATED | FrameState::PFMEMALLOC;
+        self.0.load(Relaxed) & both == both
+    }
+
+    pub(crate) fn begin_add(&self, reserved: bool) -> bool {
+        let from = if reserved { FrameState::RESERVED } else { FrameState::ABSENT };
+        self.0.compare_exchange(from, FrameState::FREE, Relaxed, Relaxed).is_ok()
+    }
+
+    pub(crate) fn roll_back_add(&self, reserved: bool) {
+        let to = if reserved { FrameState::RESERVED } else { FrameState::ABSENT };
+        self.0.store(to, Relaxed);
+    }
+
+    /// Marks a frame that was not added as memory in use from the start.
+    pub(crate) fn reserve(&self) {
+        let (from, to) = (FrameState::ABSENT, FrameState::RESERVED);
+        _ = self.0.compare_exchange(from, to, Relaxed, Relaxed);
+    }
+
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.0.load(Relaxed) == FrameState::RESERVED
+    }
+
+    /// Returns whether the frame is memory, in use from the start or added.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.0.load(Relaxed) != FrameState::ABSENT
+    }
+
+    /// Returns whether the frame was not added.
     pub(crate) fn is_absent(&self) -> bool {
-        self.0.load(Relaxed) == FrameState::ABSENT
+        matches!(self.0.load(Relaxed), FrameState::ABSENT | FrameState::RESERVED)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.store(FrameState::ABSENT, Relaxed);
     }
 
     /// Returns the order of the block whose head the frame is.
@@ -165,6 +253,23 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// The needs of an allocator on the exact engine: none.
+    pub const NONE: Needs =
+        Needs { states: 0, blocks: 0, index: 0, magazines: 0, cpus: 0, domains: 0, depot_pages: 0 };
+
+    /// Returns the needs of two regions together.
+    pub(crate) fn and(self, other: Needs) -> Needs {
+        Needs {
+            states: self.states + other.states,
+            blocks: self.blocks + other.blocks,
+            index: self.index + other.index,
+            magazines: self.magazines + other.magazines,
+            cpus: self.cpus + other.cpus,
+            domains: self.domains + other.domains,
+            depot_pages: self.depot_pages.saturating_add(other.depot_pages),
+        }
+    }
+
     /// Returns the needs of a region of `frames` frames from `first` on, for `cpus` CPUs of which
     /// `cpus_per_domain` share a cache.
     ///
@@ -278,20 +383,79 @@ pub struct Storage<'a, R: RawMutex> {
     pub domains: &'a [Domain],
 }
 
-impl<R: RawMutex> Storage<'_, R> {
-    pub(crate) fn check(&self, needs: &Needs) -> Result<(), RegionError> {
-        let parts = [
+impl<'a, R: RawMutex> Storage<'a, R> {
+    /// Storage of an allocator on the exact engine: none.
+    pub const EMPTY: Storage<'a, R> = Storage {
+        states: &[],
+        words: &[],
+        labels: &[],
+        routes: &[],
+        index: &[],
+        magazines: &[],
+        links: &[],
+        cpus: &[],
+        domains: &[],
+    };
+
+    /// Splits off the storage of one region. Parts that are too short yield what they have.
+    pub(crate) fn split_off(&mut self, needs: &Needs) -> Self {
+        fn part<'a, T>(all: &mut &'a [T], n: usize) -> &'a [T] {
+            let (own, rest) = all.split_at(n.min(all.len()));
+            *all = rest;
+            own
+        }
+        Storage {
+            states: part(&mut self.states, needs.states),
+            words: part(&mut self.words, needs.blocks),
+            labels: part(&mut self.labels, needs.blocks),
+            routes: part(&mut self.routes, needs.blocks),
+            index: part(&mut self.index, needs.index),
+            magazines: part(&mut self.magazines, needs.magazines),
+            links: part(&mut self.links, needs.magazines),
+            cpus: part(&mut self.cpus, needs.cpus),
+            domains: part(&mut self.domains, needs.domains),
+        }
+    }
+
+    /// Makes all elements as new. Returns false, having changed nothing, if a CPU's lock is held.
+    pub(crate) fn clear(&self) -> bool {
+        if self.cpus.iter().any(|part| part.own.try_lock().is_none()) {
+            return false;
+        }
+        self.states.iter().for_each(FrameState::clear);
+        self.words.iter().for_each(Words::clear);
+        self.labels.iter().for_each(Label::clear);
+        self.routes.iter().for_each(Route::clear);
+        self.index.iter().for_each(IndexWord::clear);
+        self.domains.iter().for_each(Domain::clear);
+        self.cpus.iter().for_each(PerCpu::clear);
+        true
+    }
+
+    /// Returns the first part that is shorter than `needs` states: its name, what is needed, what
+    /// is given.
+    pub(crate) fn shortage(&self, needs: &Needs) -> Option<(&'static str, usize, usize)> {
+        let short = |(_, given, needed): &(_, usize, usize)| given < needed;
+        let (part, given, needed) = self.parts(needs).into_iter().find(short)?;
+        Some((part, needed, given))
+    }
+
+    fn parts(&self, needs: &Needs) -> [(&'static str, usize, usize); 9] {
+        [
             ("states", self.states.len(), needs.states),
             ("words", self.words.len(), needs.blocks),
             ("labels", self.labels.len(), needs.blocks),
             ("routes", self.routes.len(), needs.blocks),
-            ("index", self.index.len(), needs.index),
+            ("index words", self.index.len(), needs.index),
             ("magazines", self.magazines.len(), needs.magazines),
             ("links", self.links.len(), needs.magazines),
-            ("cpus", self.cpus.len(), needs.cpus),
+            ("CPU parts", self.cpus.len(), needs.cpus),
             ("domains", self.domains.len(), needs.domains),
-        ];
-        match parts.into_iter().find(|(_, given, needed)| given != needed) {
+        ]
+    }
+
+    pub(crate) fn check(&self, needs: &Needs) -> Result<(), RegionError> {
+        match self.parts(needs).into_iter().find(|(_, given, needed)| given != needed) {
             None => Ok(()),
             Some((part, given, needed)) => Err(RegionError::Storage { part, given, needed }),
         }

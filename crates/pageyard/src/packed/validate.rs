@@ -1,9 +1,10 @@
 //! A check of a region's invariants while nothing else runs.
 
-use core::fmt;
+use core::fmt::{self, Write};
 
 use lock_api::RawMutex;
 
+use crate::base::put::put;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{PAGEBLOCK_PAGES, Pfn};
 use crate::packed::blocks::BUCKETS;
@@ -39,6 +40,8 @@ pub struct Census {
     pub cpus: u64,
     /// Frames in depots.
     pub depots: u64,
+    /// Isolated pageblocks that have memory.
+    pub isolated_blocks: u64,
 }
 
 /// An invariant that does not hold.
@@ -72,17 +75,37 @@ pub enum Broken {
     Sum(Census),
 }
 
+impl Broken {
+    /// Writes the same text as [`Display`](fmt::Display), with less stack than `core::fmt` needs.
+    ///
+    /// # Errors
+    /// Only errors of `out`.
+    pub fn write_to(&self, out: &mut impl Write) -> fmt::Result {
+        match *self {
+            Broken::Busy => put!(out, "a CPU's lock is held: release it before the check"),
+            Broken::Inside(pfn) => {
+                put!(out, "frame ", pfn, " lies in an allocated block, but is not")
+            }
+            Broken::Whole(pfn) => put!(out, "the whole pageblock of frame ", pfn, " is in use"),
+            Broken::Lost(pfn) => put!(out, "the pageblock of frame ", pfn, " is in no index"),
+            Broken::NotWhole(pfn) => {
+                put!(out, "the free pageblock of frame ", pfn, " is not whole")
+            }
+            Broken::Kept(pfn) => {
+                put!(out, "frame ", pfn, " in a magazine is in use elsewhere")
+            }
+            Broken::Sum(Census { present, allocated, bits, whole, cpus, depots, .. }) => {
+                put!(out, "the frames do not add up: ", present, " present, but ", allocated)?;
+                put!(out, " allocated, ", bits, " bits, ", whole, " in whole pageblocks, ", cpus)?;
+                put!(out, " of CPUs, ", depots, " in depots")
+            }
+        }
+    }
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Broken::Busy => f.write_str("a CPU's lock is held: release it before the check"),
-            Broken::Inside(pfn) => write!(f, "frame {pfn} lies in an allocated block, but is not"),
-            Broken::Whole(pfn) => write!(f, "the whole pageblock of frame {pfn} is in use"),
-            Broken::Lost(pfn) => write!(f, "the pageblock of frame {pfn} is in no index"),
-            Broken::NotWhole(pfn) => write!(f, "the free pageblock of frame {pfn} is not whole"),
-            Broken::Kept(pfn) => write!(f, "frame {pfn} in a magazine is in use elsewhere"),
-            Broken::Sum(census) => write!(f, "the frames do not add up: {census:?}"),
-        }
+        self.write_to(f)
     }
 }
 
@@ -120,7 +143,7 @@ impl<R: RawMutex> Region<'_, R> {
             kept = kept.and(checked);
         });
         kept?;
-        let Census { present, allocated, bits, whole, cpus, depots } = census;
+        let Census { present, allocated, bits, whole, cpus, depots, .. } = census;
         if present == allocated + bits + whole + cpus + depots {
             Ok(census)
         } else {
@@ -162,6 +185,10 @@ impl<R: RawMutex> Region<'_, R> {
             return Ok(());
         }
         if isolated {
+            let first = block * PAGEBLOCK_PAGES;
+            let mut frames = first..first + PAGEBLOCK_PAGES;
+            let has_memory = frames.any(|f| self.state(f).is_some_and(FrameState::is_memory));
+            census.isolated_blocks += u64::from(has_memory);
             return Ok(());
         }
         if active {

@@ -22,6 +22,8 @@ use crate::zone::at::Locked;
 /// Why an area could not be made, or memory from one not be allocated or freed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CmaError {
+    /// The [packed engine](crate::packed) has no CMA pageblocks yet.
+    NotOnPacked,
     /// The area does not consist of whole pageblocks, or does not begin at a multiple of the pages
     /// per bit.
     Misaligned(Range<Pfn>),
@@ -51,6 +53,7 @@ pub enum CmaError {
 impl fmt::Display for CmaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            CmaError::NotOnPacked => f.write_str("the packed engine has no CMA pageblocks"),
             CmaError::Misaligned(r) => write!(
                 f,
                 "the area from {} to {} does not consist of whole pageblocks, or its start is not \
@@ -89,6 +92,9 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let movable = MigrateType::Movable;
         let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
+        if at.zone.packed.is_some() {
+            return Err(CmaError::NotOnPacked);
+        }
         at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
         // Cached pages could be allocated again for any type; pages allocated since the check
         // already were. `make_cma` checks again.

@@ -138,7 +138,10 @@ impl<'a, C: Config> Yard<'a, C> {
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
             at.isolate(whole.clone(), t, Purpose::Use)?;
             self.empty_and_take(&at, &frames, order, Purpose::Use, gfp)?;
-            at.occupy_range(&frames, order.unwrap_or_default(), t)?;
+            match &at.zone.packed {
+                None => at.occupy_range(&frames, order.unwrap_or_default(), t)?,
+                Some(region) => at.occupy_packed(region, &frames, order.unwrap_or_default(), t),
+            }
         }
         let order = order.unwrap_or_default();
         let blocks = || frames.clone().step_by(1 << order.get()).map(|idx| at.zone.pfn(idx));
@@ -180,8 +183,14 @@ impl<'a, C: Config> Yard<'a, C> {
             return Err(fault(0, FreeError::UnknownCpu(cpu)));
         }
         for (index, pfn) in pages().enumerate() {
-            let owned = self.owned(pfn, Order::ZERO);
-            if let Err(error) = owned.and_then(|(zone, idx)| zone.begin_free(idx, Order::ZERO)) {
+            let left = match self.owned(pfn, Order::ZERO) {
+                Ok((zone, _)) if zone.packed.is_some() => {
+                    self.begin_free_packed(pfn, Order::ZERO).map(|_| ())
+                }
+                Ok((zone, idx)) => zone.begin_free(idx, Order::ZERO),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = left {
                 self.roll_back_frees(pages().take(index));
                 return Err(fault(index, error));
             }
@@ -191,7 +200,10 @@ impl<'a, C: Config> Yard<'a, C> {
             let Some(at) = self.at(zone, cpu) else { continue };
             // If a hook panics, the remaining pages stay allocated.
             let unfinished = Rollback::new(|| self.roll_back_frees((pfn.0..range.end.0).map(Pfn)));
-            at.free_block_checked(idx, Order::ZERO.get());
+            match zone.packed {
+                None => at.free_block_checked(idx, Order::ZERO.get()),
+                Some(_) => self.finish_free_packed(&at, idx, Order::ZERO),
+            }
             unfinished.disarm();
             each();
         }
@@ -210,12 +222,18 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
         self.migrate_range(at, frames, gfp)?;
-        at.lock().take_range(frames, order.is_some(), purpose)
+        match &at.zone.packed {
+            None => at.lock().take_range(frames, order.is_some(), purpose),
+            Some(region) => at.lock().take_packed_range(region, frames, purpose),
+        }
     }
 
     /// Drains all CPUs' lists of a zone (§5.16).
     pub(crate) fn drain_zone(&self, at: &At<'_, 'a, C>) {
         let _turn = self.draining.lock();
+        if at.zone.packed.is_some() {
+            return at.drain_packed_zone();
+        }
         (0..self.cpus).for_each(|cpu| at.drain(CpuId(cpu)));
     }
 }

@@ -104,16 +104,21 @@ impl<'a, C: Config> Yard<'a, C> {
         let _busy = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
-        if let Some(block) = blocks(&frames).find(|&b| !zone.map.block_is_absent(b)) {
+        if let Some(block) = blocks(&frames).find(|&b| !zone.block_is_absent(b)) {
             return Err(HotplugError::Present(zone.pfn(block)));
         }
         let was_empty = !zone.is_populated();
-        at.arrive(frames.clone());
+        match &zone.packed {
+            None => at.arrive(frames.clone()),
+            Some(region) => at.lock().arrive_packed(region, &frames),
+        }
         if was_empty {
             self.rebuild_zonelists();
         }
-        at.unisolate(frames, MigrateType::Movable);
-        if self.knobs.lock().shuffle_seed.is_some() {
+        if zone.packed.is_none() {
+            at.unisolate(frames, MigrateType::Movable);
+        }
+        if zone.packed.is_none() && self.knobs.lock().shuffle_seed.is_some() {
             at.shuffle();
         }
         self.recalculate();
@@ -136,7 +141,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let _busy = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
-        if let Some(block) = blocks(&frames).find(|&b| zone.map.block_is_absent(b)) {
+        if let Some(block) = blocks(&frames).find(|&b| zone.block_is_absent(b)) {
             return Err(HotplugError::Hole(zone.pfn(block)));
         }
         let disabled = self.disable_pcp(zone.id());
@@ -223,7 +228,9 @@ impl<'a, C: Config> Yard<'a, C> {
         zone.limits.set(Limits::DISABLED);
         zone.limit_pagesets(self.rules());
         for cpu in (0..self.cpus).map(CpuId) {
-            if let Some(at) = self.at(zone, cpu) {
+            if zone.packed.is_some() {
+                zone.enable_packed(cpu, false);
+            } else if let Some(at) = self.at(zone, cpu) {
                 let locked = at.lock();
                 locked.fold(at.slot.diff());
             }
@@ -338,8 +345,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// pointless.
     fn stays(&self, pfn: Pfn) -> bool {
         let Some(idx) = self.index_of(pfn) else { return true };
-        let kind =
-            self.map.block_over(idx).map_or(self.map.frame(idx).state().kind(), |b| b.1.kind());
+        let kind = self.block_over(idx).map_or(self.state(idx).kind(), |b| b.1.kind());
         !matches!(kind, Kind::Held | Kind::BeingFreed | Kind::Free | Kind::Cached | Kind::Tail)
     }
 }

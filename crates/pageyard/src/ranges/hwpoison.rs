@@ -52,6 +52,8 @@ pub enum PoisonError {
     NotPoisoned,
     /// The frame is already out of use, as part of a block with a bad page (§11.2).
     Bad,
+    /// The [packed engine](crate::packed) does not take single frames out of use yet.
+    NotOnPacked,
 }
 
 impl fmt::Display for PoisonError {
@@ -62,6 +64,7 @@ impl fmt::Display for PoisonError {
             PoisonError::Already => "the frame is already poisoned",
             PoisonError::NotPoisoned => "the frame is not poisoned",
             PoisonError::Bad => "the frame is already out of use, as part of a bad block",
+            PoisonError::NotOnPacked => "the packed engine does not take frames out of use",
         })
     }
 }
@@ -84,6 +87,9 @@ impl<C: Config> Yard<'_, C> {
     /// [`PoisonError`]; nothing has changed.
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
+        if zone.packed.is_some() {
+            return Err(PoisonError::NotOnPacked);
+        }
         let at = self.at(zone, self.hooks.cpu());
         let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
         {
@@ -125,6 +131,9 @@ impl<C: Config> Yard<'_, C> {
     /// [`PoisonError`]; nothing has changed.
     pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
+        if zone.packed.is_some() {
+            return Err(PoisonError::NotOnPacked);
+        }
         let at = self.at(zone, self.hooks.cpu());
         let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
         let frame = zone.map.frame(idx);

@@ -12,6 +12,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind};
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
+use crate::embedder::policy::Engine;
 use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 use crate::zone::state::Zone;
@@ -132,7 +133,8 @@ impl<'a, C: Config> Yard<'a, C> {
         range: Range<Pfn>,
         t: MigrateType,
     ) -> Result<(At<'_, 'a, C>, Range<u32>), IsolateError> {
-        if !t.is_mergeable() && t != MigrateType::Cma {
+        let has_cma = matches!(self.rules().engine, Engine::Exact);
+        if !t.is_mergeable() && !(has_cma && t == MigrateType::Cma) {
             return Err(IsolateError::BadType(t));
         }
         if range.start >= range.end {
@@ -174,7 +176,10 @@ impl<C: Config> At<'_, '_, C> {
     ) -> Result<(), IsolateError> {
         let blocks = blocks_of(&frames);
         let (first, last) = (blocks.start, blocks.end.wrapping_sub(PAGEBLOCK_PAGES));
-        let one = |block| self.lock().isolate_block(block, &frames, t, purpose);
+        let one = |block| match &self.zone.packed {
+            None => self.lock().isolate_block(block, &frames, t, purpose),
+            Some(region) => self.isolate_packed(region, block, &frames, t, purpose),
+        };
         one(first)?;
         if last == first {
             return Ok(());
@@ -237,6 +242,9 @@ impl<C: Config> Locked<'_, '_, C> {
 
     pub(crate) fn unisolate_block(&self, block: u32, t: MigrateType) {
         let z = self.zone;
+        if let Some(region) = &z.packed {
+            return self.unisolate_packed(region, block, t);
+        }
         if z.map.block_type(block) != MigrateType::Isolate {
             return;
         }
@@ -305,15 +313,15 @@ impl<R: RawMutex> Zone<'_, R> {
         if !self.is_populated() {
             return Some(idx);
         }
-        if self.map.block_type(idx) == MigrateType::Cma {
+        if self.block_type(idx) == MigrateType::Cma {
             return if t == MigrateType::Cma { None } else { Some(idx) };
         }
         // The tail of a held block is about to be freed or allocated like its head.
-        if self.map.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Held) {
+        if self.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Held) {
             return Some(idx);
         }
         while idx < frames.end {
-            let state = self.map.frame(idx).state();
+            let state = self.state(idx);
             idx = match state.kind() {
                 Kind::Poisoned if purpose == Purpose::Leave => idx + 1,
                 // Blocks held by compaction are about to be allocated or freed. Guards and faulty

@@ -13,6 +13,7 @@ use crate::base::units::{Order, Pfn, ZoneKind};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::{Defences, Reclaim, Relocation};
+use crate::embedder::policy::Engine;
 use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::blocks_of;
 use crate::zone::at::At;
@@ -82,7 +83,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let still = |state: crate::base::frame::State| {
             state.is(Kind::Allocated, order.get()) && state.is_movable()
         };
-        if !still(zone.map.frame(from).state()) {
+        if !still(zone.state(from)) {
             // It was freed, or became part of another block, since it was found.
             return Ok(Step::Done);
         }
@@ -111,6 +112,10 @@ impl<'a, C: Config> Yard<'a, C> {
     /// the next place.
     #[inline(never)]
     fn free_prepared(&self, pfn: Pfn, order: Order) {
+        if matches!(self.rules().engine, Engine::Packed) {
+            _ = self.free_rest_packed(pfn, order);
+            return;
+        }
         let unfinished = Rollback::new(|| self.return_unprepared(pfn, order));
         let left = self.begin_free(pfn, order);
         if let Err(FreeError::UnknownCpu(_)) = left {
@@ -167,7 +172,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Returns the block in use that extends over the frame from below: its head, and whether it is
     /// movable.
     fn used_over(&self, idx: u32) -> Option<(u32, bool)> {
-        let (head, state) = self.map.block_over(idx)?;
+        let (head, state) = self.block_over(idx)?;
         let over = head < idx && state.kind() == Kind::Allocated;
         over.then_some((head, state.is_movable()))
     }
@@ -186,7 +191,7 @@ impl<R: RawMutex> Zone<'_, R> {
     fn next_movable(&self, idx: &mut u32, end: u32) -> Option<(u32, Order)> {
         while *idx < end {
             let here = *idx;
-            let state = self.map.frame(here).state();
+            let state = self.state(here);
             *idx = match state.kind() {
                 Kind::Tail | Kind::Reserved | Kind::Poisoned => here + 1,
                 _ => here.saturating_add(1 << state.order()),

@@ -8,6 +8,7 @@ pub(crate) mod hotplug;
 pub(crate) mod hwpoison;
 pub(crate) mod isolate;
 pub(crate) mod migrate;
+pub(crate) mod packed;
 pub(crate) mod place;
 pub(crate) mod release;
 pub(crate) mod reporting;

@@ -130,6 +130,11 @@ impl<'a, C: Config> Yard<'a, C> {
         let at =
             self.at(zone, req.cpu).ok_or(PlaceError::Alloc(AllocError::UnknownCpu(req.cpu)))?;
         let flags = AllocFlags::of(gfp);
+        if let Some(region) = &zone.packed {
+            at.take_packed_at(region, idx, order.get(), req.migrate_type, flags)?;
+            self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
+            return Ok(());
+        }
         let take = || at.lock().take_at(idx, order.get(), req.migrate_type, flags);
         match take() {
             Err(PlaceError::InUse(p)) if zone.is_cached(p) => {
@@ -187,6 +192,14 @@ impl<'a, C: Config> Yard<'a, C> {
                     let mark = zone.watermarks.effective(flags.mark());
                     if !zone.watermark_fast(wanted.order, mark, req.highest, flags) {
                         continue;
+                    }
+                    if let Some(region) = &zone.packed {
+                        let Wanted { order, align, limit } = wanted;
+                        let t = req.migrate_type;
+                        match at.take_packed_placed(region, order, align, limit, t) {
+                            Some(idx) => return Some(zone.pfn(idx)),
+                            None => continue,
+                        }
                     }
                     // Not in the loop condition: the lock would then be held to the end of the
                     // body.
@@ -400,7 +413,7 @@ impl<R: RawMutex> Zone<'_, R> {
         let mut last = None;
         while block < blocks.end {
             let end = block.saturating_add(PAGEBLOCK_PAGES);
-            let isolated = self.map.block_type(block) == MigrateType::Isolate;
+            let isolated = self.block_type(block) == MigrateType::Isolate;
             if isolated || self.unmovable_in(block..end, t, Purpose::Use).is_some() {
                 // The last obstacle counts: every range that begins before it contains it.
                 last = Some(self.pfn(end));

@@ -129,6 +129,11 @@ impl<'a, C: Config> Yard<'a, C> {
         {
             let end = zone.end().min(range.end);
             let pages = end.0.wrapping_sub(from.0) as u32;
+            if let Some(region) = &zone.packed {
+                zone.release_packed(region, from..end);
+                from = end;
+                continue;
+            }
             let at = self.at(zone, self.hooks.cpu());
             if let Some(at) = at.or_else(|| self.at(zone, CpuId(0))) {
                 at.release(idx, pages);
@@ -148,7 +153,7 @@ impl<'a, C: Config> Yard<'a, C> {
         while pfn < range.end {
             let (zone, idx) = self.locate(pfn).ok_or(ReleaseError::OutsideZone(pfn))?;
             let frame = zone.map.frame(idx);
-            let state = frame.state();
+            let state = zone.state(idx);
             if state != State::RESERVED_MEMORY {
                 return Err(match state.kind() {
                     Kind::Reserved => ReleaseError::Hole(pfn),

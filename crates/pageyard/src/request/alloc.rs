@@ -16,7 +16,7 @@ use crate::embedder::context::{Context, TaskFlags};
 use crate::embedder::events::Event;
 use crate::embedder::hooks::{Defences, Observer, Reclaim};
 use crate::embedder::platform::Platform;
-use crate::embedder::policy::BelowHigh;
+use crate::embedder::policy::{BelowHigh, Engine};
 use crate::embedder::reclaim_job::NodeReclaim;
 use crate::pcp::pageset::is_cached_order;
 use crate::zone::at::At;
@@ -225,22 +225,30 @@ impl<'a, C: Config> Yard<'a, C> {
         if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | ZONELIST_STALE << highest as u32) {
             return None;
         }
-        let passes = if o == 0 {
+        let is_packed = matches!(self.rules().engine, Engine::Packed);
+        // A magazine's block is there whatever its order.
+        let passes = if o == 0 || is_packed {
             zone.watermarks.is_above_cached_mark(zone.nr_free.load(Relaxed), highest)
         } else if zone.grouping_disabled.load(Relaxed) {
             false
         } else {
             let mark = first_mark(self.rules());
             let flags = AllocFlags::from_bits_retain(mark as u32);
-            zone.watermark_fast(o, zone.watermarks.effective(mark), highest, flags)
+            let has_block = || zone.areas.has_block(o, flags);
+            let (watermarks, supply) = (&zone.watermarks, zone.supply());
+            watermarks.ok_fast(o, watermarks.effective(mark), highest, flags, supply, has_block)
         };
         if !passes {
             return None;
         }
-        let mut pageset = at.slot.pageset.try_lock()?;
-        let idx = pageset.pop(&at, o, t)?;
-        pageset.note_alloc(self.rules());
-        drop(pageset);
+        let idx = if is_packed {
+            at.pop_packed(o, t)?
+        } else {
+            let mut pageset = at.slot.pageset.try_lock()?;
+            let idx = pageset.pop(&at, o, t)?;
+            pageset.note_alloc(self.rules());
+            idx
+        };
         let pfn = zone.pfn(idx);
         self.prepare_alloc(at.cpu, pfn, order, t, gfp);
         Some(pfn)
@@ -453,9 +461,13 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(always)]
     fn serve(&self, at: &At<'_, 'a, C>, req: &Request, flags: AllocFlags) -> Option<u32> {
         let zone = at.zone;
-        let answer = match at.take_cached(req, flags) {
-            Some(idx) => Some(idx),
-            None => at.take_direct(req, flags),
+        let answer = if matches!(self.rules().engine, Engine::Packed) {
+            at.take_packed(req.order.get(), req.migrate_type, flags)
+        } else {
+            match at.take_cached(req, flags) {
+                Some(idx) => Some(idx),
+                None => at.take_direct(req, flags),
+            }
         };
         if flags.contains(AllocFlags::KSWAPD)
             && zone.has_flag(BOOSTED_WATERMARK)

@@ -40,7 +40,7 @@ impl<R: RawMutex> Zone<'_, R> {
         }
         let (order, flags) = (order.get(), AllocFlags::WMARK_MIN);
         let mark = self.watermarks.effective(mark as usize);
-        let has_block = || self.areas.has_block(order, flags);
+        let has_block = || self.has_block(order, flags);
         self.watermarks.ok(order, mark, highest, flags, supply, has_block)
     }
 }

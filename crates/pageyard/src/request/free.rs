@@ -14,6 +14,7 @@ use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::hooks::Observer;
 use crate::embedder::platform::Platform;
+use crate::embedder::policy::Engine;
 use crate::pcp::pageset::{Pageset, is_cached_order};
 use crate::zone::at::At;
 use crate::zone::state::Zone;
@@ -105,6 +106,9 @@ impl<'a, C: Config> Yard<'a, C> {
         // its highest zone.
         let (zone, slot) = self.cpu_zones.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
+        if matches!(self.rules().engine, Engine::Packed) {
+            return at.free_packed_fast::<OWNED>(pfn, o);
+        }
         match zone.allocated(pfn, o) {
             Some(block) => at.free_fast::<OWNED>(block, o),
             None => self.free_elsewhere::<OWNED>(pfn, o),
@@ -129,6 +133,9 @@ impl<'a, C: Config> Yard<'a, C> {
     #[cold]
     #[inline(never)]
     pub fn free_rest(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if matches!(self.rules().engine, Engine::Packed) {
+            return self.free_rest_packed(pfn, order);
+        }
         let (at, idx) = self.begin_free(pfn, order)?;
         at.free_block_checked(idx, order.get());
         Ok(())
@@ -140,6 +147,9 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if matches!(self.rules().engine, Engine::Packed) {
+            return self.free_direct_packed(pfn, order);
+        }
         let (at, idx) = self.begin_free(pfn, order)?;
         if at.prepare_free(idx, order.get()) {
             at.free_to_zone(idx, order.get());
@@ -169,6 +179,10 @@ impl<'a, C: Config> Yard<'a, C> {
         order: Order,
     ) -> Result<(&'a Zone<'a, C::Lock>, u32), FreeError> {
         let (zone, idx) = self.locate(pfn).ok_or(FreeError::Foreign)?;
+        if let Some(region) = &zone.packed {
+            let owned = region.is_allocated(idx, order);
+            return if owned { Ok((zone, idx)) } else { Err(region.why_not(pfn, order)) };
+        }
         if zone.map.frame(idx).state().is(Kind::Allocated, order.get()) {
             Ok((zone, idx))
         } else {
@@ -177,7 +191,10 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     #[inline]
-    fn here<'z>(&'z self, zone: &'z Zone<'a, C::Lock>) -> Result<At<'z, 'a, C>, FreeError> {
+    pub(crate) fn here<'z>(
+        &'z self,
+        zone: &'z Zone<'a, C::Lock>,
+    ) -> Result<At<'z, 'a, C>, FreeError> {
         let cpu = self.hooks.cpu();
         self.cpu_zones(cpu).and_then(|_| self.at(zone, cpu)).ok_or(FreeError::UnknownCpu(cpu))
     }
@@ -220,6 +237,10 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
             let left = self.owned(pfn, order).and_then(|(zone, idx)| {
+                if let Some(region) = &zone.packed {
+                    let left = region.begin_leaving(idx, order.get());
+                    return if left { Ok(()) } else { Err(region.why_not(pfn, order)) };
+                }
                 if OWNED {
                     zone.map.frame(idx).begin_free_unraced();
                     return Ok(());
@@ -230,6 +251,10 @@ impl<'a, C: Config> Yard<'a, C> {
                 self.roll_back_frees(blocks.iter().take(index).map(|b| of(b).0));
                 return Err(BatchError { index, error });
             }
+        }
+        if matches!(self.rules().engine, Engine::Packed) {
+            self.finish_batch_packed(cpu, blocks.iter().map(&of));
+            return Ok(());
         }
         let mut rest = blocks;
         while let Some((group, later)) = rest.split_at_checked(rest.len().min(BATCH))
@@ -260,6 +285,10 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Rolls back `begin_free` of these blocks. Skips blocks whose free has completed.
     pub(crate) fn roll_back_frees(&self, blocks: impl Iterator<Item = Pfn>) {
         for (zone, idx) in blocks.filter_map(|pfn| self.locate(pfn)) {
+            if let Some(region) = &zone.packed {
+                region.stay(idx);
+                continue;
+            }
             let frame = zone.map.frame(idx);
             if frame.state().kind() == Kind::BeingFreed {
                 frame.roll_back_free();
@@ -311,6 +340,9 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_shared(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if matches!(self.rules().engine, Engine::Packed) {
+            return self.free_shared_packed(pfn, order);
+        }
         let (at, idx) = self.begin_free(pfn, order)?;
         let map = &at.zone.map;
         let was = map.frame(idx).state();
@@ -341,6 +373,9 @@ impl<'a, C: Config> Yard<'a, C> {
         if into > order {
             return Err(FreeError::WrongOrder { allocated: order });
         }
+        if let Some(region) = &zone.packed {
+            return region.split(pfn, order, into);
+        }
         zone.begin_free(idx, order)?;
         let was = zone.map.frame(idx).state();
         let state = State::new(Kind::Allocated, into.get(), was.migrate_type())
@@ -359,6 +394,10 @@ impl<'a, C: Config> Yard<'a, C> {
     /// As [`free`](Yard::free).
     pub fn set_movable(&self, pfn: Pfn, order: Order, movable: bool) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
+        if let Some(region) = &zone.packed {
+            let changed = region.set_movable(idx, order.get(), movable);
+            return if changed { Ok(()) } else { Err(region.why_not(pfn, order)) };
+        }
         let changed = |seen: State| seen.with_movable(movable);
         if zone.map.frame(idx).change_allocated(order.get(), changed) {
             Ok(())

@@ -15,6 +15,9 @@ impl<C: Config> At<'_, '_, C> {
     /// the zone.
     #[cold]
     pub(crate) fn reserve_highatomic(&self, idx: u32, order: u8) {
+        if self.zone.packed.is_some() {
+            return;
+        }
         let z = self.zone;
         let cap = highatomic_cap(z.managed.load(Relaxed));
         if z.reserved_highatomic.load(Relaxed) >= cap {
@@ -94,6 +97,9 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     fn unreserve(&self, zone: &Zone<'a, C::Lock>, cpu: CpuId, t: MigrateType, force: bool) -> bool {
+        if zone.packed.is_some() {
+            return false;
+        }
         let at = self.at(zone, cpu);
         at.is_some_and(|at| at.lock().unreserve(t, force))
     }

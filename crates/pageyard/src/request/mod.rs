@@ -9,5 +9,6 @@ pub(crate) mod free;
 pub(crate) mod highatomic;
 pub(crate) mod interleave;
 pub(crate) mod kswapd;
+pub(crate) mod packed;
 pub(crate) mod prepare;
 pub(crate) mod slow_path;

@@ -93,6 +93,12 @@ impl<C: Config> Yard<'_, C> {
     #[inline(never)]
     pub(crate) fn return_unprepared(&self, pfn: Pfn, order: Order) {
         let Some((zone, idx)) = self.locate(pfn) else { return };
+        if zone.packed.is_some() {
+            if let Some(at) = self.at(zone, CpuId(0)) {
+                at.give_up_packed(idx, order.get());
+            }
+            return;
+        }
         if let Some(at) = self.at(zone, CpuId(0))
             && zone.map.frame(idx).begin_free_as(order.get())
         {

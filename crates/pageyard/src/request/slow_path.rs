@@ -437,7 +437,7 @@ impl<'a, C: Config> Yard<'a, C> {
                     let mut supply = zone.supply_exact();
                     supply.free = supply.free.saturating_add(more);
                     let (order, mark) = (c.req.order.get(), zone.watermarks.effective(MIN));
-                    let has_block = || zone.areas.has_block(order, c.flags);
+                    let has_block = || zone.has_block(order, c.flags);
                     zone.watermarks.ok(order, mark, c.req.highest, c.flags, supply, has_block)
                 });
             if hopeful {
@@ -590,6 +590,9 @@ impl<'a, C: Config> Yard<'a, C> {
 
     fn mark_pfmemalloc(&self, pfn: Pfn, order: Order) {
         if let Some((zone, idx)) = self.locate(pfn) {
+            if let Some(region) = &zone.packed {
+                return region.set_pfmemalloc(idx, order.get());
+            }
             zone.map.frame(idx).change_allocated(order.get(), State::with_pfmemalloc);
         }
     }
@@ -598,6 +601,9 @@ impl<'a, C: Config> Yard<'a, C> {
     /// should only be used to free memory.
     pub fn is_pfmemalloc(&self, pfn: Pfn) -> bool {
         self.locate(pfn).is_some_and(|(zone, idx)| {
+            if let Some(region) = &zone.packed {
+                return region.is_pfmemalloc(idx);
+            }
             let state = zone.map.frame(idx).state();
             state.kind() == Kind::Allocated && state.is_pfmemalloc()
         })

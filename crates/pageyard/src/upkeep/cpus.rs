@@ -42,6 +42,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let _held = zone.limits_lock.lock();
             slot.up.store(true, Relaxed);
             slot.pageset.lock().tune(&self.rules().pcp, |t| t.limits = zone.current_limits());
+            zone.enable_packed(cpu, zone.disabled.load(Relaxed) == 0);
         }
         if let Some(node) = self.node(local.node) {
             node.cpus.fetch_add(1, Relaxed);
@@ -71,9 +72,10 @@ impl<'a, C: Config> Yard<'a, C> {
             slot.up.store(false, Relaxed);
             // The fast path must not serve what the full path rejects.
             slot.pageset.lock().tune(&self.rules().pcp, |t| t.limits = Limits::DISABLED);
+            zone.enable_packed(cpu, false);
         }
         self.drain_cpu(cpu, None);
-        for zone in self.zones {
+        for zone in self.zones.iter().filter(|z| z.packed.is_none()) {
             if let Some(at) = self.at(zone, cpu) {
                 let locked = at.lock();
                 locked.fold(at.slot.diff());

@@ -24,6 +24,11 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut again = false;
         for zone in self.zones {
             if let Some(at) = self.at(zone, cpu) {
+                if zone.packed.is_some() {
+                    let first = (0..self.cpus).map(CpuId).find(|&cpu| self.is_up(cpu));
+                    again |= at.tick_packed(first == Some(cpu));
+                    continue;
+                }
                 again |= at.tick();
             }
         }
@@ -37,7 +42,10 @@ impl<'a, C: Config> Yard<'a, C> {
             // If the caller's CPU is unknown, account the work to the drained CPU.
             let at = self.at(zone, by);
             if let Some(at) = at.or_else(|| self.at(zone, cpu)) {
-                at.drain(cpu);
+                match zone.packed {
+                    None => at.drain(cpu),
+                    Some(_) => at.drain_packed(cpu),
+                }
             }
         }
     }
@@ -56,6 +64,9 @@ impl<'a, C: Config> Yard<'a, C> {
         for cpu in 0..self.cpus {
             self.drain_cpu(CpuId(cpu), zone);
         }
+        for zone in self.zones.iter().filter(|z| zone.is_none_or(|id| id == z.id())) {
+            zone.drain_depots();
+        }
     }
 
     /// Keeps a zone's per-CPU lists empty until the returned guard is dropped (§5.5): requests and
@@ -73,6 +84,7 @@ impl<'a, C: Config> Yard<'a, C> {
         for cpu in 0..self.cpus {
             self.drain_cpu(CpuId(cpu), Some(zone.id()));
         }
+        zone.drain_depots();
         Some(PcpDisabled { zone, policy: self.policy })
     }
 
@@ -143,8 +155,10 @@ impl<R: RawMutex> Zone<'_, R> {
     /// (§5.4). The caller must hold `limits_lock`.
     pub(crate) fn limit_pagesets(&self, rules: &Rules) {
         let limits = self.current_limits();
-        for slot in self.cpus.iter().filter(|s| s.up.load(Relaxed)) {
+        let enabled = self.disabled.load(Relaxed) == 0;
+        for (cpu, slot) in (0..).map(CpuId).zip(self.cpus).filter(|(_, s)| s.up.load(Relaxed)) {
             slot.pageset.lock().tune(&rules.pcp, |t| t.limits = limits);
+            self.enable_packed(cpu, enabled);
         }
     }
 }

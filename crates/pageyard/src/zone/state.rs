@@ -10,9 +10,12 @@ use crate::base::sync::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Relaxed},
 };
-use crate::base::units::{CpuId, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind};
+use crate::base::units::{
+    CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind,
+};
 use crate::base::watermark::{HIGH, LOW, Supply, Watermarks};
 use crate::embedder::policy::{BelowHigh, Rules};
+use crate::packed::Region;
 use crate::pcp::pageset::Pageset;
 use crate::pcp::tuning::{Limits, Pressure};
 use crate::zone::area::FreeAreas;
@@ -147,6 +150,9 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) free_cma: AtomicU64,
 
     pub(crate) lock: Mutex<R, ()>,
+    /// The zone's memory on the packed engine; map and areas are empty then. Frames have the same
+    /// indices in both.
+    pub(crate) packed: Option<Region<'a, R>>,
     pub(crate) areas: FreeAreas,
     pub(crate) present: AtomicU64,
     pub(crate) managed: AtomicU64,
@@ -203,6 +209,7 @@ impl<R: RawMutex> Zone<'_, R> {
             free_highatomic: AtomicU64::new(0),
             free_cma: AtomicU64::new(0),
             lock: Mutex::new(()),
+            packed: None,
             areas: FreeAreas::new(),
             start: Pfn(0),
             nth_by_start: 0,
@@ -278,6 +285,9 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// Returns the number of pageblocks that have memory, by type.
     pub(crate) fn pageblocks(&self) -> [u64; TYPES] {
+        if let Some(region) = &self.packed {
+            return region.pageblocks();
+        }
         let mut counts = [0; TYPES];
         let mut idx = 0;
         while idx < self.map.len() {
@@ -324,6 +334,15 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// Returns the supply with the CPUs' parts of the counter (§3.7, *snapshot*).
     pub(crate) fn supply_exact(&self) -> Supply {
         let parts: i64 = self.cpus.iter().map(|c| i64::from(c.diff())).sum();
+        let parts = match &self.packed {
+            None => parts,
+            Some(region) => {
+                // What was freed into isolated pageblocks since their isolation is in the counters.
+                let isolated = self.isolated_blocks.load(Relaxed) > 0;
+                let freed = if isolated { region.freed_into_isolated() } else { 0 };
+                parts.saturating_add(region.loose_pages()).saturating_sub(freed)
+            }
+        };
         let free = self.nr_free.load(Relaxed).saturating_add(parts).max(0) as u64;
         Supply { free, ..self.supply() }
     }
@@ -337,9 +356,33 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         highest: ZoneKind,
         flags: AllocFlags,
     ) -> bool {
-        self.watermarks.ok_fast(order, mark, highest, flags, self.supply(), || {
-            self.areas.has_block(order, flags)
-        })
+        self.watermarks
+            .ok_fast(order, mark, highest, flags, self.supply(), || self.has_block(order, flags))
+    }
+
+    /// Returns whether the zone has a free block of at least `order` that these flags may use
+    /// (§3.7).
+    pub(crate) fn has_block(&self, order: u8, flags: AllocFlags) -> bool {
+        match &self.packed {
+            None => self.areas.has_block(order, flags),
+            Some(region) => region.blocks.has_block(order),
+        }
+    }
+
+    /// Returns the free blocks of an order.
+    pub(crate) fn free_blocks(&self) -> [u64; MAX_ORDER as usize + 1] {
+        match &self.packed {
+            None => core::array::from_fn(|o| self.areas.blocks(o as u8)),
+            Some(region) => region.free_blocks(None),
+        }
+    }
+
+    /// Returns the type of the pageblock that contains a frame.
+    pub(crate) fn block_type(&self, idx: u32) -> MigrateType {
+        match &self.packed {
+            None => self.map.block_type(idx),
+            Some(region) => region.blocks.listed_type(idx / PAGEBLOCK_PAGES),
+        }
     }
 
     /// Recomputes the cached watermark. Call it after every change of a mark, the boost, a reserve,

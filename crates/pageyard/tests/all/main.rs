@@ -41,6 +41,7 @@ mod kswapd;
 mod lock_times;
 mod model;
 mod nodes;
+mod packed_yard;
 mod panicking_hooks;
 mod pcp_drain;
 mod pcp_lists;

@@ -225,6 +225,9 @@ impl<'a, C: Config> Yard<'a, C> {
         if result != CompactResult::Continue {
             return result;
         }
+        if let Some(region) = &at.zone.packed {
+            return self.compact_packed(at, region, job).result;
+        }
         let mut sorting = Sorting::new(job);
         let mut first = None;
         loop {
@@ -239,6 +242,9 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Inlined, so that only one frame lies on the stack of a request.
     #[inline(always)]
     fn run_pass(&self, at: &At<'_, 'a, C>, job: &Job, only: Option<u8>) -> Outcome {
+        if let Some(region) = &at.zone.packed {
+            return self.compact_packed(at, region, job);
+        }
         let mut pass = self.pass(at, job, only);
         let _inside = self.enter_reclaim();
         pass.run()

@@ -18,12 +18,14 @@
 //! | `capture` | a freed block goes straight to the compacting request (§7.7) |
 //! | `direct` | on behalf of a request, or on the embedder's call |
 //! | `daemon`, `proactive` | in the background (§7.8) |
+//! | `packed` | on the packed engine: one scanner, which empties sparse pageblocks |
 
 mod capture;
 mod collected;
 mod daemon;
 mod defer;
 mod direct;
+mod packed;
 mod pass;
 mod proactive;
 mod sort;

@@ -14,7 +14,7 @@ use crate::zone::state::Zone;
 
 impl<R: RawMutex> Zone<'_, R> {
     pub(super) fn blocks_by_order(&self) -> [u64; MAX_ORDER as usize + 1] {
-        core::array::from_fn(|o| self.areas.blocks(o as u8))
+        self.free_blocks()
     }
 
     /// Returns whether there would be room to move blocks to if `free` pages were free.
@@ -44,7 +44,7 @@ impl<C: Config> At<'_, '_, C> {
         let zone = self.zone;
         let o = order.get();
         let mark = zone.watermarks.effective(job.flags.mark());
-        let has_block = || zone.areas.has_block(o, job.flags);
+        let has_block = || zone.has_block(o, job.flags);
         if zone.watermarks.ok(o, mark, job.highest, job.flags, zone.supply(), has_block) {
             return CompactResult::Success;
         }

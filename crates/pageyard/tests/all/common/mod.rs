@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::{Linux612, Rules, StaticPolicy};
+use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
 use pageyard::{
     Config, CpuId, Defences, Event, Frame, Hooked, Hooks, InitError, Knobs, Layout, Needs, NodeId,
     Observer, Order, OwnedStorage, Pageblock, Pfn, Platform, Reclaim, Record, Storage, Yard,
@@ -259,7 +259,8 @@ impl Machine {
 
     fn with_yard<C: Config>(&self, platform: C::Hooks, policy: C::Policy, f: Call<'_, C>) {
         let layout = self.layout();
-        let mut maps = OwnedStorage::new(&layout).unwrap();
+        let needs = layout.needs_on::<C::Lock>(policy.rules().engine).unwrap();
+        let mut maps = OwnedStorage::for_needs(&needs).unwrap();
         let mut y = Yard::with_policy(platform, policy);
         y.init(&layout, maps.storage()).unwrap();
         f(&y);
@@ -357,7 +358,8 @@ pub(crate) fn leaked<E: Hooks>(
 ) -> &'static Yard<'static, Hooked<Lock, E, Chosen>> {
     let layout = machine.layout();
     let y = Box::leak(Box::new(Yard::with_policy(platform, rules)));
-    y.init(&layout, OwnedStorage::new(&layout).unwrap().leak()).unwrap();
+    let needs = layout.needs_on::<Lock>(rules.engine).unwrap();
+    y.init(&layout, OwnedStorage::for_needs(&needs).unwrap().leak()).unwrap();
     y
 }
 
@@ -376,7 +378,7 @@ impl Reused {
 
     pub(crate) fn under(rules: Chosen, machine: Machine) -> Self {
         let machine: &'static Machine = Box::leak(Box::new(machine));
-        let needs = machine.layout().needs::<Lock>().unwrap();
+        let needs = machine.layout().needs_on::<Lock>(rules.engine).unwrap();
         Reused { rules, machine, maps: Box::leak(Box::new(Maps::new(&needs))) }
     }
 
@@ -413,7 +415,7 @@ impl Reused {
     }
 
     fn storage<R: RawMutex>(&self) -> Storage<'static, R> {
-        let needs = self.machine.layout().needs::<R>().unwrap();
+        let needs = self.machine.layout().needs_on::<R>(self.rules.engine).unwrap();
         Storage { frames: &self.maps.frames, blocks: &self.maps.blocks, ..rest(&needs).leak() }
     }
 }

@@ -107,6 +107,11 @@ fn linux612_matches_the_model() {
 }
 
 #[test]
+fn the_packed_engine_matches_the_model() {
+    agrees::<Packed>();
+}
+
+#[test]
 fn an_older_kernel_with_guards_matches_the_model() {
     agrees::<Guarded<2, TwoPassBulkFree<Vanilla<Base>>>>();
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::{Engine, StaticPolicy};
 use pageyard::{
     AllocError, CpuId, Gfp, HotplugError, KNOBS, MigrateType, NodeChoice, NodeId, NodeMask, Order,
     PAGEBLOCK_PAGES, Pfn, Place, SECTION_PAGES, ZoneId, ZoneInfo,
@@ -32,6 +32,8 @@ pub(super) struct Session<'m, 'y, P: StaticPolicy> {
 }
 
 impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
+    const IS_PACKED: bool = matches!(P::RULES.engine, Engine::Packed);
+
     pub(super) fn new(y: &'y Y<'y, P>, machine: &'m Machine, lie: Lie) -> Self {
         Session { y, port: Port::new(y, lie), machine }
     }
@@ -59,6 +61,9 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
             }
             for (&pfn, &(order, movable)) in &v.allocated {
                 let b = t.blocks.get(&pfn).map(|b| (b.order, b.movable));
+                // On the packed engine what was asked for as movable is so until its owner says
+                // otherwise.
+                let movable = movable && (!Self::IS_PACKED || b.is_some_and(|b| b.1));
                 assert_eq!(b, Some((order, movable)), "{zone}: the block in use at {pfn:#x}");
             }
             let isolated = v.blocks.iter().filter(|b| *b.1 == MigrateType::Isolate);
@@ -304,7 +309,9 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                     *t.isolated.iter().nth(n).unwrap()
                 };
                 let pfn = Pfn(block << 9);
-                y.unisolate(pfn..Pfn(pfn.0 + 1), TYPES[t]).unwrap();
+                let cma = Self::IS_PACKED && TYPES[t] == MigrateType::Cma;
+                let label = if cma { MigrateType::Movable } else { TYPES[t] };
+                y.unisolate(pfn..Pfn(pfn.0 + 1), label).unwrap();
                 world.table.borrow_mut().isolated.remove(&block);
             }
             Op::Cma { block } => {
@@ -547,6 +554,9 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     fn poison(&self, pfn: Pfn) {
         let y = self.y;
+        if Self::IS_PACKED {
+            return self.unchanged(|| assert!(y.poison_frame(pfn).is_err()));
+        }
         let was = y.hooks().table.borrow().frame(pfn.0);
         let known = y.hooks().table.borrow().poisoned.contains(&pfn.0);
         if was == Where::Nowhere || known {

@@ -140,7 +140,8 @@ impl<P: StaticPolicy> Defences for World<'_, P> {}
 /// A yard over a machine, and the model of it.
 pub(super) fn with_yard<P: StaticPolicy>(machine: &Machine, f: impl for<'y> FnOnce(&'y Y<'y, P>)) {
     let layout = machine.layout();
-    let mut maps = OwnedStorage::new(&layout).unwrap();
+    let needs = layout.needs_on::<Lock>(P::RULES.engine).unwrap();
+    let mut maps = OwnedStorage::for_needs(&needs).unwrap();
     let world = World {
         table: RefCell::new(Table::new(machine)),
         cpu: Cell::new(0),

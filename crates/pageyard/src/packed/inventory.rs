@@ -1,0 +1,363 @@
+//! What a region has free, by order and type, and what its CPUs and depots keep.
+
+use lock_api::RawMutex;
+
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
+use crate::packed::bits::{self, WORDS};
+use crate::packed::blocks::{BUCKETS, Blocks};
+use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, order_of};
+use crate::packed::region::Region;
+
+/// Free blocks by order.
+type Orders = [u64; MAX_ORDER as usize + 1];
+
+/// Pageblocks of one bucket that [`has_block`](Blocks::has_block) looks at before it looks at all.
+const PROBES: u32 = 8;
+
+impl Blocks<'_> {
+    /// Returns whether the zone has a free block of at least this order. A zone without a whole
+    /// pageblock, and whose fullest pageblocks have none, is searched entirely.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn has_block(&self, order: u8) -> bool {
+        let whole = self.whole();
+        if order > PAGEBLOCK_ORDER {
+            return whole.words().any(|bits| bits::run_heads(bits, 1) != 0);
+        }
+        if whole.find(0).is_some() {
+            return true;
+        }
+        if order == PAGEBLOCK_ORDER {
+            return false;
+        }
+        let types = [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable];
+        let near = types.into_iter().any(|t| {
+            (1..=BUCKETS).rev().any(|bucket| {
+                let mut from = 0;
+                (0..PROBES).any(|_| {
+                    let found = self.partial(t, bucket).find(from);
+                    from = found.map_or(0, |block| block + 1);
+                    found.is_some_and(|block| self.has_free_run(block, order))
+                })
+            })
+        });
+        near || (0..self.len()).any(|block| self.has_free_run(block, order))
+    }
+
+    /// Returns whether a pageblock that is not isolated has an aligned free run of an order below
+    /// that of a pageblock.
+    fn has_free_run(&self, block: u32, order: u8) -> bool {
+        if self.is_isolated(block) {
+            return false;
+        }
+        if order <= 6 {
+            return self.has_run(block, order);
+        }
+        let full: [bool; WORDS] = self.words_now(block).map(|w| w == !0);
+        full.chunks(1 << (order - 6)).any(|words| words.iter().all(|&full| full))
+    }
+
+    /// Adds a pageblock's free blocks to `orders`, each as large as its neighbours allow.
+    fn add_free_blocks(&self, block: u32, orders: &mut Orders) {
+        let words = self.words_now(block);
+        let mut full = 0u32;
+        for (i, word) in words.into_iter().enumerate() {
+            if word == !0 {
+                full |= 1 << i;
+                continue;
+            }
+            let mut heads = word;
+            for (order, count) in (0..6).zip(orders.iter_mut()) {
+                let pairs = bits::run_heads(word, order + 1);
+                *count += u64::from((heads & !(pairs | pairs << (1 << order))).count_ones());
+                heads = pairs;
+            }
+        }
+        // Words in place of frames: orders 6 to 8, and 9 for a pageblock that is not whole yet.
+        let mut heads = u64::from(full);
+        for (order, count) in (0..4).zip(orders.iter_mut().skip(6)) {
+            let pairs = bits::run_heads(full.into(), order + 1) & 0xff;
+            *count += u64::from((heads & !(pairs | pairs << (1 << order))).count_ones());
+            heads = pairs;
+        }
+    }
+}
+
+impl<R: RawMutex> Region<'_, R> {
+    /// Returns the free blocks of the zone by order, of pageblocks of one type or of all. Whole
+    /// pageblocks count as movable, as all memory does at the start. Isolated pageblocks have the
+    /// type of isolated ones.
+    pub(crate) fn free_blocks(&self, of: Option<MigrateType>) -> Orders {
+        let mut orders = [0; MAX_ORDER as usize + 1];
+        for block in 0..self.blocks.len() {
+            if of.is_none_or(|t| t == self.blocks.listed_type(block)) {
+                self.blocks.add_free_blocks(block, &mut orders);
+            }
+        }
+        if of.is_none_or(|t| t == MigrateType::Movable) {
+            for bits in self.blocks.whole().words() {
+                let pairs = u64::from(bits::run_heads(bits, 1).count_ones());
+                orders[usize::from(MAX_ORDER)] += pairs;
+                orders[usize::from(PAGEBLOCK_ORDER)] += u64::from(bits.count_ones()) - 2 * pairs;
+            }
+        }
+        orders
+    }
+
+    /// Calls `each` with the free blocks of the zone: head, order, and type as in
+    /// [`free_blocks`](Self::free_blocks). For a snapshot while nothing else runs.
+    pub(crate) fn for_each_free(&self, mut each: impl FnMut(u32, u8, MigrateType)) {
+        for block in 0..self.blocks.len() {
+            let t = self.blocks.listed_type(block);
+            let (first, whole) = (block * PAGEBLOCK_PAGES, self.blocks.whole().contains(block));
+            if whole {
+                each(first, PAGEBLOCK_ORDER, t);
+                continue;
+            }
+            let mut frame = first;
+            while frame < first + PAGEBLOCK_PAGES {
+                let free = |order: u8| {
+                    frame.is_multiple_of(1 << order)
+                        && (frame..frame + (1 << order)).all(|f| self.blocks.is_set(f))
+                };
+                match (0..=PAGEBLOCK_ORDER).rev().find(|&order| free(order)) {
+                    Some(order) => {
+                        each(frame, order, t);
+                        frame += 1 << order;
+                    }
+                    None => frame += 1,
+                }
+            }
+        }
+    }
+
+    /// Calls `each` with the blocks that a CPU keeps: in magazines, the run, and the frames that it
+    /// has collected for the zone, which have the type of their pageblock.
+    pub(crate) fn for_each_kept(&self, cpu: u32, mut each: impl FnMut(u32, u8, MigrateType)) {
+        let Some(part) = self.cpus.get(cpu as usize) else { return };
+        let mut own = part.own.lock();
+        for class in 0..CLASSES {
+            let (order, t) = (order_of(class), MigrateType::from_bits((class % KEPT_TYPES) as u32));
+            let slot = own.slot(class);
+            let magazines = [(slot.loaded, slot.count), (slot.previous, slot.previous_count)];
+            for (magazine, n) in magazines {
+                self.for_each_entry(magazine, n, |frame| each(frame, order, t));
+            }
+            let mut run = slot.run;
+            while run != 0 {
+                each(slot.run_base + run.trailing_zeros(), order, t);
+                run &= run - 1;
+            }
+        }
+        let mut pending = own.pending;
+        while pending != 0 {
+            let frame = own.pending_word * 64 + pending.trailing_zeros();
+            each(frame, 0, self.blocks.block_type(frame / PAGEBLOCK_PAGES));
+            pending &= pending - 1;
+        }
+    }
+
+    /// Calls `each` with the blocks in depots.
+    pub(crate) fn for_each_in_depots(&self, mut each: impl FnMut(u32, u8, MigrateType)) {
+        self.depots.for_each_full(|magazine, class| {
+            let (order, t) = (order_of(class), MigrateType::from_bits((class % KEPT_TYPES) as u32));
+            self.for_each_entry(magazine, capacity(order), |frame| each(frame, order, t));
+        });
+    }
+
+    fn for_each_entry(&self, magazine: u32, n: u32, each: impl FnMut(u32)) {
+        let entries = self.magazines.get(magazine as usize).into_iter().flat_map(|m| &m.0);
+        entries.take(n as usize).map(|entry| entry.load(Relaxed)).for_each(each);
+    }
+
+    /// Finds movable pageblocks more than half of which is free, the emptiest first, as far as the
+    /// other partly free ones have room for what is in them. `after` is the bucket and the pageblock
+    /// to go on from; returns the next such place.
+    pub(crate) fn sparse_blocks(&self, after: (u32, u32), found: &mut [Option<u32>]) -> (u32, u32) {
+        let movable = |bucket| self.blocks.partial(MigrateType::Movable, bucket);
+        // Room in all of them: what a pageblock has free is no room for its own blocks.
+        let all = (1..=BUCKETS).flat_map(|bucket| movable(bucket).members());
+        let mut room = all.map(|block| u64::from(self.blocks.free_in(block))).sum::<u64>();
+        let (mut bucket, mut from) = after;
+        for slot in found {
+            let next = loop {
+                if bucket <= BUCKETS / 2 {
+                    return (bucket, from);
+                }
+                match movable(bucket).members().find(|&block| block >= from) {
+                    Some(block) => break block,
+                    None => (bucket, from) = (bucket - 1, 0),
+                }
+            };
+            from = next + 1;
+            let free = u64::from(self.blocks.free_in(next));
+            let used = u64::from(PAGEBLOCK_PAGES) - free;
+            if room < free + used {
+                return (0, 0);
+            }
+            room -= free + used;
+            *slot = Some(next);
+        }
+        (bucket, from)
+    }
+
+    /// Returns the pageblocks that have memory, by type.
+    pub(crate) fn pageblocks(&self) -> [u64; TYPES] {
+        let mut counts = [0; TYPES];
+        for block in 0..self.blocks.len() {
+            let first = block * PAGEBLOCK_PAGES;
+            let mut frames = first..first + PAGEBLOCK_PAGES;
+            if frames.any(|frame| self.state(frame).is_some_and(|state| state.is_memory())) {
+                counts[self.blocks.listed_type(block) as usize % TYPES] += 1;
+            }
+        }
+        counts
+    }
+
+    /// Returns the pages that CPUs keep, and those in depots. Waits for CPUs in a request.
+    pub(crate) fn kept_pages(&self) -> u64 {
+        let cpus: u64 = self.cpus.iter().map(|part| part.own.lock().pages()).sum();
+        cpus + self.depots.pages()
+    }
+
+    /// Isolates a pageblock, as [`isolate`](Region::isolate), and counts its free pages as taken.
+    /// The caller serialises this with [`unisolate_block`](Self::unisolate_block).
+    pub(crate) fn isolate_block(&self, block: u32) -> bool {
+        let done = self.blocks.isolate(block, 0);
+        if done {
+            let free = self.blocks.free_in(block);
+            self.blocks.set_withheld(block, free);
+            self.note_loose(-i64::from(free));
+        }
+        done
+    }
+
+    /// Ends [`isolate_block`](Self::isolate_block): the pages counted as taken are free again. The
+    /// pageblock gets type `t`.
+    pub(crate) fn unisolate_block(&self, block: u32, t: MigrateType) -> bool {
+        let withheld = self.blocks.withheld(block);
+        let done = self.blocks.unisolate(block, Some(t), 0);
+        if done {
+            self.note_loose(withheld.into());
+        }
+        done
+    }
+
+    /// Counts the pages that isolation counted as taken again, because the pageblock's frames were
+    /// taken meanwhile. It stays isolated.
+    pub(crate) fn count_again(&self, block: u32) {
+        self.note_loose(self.blocks.withheld(block).into());
+        self.blocks.clear_withheld(block);
+    }
+
+    /// Returns how many more pages are free in isolated pageblocks than when they were isolated.
+    pub(crate) fn freed_into_isolated(&self) -> i64 {
+        let isolated = (0..self.blocks.len()).filter(|&block| self.blocks.is_isolated(block));
+        let freed = isolated.map(|block| {
+            i64::from(self.blocks.free_in(block)) - i64::from(self.blocks.withheld(block))
+        });
+        freed.sum()
+    }
+
+    /// Returns the pages that isolated pageblocks withhold from the zone's counter.
+    pub(crate) fn withheld_pages(&self) -> u64 {
+        (0..self.blocks.len()).map(|block| u64::from(self.blocks.withheld(block))).sum()
+    }
+}
+
+impl Blocks<'_> {
+    /// Returns a pageblock's type as texts show it.
+    pub(crate) fn listed_type(&self, block: u32) -> MigrateType {
+        let (_, _, isolated) = self.place(block);
+        if isolated {
+            MigrateType::Isolate
+        } else if self.whole().contains(block) {
+            MigrateType::Movable
+        } else {
+            self.block_type(block)
+        }
+    }
+
+    fn words_now(&self, block: u32) -> [u64; WORDS] {
+        let words = self.words_of(block);
+        core::array::from_fn(|i| words.get(i).map_or(0, |w| w.load(Relaxed)))
+    }
+}
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use super::*;
+    use crate::base::units::{CpuId, Order, Pfn};
+    use crate::packed::OwnedStorage;
+
+    #[test]
+    fn free_blocks_are_as_large_as_their_neighbours_allow() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(4096)).unwrap();
+        assert_eq!(region.free_blocks(None), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4]);
+        let page = region.alloc(CpuId(0), Order::ZERO, MigrateType::Unmovable).unwrap();
+        region.drain_all();
+        // One page of a pageblock: a free block of each order below 9 is left of it.
+        assert_eq!(region.free_blocks(None), [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3]);
+        let movable = region.free_blocks(Some(MigrateType::Movable));
+        assert_eq!(movable, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3]);
+        for order in 0..=10 {
+            assert!(region.blocks.has_block(order), "{order}");
+        }
+        let pageblocks = region.pageblocks();
+        assert_eq!(pageblocks[MigrateType::Unmovable as usize], 1);
+        assert_eq!(pageblocks[MigrateType::Movable as usize], 7);
+        region.free(CpuId(0), page, Order::ZERO).unwrap();
+        assert_eq!(region.kept_pages(), 1);
+    }
+
+    #[test]
+    fn blocks_of_each_order_are_found_where_no_pageblock_is_whole() {
+        for order in 0..=8u8 {
+            let storage = OwnedStorage::<spin::Mutex<()>>::new(1024, 1, 1).unwrap();
+            let region = storage.region(Pfn(0)).unwrap();
+            let pages = 1u64 << order;
+            // The last block of this order in the first pageblock, and a page after it.
+            region.add(Pfn(512 - pages)..Pfn(512)).unwrap();
+            for o in 0..=10 {
+                assert_eq!(region.blocks.has_block(o), o <= order, "order {o} of {order}");
+            }
+            let block = region.alloc(CpuId(0), Order::new(order).unwrap(), MigrateType::Movable);
+            assert_eq!(block, Some(Pfn(512 - pages)));
+            assert!(!region.blocks.has_block(0));
+        }
+    }
+
+    #[test]
+    fn sparse_pageblocks_are_found_once_and_the_emptiest_first() {
+        extern crate std;
+        use std::vec::Vec;
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(16384, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(16384)).unwrap();
+        let t = MigrateType::Movable;
+        let mut pages: Vec<Pfn> =
+            (0..8192).map(|_| region.alloc(CpuId(0), Order::ZERO, t).unwrap()).collect();
+        pages.sort_unstable();
+        // Of each pageblock one page in eight stays; of the last, one in sixteen.
+        let stays = |pfn: &Pfn| pfn.0 % if pfn.0 / 512 == 15 { 16 } else { 8 } == 3;
+        let gone = pages.iter().filter(|pfn| !stays(pfn));
+        gone.for_each(|&pfn| region.free(CpuId(0), pfn, Order::ZERO).unwrap());
+        region.drain_all();
+        let mut found = [None; 32];
+        let all: Vec<u32> = {
+            region.sparse_blocks((BUCKETS, 0), &mut found);
+            found.into_iter().flatten().collect()
+        };
+        // What is in sixteen pageblocks fits into two.
+        assert_eq!(all[0], 15);
+        assert_eq!(all.len(), 14, "{all:?}");
+        let mut few = [None; 4];
+        let after = region.sparse_blocks((BUCKETS, 0), &mut few);
+        assert_eq!(few.map(Option::unwrap)[..], all[..4]);
+        region.sparse_blocks(after, &mut few);
+        assert_eq!(few.map(Option::unwrap)[..], all[4..8]);
+    }
+}

@@ -1,0 +1,204 @@
+//! Blocks at given frames.
+
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::base::sync::Ordering::SeqCst;
+use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::packed::bits::{self, WORDS};
+use crate::packed::class::KEPT_TYPES;
+use crate::packed::region::Region;
+
+impl<R: RawMutex> Region<'_, R> {
+    /// Takes all frames of a range as bits, or none. Its pageblocks are isolated, so that no other
+    /// request takes from them. Fails with a frame that is not free.
+    pub(crate) fn take_bits(&self, frames: Range<u32>) -> Result<(), u32> {
+        let masks = || words_of_range(frames.clone());
+        for (n, (word, mask)) in masks().enumerate() {
+            let got = self.blocks.take_mask(word, mask);
+            if got != mask {
+                self.put_mask(word, got);
+                masks().take(n).for_each(|(word, mask)| self.put_mask(word, mask));
+                return Err(word * 64 + (mask & !got).trailing_zeros());
+            }
+        }
+        self.note_loose(-i64::from(frames.end - frames.start));
+        Ok(())
+    }
+
+    fn put_mask(&self, word: u32, mask: u64) {
+        if mask != 0 {
+            self.blocks.put(word, mask, 0);
+        }
+    }
+
+    /// Returns the first frame of a block that is not free in the zone.
+    pub(crate) fn first_not_free(&self, frame: u32, order: u8) -> Option<u32> {
+        let mut blocks = frame / PAGEBLOCK_PAGES..(frame + (1 << order)).div_ceil(PAGEBLOCK_PAGES);
+        blocks.find_map(|block| {
+            if self.blocks.whole().contains(block) {
+                return None;
+            }
+            let start = (block * PAGEBLOCK_PAGES).max(frame);
+            let end = ((block + 1) * PAGEBLOCK_PAGES).min(frame + (1 << order));
+            if self.blocks.is_isolated(block) {
+                return Some(start);
+            }
+            (start..end).find(|&frame| !self.blocks.is_set(frame))
+        })
+    }
+
+    /// Allocates the block at a frame if all of it is free. Returns whether it did.
+    pub(crate) fn take_exact(&self, frame: u32, order: u8, t: MigrateType) -> bool {
+        let block = frame / PAGEBLOCK_PAGES;
+        let taken = if order > PAGEBLOCK_ORDER {
+            self.blocks.claim_at(block, 2)
+        } else if order == PAGEBLOCK_ORDER {
+            // All frames as bits become a whole pageblock, unless a CPU refills from it.
+            self.blocks.claim_at(block, 1)
+        } else if self.blocks.claim_at(block, 1) {
+            self.blocks.open(block, t);
+            let taken = self.blocks.take_block_at(frame, order);
+            self.blocks.release(block, 0);
+            taken
+        } else {
+            let taken = self.blocks.take_block_at(frame, order);
+            self.blocks.after_take(block, 0);
+            taken
+        };
+        if taken {
+            self.note_loose(-(1i64 << order));
+            self.set_allocated(frame, order, t);
+        }
+        taken
+    }
+
+    /// Makes the frame the head of a block in use. A pageblock that is in use as a whole is active.
+    pub(crate) fn set_allocated(&self, frame: u32, order: u8, t: MigrateType) {
+        if order >= PAGEBLOCK_ORDER {
+            let first = frame / PAGEBLOCK_PAGES;
+            for block in first..first + (1 << (order - PAGEBLOCK_ORDER)) {
+                self.blocks.activate_as_whole(block);
+            }
+        }
+        if let Some(state) = self.state(frame) {
+            state.set_allocated(order, t as usize % KEPT_TYPES);
+        }
+    }
+
+    /// Returns whether a pageblock is part of a block in use of its own size or twice that.
+    pub(crate) fn is_allocated_whole(&self, frame: u32) -> bool {
+        let large = |frame: u32| {
+            let order = self.state(frame).and_then(|state| state.allocated());
+            order.filter(|order| order.get() >= PAGEBLOCK_ORDER)
+        };
+        large(frame).is_some()
+            || large(frame & !(2 * PAGEBLOCK_PAGES - 1)).is_some_and(|o| o.get() > PAGEBLOCK_ORDER)
+    }
+
+    /// Returns whether no frame of a pageblock is free in the zone.
+    pub(crate) fn is_full(&self, block: u32) -> bool {
+        !self.blocks.whole().contains(block) && self.blocks.free_in(block) == 0
+    }
+
+    /// Forgets frames that were taken: they are no memory any more.
+    pub(crate) fn forget(&self, frames: Range<u32>) {
+        frames.filter_map(|frame| self.state(frame)).for_each(|state| state.clear());
+    }
+}
+
+/// Returns the words of a range of frames, each with the bits of its frames.
+fn words_of_range(frames: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
+    (frames.start / 64..frames.end.div_ceil(64)).map(move |word| {
+        let from = frames.start.max(word * 64) - word * 64;
+        let to = frames.end.min(word * 64 + 64) - word * 64;
+        let low = if to == 64 { !0 } else { (1u64 << to) - 1 };
+        (word, low & (!0u64 << from))
+    })
+}
+
+impl super::blocks::Blocks<'_> {
+    /// Takes those frames of a word that are free. Returns them.
+    pub(crate) fn take_mask(&self, word: u32, mask: u64) -> u64 {
+        let words = self.words_of(word / WORDS as u32);
+        words.get(word as usize % WORDS).map_or(0, |w| w.fetch_and(!mask, SeqCst) & mask)
+    }
+
+    /// Takes the frames of a block within a pageblock, all or none.
+    fn take_block_at(&self, frame: u32, order: u8) -> bool {
+        if self.is_isolated(frame / PAGEBLOCK_PAGES) {
+            return false;
+        }
+        if order < 6 {
+            let mask = bits::block_mask(frame, order);
+            let got = self.take_mask(frame / 64, mask);
+            if got != mask && got != 0 {
+                self.put(frame / 64, got, 0);
+            }
+            return got == mask && self.keep_unless_isolated(frame, order);
+        }
+        let words = frame / 64..(frame + (1 << order)) / 64;
+        for word in words.clone() {
+            let got = self.take_mask(word, !0);
+            if got != !0 {
+                if got != 0 {
+                    self.put(word, got, 0);
+                }
+                (words.start..word).for_each(|word| self.put(word, !0, 0));
+                return false;
+            }
+        }
+        self.keep_unless_isolated(frame, order)
+    }
+
+    /// Gives frames back if their pageblock was isolated since the first look.
+    fn keep_unless_isolated(&self, frame: u32, order: u8) -> bool {
+        let isolated = self.is_isolated(frame / PAGEBLOCK_PAGES);
+        if isolated {
+            self.put_back(frame, order, 0);
+        }
+        !isolated
+    }
+}
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use super::*;
+    use crate::base::units::{CpuId, Order, Pfn};
+    use crate::packed::OwnedStorage;
+
+    #[test]
+    fn words_cover_a_range() {
+        let all: [(u32, u64); 3] =
+            core::array::from_fn(|i| words_of_range(60..130).nth(i).unwrap_or((0, 0)));
+        assert_eq!(all, [(0, 0xf << 60), (1, !0), (2, 3)]);
+        assert_eq!(words_of_range(5..6).next(), Some((0, 1 << 5)));
+        assert_eq!(words_of_range(64..128).next(), Some((1, !0)));
+    }
+
+    #[test]
+    fn a_block_at_a_frame_is_taken_whole_or_not_at_all() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(4096)).unwrap();
+        for order in 0..=10u8 {
+            let (frame, o) = (2048, Order::new(order).unwrap());
+            assert_eq!(region.first_not_free(frame, order), None);
+            assert!(region.take_exact(frame, order, MigrateType::Unmovable), "{order}");
+            assert!(!region.take_exact(frame, order, MigrateType::Unmovable));
+            assert_eq!(region.first_not_free(frame, order), Some(frame));
+            let census = region.validate().unwrap();
+            assert_eq!(census.allocated, 1 << order);
+            region.free(CpuId(0), Pfn(frame.into()), o).unwrap();
+            region.drain_all();
+            assert_eq!(region.whole_blocks(), 8, "{order}");
+        }
+        // One page in use: no block around it, and nothing of it is lost.
+        assert!(region.take_exact(2049, 0, MigrateType::Movable));
+        for order in 1..=10u8 {
+            assert!(!region.take_exact(2048, order, MigrateType::Movable), "{order}");
+            assert_eq!(region.validate().unwrap().allocated, 1);
+        }
+    }
+}

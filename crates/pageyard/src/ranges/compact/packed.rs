@@ -1,0 +1,99 @@
+//! Compaction on the packed engine: empties the sparsest movable pageblocks into the others. The
+//! engine packs as blocks come and go; what is left are pageblocks whose blocks nobody frees.
+
+use core::cell::Cell;
+
+use super::Job;
+use super::pass::Outcome;
+use crate::allocator::yard::Yard;
+use crate::base::gfp::Gfp;
+use crate::base::units::{MigrateType, PAGEBLOCK_PAGES};
+use crate::base::unwind::Finally;
+use crate::embedder::compact_events::{CompactResult, Mode};
+use crate::embedder::config::Config;
+use crate::packed::{BUCKETS, Region};
+use crate::ranges::isolate::Purpose;
+use crate::zone::at::At;
+use crate::zone::compaction_state::Count;
+
+/// Pageblocks that are emptied together, since all CPUs are drained for them.
+const BATCH: usize = 8;
+/// Batches of one run for a request, and of an impatient one.
+const MOST: usize = 8;
+const MOST_ASYNC: usize = 1;
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Empties movable pageblocks that are more than half free, the emptiest first, until the job's
+    /// block is available, or until the other pageblocks have no more room.
+    pub(super) fn compact_packed(
+        &self,
+        at: &At<'_, 'a, C>,
+        region: &Region<'a, C::Lock>,
+        job: &Job,
+    ) -> Outcome {
+        let most = match job.mode {
+            _ if job.whole => usize::MAX,
+            Mode::Async => MOST_ASYNC,
+            _ => MOST,
+        };
+        let mut moved = 0;
+        let mut result = CompactResult::Complete;
+        let mut after = (BUCKETS, 0);
+        for _ in 0..most {
+            let mut batch = [None; BATCH];
+            after = region.sparse_blocks(after, &mut batch);
+            let Some(pages) = self.empty_packed(at, region, &batch) else { break };
+            moved += pages;
+            if job.order.is_some() && at.is_served(job) {
+                result = CompactResult::Success;
+                break;
+            }
+            if batch.iter().any(Option::is_none) {
+                break;
+            }
+        }
+        at.zone.compaction.count(Count::Moved, moved.into());
+        Outcome { result, captured: None, moved }
+    }
+
+    /// Moves what is in these pageblocks elsewhere. Returns the pages that left them, or `None` if
+    /// there is nothing to do or nowhere to move to.
+    fn empty_packed(
+        &self,
+        at: &At<'_, 'a, C>,
+        region: &Region<'a, C::Lock>,
+        blocks: &[Option<u32>],
+    ) -> Option<u32> {
+        let movable = MigrateType::Movable;
+        let frames = |block: u32| block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES;
+        let isolated = [const { Cell::new(None) }; BATCH];
+        let all = || isolated.iter().filter_map(Cell::get);
+        // Ends the isolation also if a hook panics.
+        let _isolation = Finally(|| all().for_each(|b| at.unisolate(frames(b), movable)));
+        for (slot, &block) in isolated.iter().zip(blocks.iter().flatten()) {
+            let here = frames(block);
+            if at.isolate_packed(region, here.start, &here, movable, Purpose::Use).is_ok() {
+                slot.set(Some(block));
+            }
+        }
+        all().next()?;
+        at.drain_packed_zone();
+        let free = || all().map(|block| region.blocks.free_in(block)).sum::<u32>();
+        let before = free();
+        // A place is taken only where that needs no reclaim and no further compaction.
+        let moved = all().try_for_each(|b| self.migrate_range(at, &frames(b), Gfp::NOWARN));
+        at.flush_packed();
+        let pages = free().saturating_sub(before);
+        (moved.is_ok() || pages > 0).then_some(pages)
+    }
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// Returns whether the zone has the block that a job wants.
+    fn is_served(&self, job: &Job) -> bool {
+        let (zone, order) = (self.zone, job.order.unwrap_or_default().get());
+        let mark = zone.watermarks.effective(job.flags.mark());
+        let has_block = || zone.has_block(order, job.flags);
+        zone.watermarks.ok(order, mark, job.highest, job.flags, zone.supply(), has_block)
+    }
+}

@@ -1,0 +1,257 @@
+//! Ranges on the packed engine: isolation, blocks at a given place, memory that comes and goes. The
+//! steps above these (which pageblocks, in which order, what migrates) are the same for both
+//! engines.
+
+use core::ops::Range;
+
+use lock_api::RawMutex;
+
+use crate::base::gfp::AllocFlags;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{
+    CpuId, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind,
+};
+use crate::base::watermark::MIN;
+use crate::embedder::config::Config;
+use crate::packed::Region;
+use crate::ranges::contig::ContigError;
+use crate::ranges::isolate::{IsolateError, Purpose, each_block};
+use crate::ranges::place::PlaceError;
+use crate::request::alloc::AllocError;
+use crate::zone::at::{At, Locked};
+use crate::zone::state::Zone;
+
+/// Attempts to isolate a pageblock that a CPU refills from.
+const TRIES: usize = 8;
+
+impl<'a, C: Config> At<'_, 'a, C> {
+    /// Drains all CPUs and depots of the zone.
+    pub(crate) fn drain_packed_zone(&self) {
+        (0..self.zone.cpus.len() as u32).for_each(|cpu| self.drain_packed(CpuId(cpu)));
+        self.zone.drain_depots();
+    }
+
+    /// Isolates one pageblock. A pageblock that a CPU refills from is not isolated until that CPU is
+    /// drained.
+    pub(crate) fn isolate_packed(
+        &self,
+        region: &Region<'a, C::Lock>,
+        block: u32,
+        frames: &Range<u32>,
+        t: MigrateType,
+        purpose: Purpose,
+    ) -> Result<(), IsolateError> {
+        for _ in 0..TRIES {
+            match self.lock().isolate_packed(region, block, frames, t, purpose) {
+                Err(IsolateError::Isolated(p))
+                    if !region.blocks.is_isolated(block / PAGEBLOCK_PAGES) =>
+                {
+                    if region.is_allocated_whole(block) {
+                        return Err(IsolateError::Unmovable(p));
+                    }
+                    self.drain_packed_zone();
+                }
+                answer => return answer,
+            }
+        }
+        Err(IsolateError::Isolated(self.zone.pfn(block)))
+    }
+}
+
+impl<'a, C: Config> Locked<'_, 'a, C> {
+    /// One attempt. The zone lock serialises the beginnings and ends of isolations.
+    fn isolate_packed(
+        &self,
+        region: &Region<'a, C::Lock>,
+        block: u32,
+        frames: &Range<u32>,
+        t: MigrateType,
+        purpose: Purpose,
+    ) -> Result<(), IsolateError> {
+        let z = self.zone;
+        let end = block.saturating_add(PAGEBLOCK_PAGES);
+        let tested = frames.start.max(block)..frames.end.min(end);
+        if let Some(idx) = z.unmovable_in(tested, t, purpose) {
+            return Err(IsolateError::Unmovable(z.pfn(idx)));
+        }
+        if block < z.first_index() || z.pfn(end) > Pfn(z.start.0.wrapping_add(z.spanned)) {
+            return Err(IsolateError::ZoneEdge(z.pfn(block)));
+        }
+        if !region.isolate_block(block / PAGEBLOCK_PAGES) {
+            return Err(IsolateError::Isolated(z.pfn(block)));
+        }
+        z.count_loose(region);
+        z.isolated_blocks.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Ends the isolation of a pageblock, which gets type `t`. Nothing happens to any other one.
+    pub(crate) fn unisolate_packed(
+        &self,
+        region: &Region<'a, C::Lock>,
+        block: u32,
+        t: MigrateType,
+    ) {
+        // Pageblocks of sections that were removed stay isolated.
+        let here = !self.zone.block_is_absent(block);
+        if here && region.unisolate_block(block / PAGEBLOCK_PAGES, t) {
+            self.zone.count_loose(region);
+            self.zone.isolated_blocks.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Takes all frames of an isolated range, or none.
+    pub(crate) fn take_packed_range(
+        &self,
+        region: &Region<'a, C::Lock>,
+        frames: &Range<u32>,
+        purpose: Purpose,
+    ) -> Result<(), ContigError> {
+        let z = self.zone;
+        if let Some(block) = each_block(frames.start & !(PAGEBLOCK_PAGES - 1)..frames.end)
+            .find(|block| !region.blocks.is_isolated(block / PAGEBLOCK_PAGES))
+        {
+            return Err(ContigError::Busy(z.pfn(block)));
+        }
+        region.take_bits(frames.clone()).map_err(|frame| ContigError::Busy(z.pfn(frame)))?;
+        z.count_loose(region);
+        if purpose == Purpose::Leave {
+            self.forget_packed(region, frames);
+        }
+        Ok(())
+    }
+
+    /// Removes empty sections. Their pageblocks stay isolated until memory is added again.
+    fn forget_packed(&self, region: &Region<'a, C::Lock>, frames: &Range<u32>) {
+        let z = self.zone;
+        let pages = frames.end.wrapping_sub(frames.start);
+        region.forget(frames.clone());
+        for block in each_block(frames.clone()) {
+            region.count_again(block / PAGEBLOCK_PAGES);
+        }
+        z.count_loose(region);
+        let blocks = u64::from(pages / PAGEBLOCK_PAGES);
+        z.isolated_blocks.fetch_sub(blocks, Relaxed);
+        z.managed.fetch_sub(pages.into(), Relaxed);
+        z.present.fetch_sub(pages.into(), Relaxed);
+    }
+
+    /// Adds sections of free memory.
+    pub(crate) fn arrive_packed(&self, region: &Region<'a, C::Lock>, frames: &Range<u32>) {
+        let z = self.zone;
+        let pages = frames.end.wrapping_sub(frames.start);
+        for block in each_block(frames.clone()) {
+            // Isolated since the memory was removed, if it ever was there.
+            region.unisolate_block(block / PAGEBLOCK_PAGES, MigrateType::Movable);
+        }
+        // Cannot fail: the sections are this zone's, and none of their frames is memory.
+        _ = region.add_as(z.pfn(frames.start)..z.pfn(frames.end), false);
+        z.present.fetch_add(pages.into(), Relaxed);
+        z.managed.fetch_add(pages.into(), Relaxed);
+        z.count_loose(region);
+    }
+}
+
+impl<'a, C: Config> At<'_, 'a, C> {
+    /// Allocates the frames of a range that were taken, in blocks of one order. Their pageblocks are
+    /// isolated.
+    pub(crate) fn occupy_packed(
+        &self,
+        region: &Region<'a, C::Lock>,
+        frames: &Range<u32>,
+        order: Order,
+        t: MigrateType,
+    ) {
+        for frame in frames.clone().step_by(1 << order.get()) {
+            region.set_allocated(frame, order.get(), t);
+        }
+        let pages = frames.end.wrapping_sub(frames.start);
+        self.zone.placed_pages.fetch_add(pages.into(), Relaxed);
+    }
+
+    /// Allocates the block at a frame, if all of it is free and the zone keeps its MIN watermark.
+    pub(crate) fn take_packed_at(
+        &self,
+        region: &Region<'a, C::Lock>,
+        idx: u32,
+        order: u8,
+        t: MigrateType,
+        flags: AllocFlags,
+    ) -> Result<(), PlaceError> {
+        let z = self.zone;
+        let mark = z.watermarks.base(MIN).saturating_add(1 << order);
+        let is_above = || z.watermarks.ok(0, mark, ZoneKind::Dma, flags, z.supply(), || true);
+        for drained in [false, true] {
+            let busy = match region.first_not_free(idx, order) {
+                None if !is_above() => return Err(AllocError::NoMemory.into()),
+                None => match region.take_exact(idx, order, t) {
+                    true => {
+                        z.count_loose(region);
+                        self.lock().slot.counters.direct_allocs.add(order, t);
+                        return Ok(());
+                    }
+                    // Another request was faster.
+                    false => idx,
+                },
+                Some(frame) => frame,
+            };
+            let pfn = z.pfn(busy);
+            let block = busy / PAGEBLOCK_PAGES;
+            if region.blocks.is_isolated(block) {
+                return Err(PlaceError::Withheld(pfn, MigrateType::Isolate));
+            }
+            if region.state(busy).is_none_or(|state| state.is_absent()) {
+                return Err(PlaceError::Reserved(pfn));
+            }
+            if drained || z.block_over(busy).is_some() {
+                return Err(PlaceError::InUse(pfn));
+            }
+            // Perhaps a CPU or a depot has it.
+            self.drain_packed_zone();
+        }
+        Err(PlaceError::InUse(z.pfn(idx)))
+    }
+
+    /// Allocates the first block of the zone that meets an alignment and ends at or before `limit`.
+    pub(crate) fn take_packed_placed(
+        &self,
+        region: &Region<'a, C::Lock>,
+        order: u8,
+        align: u64,
+        limit: Pfn,
+        t: MigrateType,
+    ) -> Option<u32> {
+        let z = self.zone;
+        let step = align.max(1 << order);
+        let mut start = z.start.0.checked_next_multiple_of(step)?;
+        let end = limit.0.min(z.start.0.wrapping_add(z.spanned));
+        while start.checked_add(1 << order)? <= end {
+            let idx = z.index_of(Pfn(start))?;
+            let block = idx / PAGEBLOCK_PAGES;
+            if order < PAGEBLOCK_ORDER && region.is_full(block) {
+                let next = u64::from(block + 1) * u64::from(PAGEBLOCK_PAGES) + z.base;
+                start = next.checked_next_multiple_of(step)?;
+                continue;
+            }
+            if region.first_not_free(idx, order).is_none() && region.take_exact(idx, order, t) {
+                z.count_loose(region);
+                self.lock().slot.counters.direct_allocs.add(order, t);
+                return Some(idx);
+            }
+            start = start.checked_add(step)?;
+        }
+        None
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// Frees reserved memory of the zone.
+    pub(crate) fn release_packed(&self, region: &Region<'_, R>, range: Range<Pfn>) {
+        let pages = range.end.0.wrapping_sub(range.start.0);
+        // Cannot fail: `release` has checked each frame, and calls wait for each other.
+        if region.add_as(range, true).is_ok() {
+            self.managed.fetch_add(pages, Relaxed);
+        }
+        self.count_loose(region);
+    }
+}

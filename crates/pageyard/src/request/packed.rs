@@ -1,0 +1,385 @@
+//! Requests on the packed engine: how one zone serves a request and takes a block back, and how the
+//! zone's counters follow. Everything above (zonelists, watermarks, reserves, the slow path, hooks)
+//! is the same for both engines.
+//!
+//! Magazines, run and pending word belong to the holder of the CPU's lock, and so do the CPU's part
+//! of the zone's free counter and its counters. Pages that move without that lock go to the zone's
+//! counter directly. No other lock is taken, but the zone lock for counters of rare events.
+
+use lock_api::{MutexGuard, RawMutex};
+
+use crate::allocator::yard::Yard;
+use crate::base::free_error::FreeError;
+use crate::base::gfp::AllocFlags;
+use crate::base::stats::DrainReason;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{CpuId, MigrateType, Order, Pfn};
+use crate::base::unwind::Rollback;
+use crate::embedder::config::Config;
+use crate::packed::class::is_kept;
+use crate::packed::cpu::Cpu;
+use crate::packed::{CpuCounts, Region};
+use crate::zone::at::At;
+use crate::zone::state::{PerCpu, Zone};
+
+/// A CPU's part of a region whose lock is held.
+type Own<'r, R> = MutexGuard<'r, R, Cpu>;
+
+impl<'z, 'a, C: Config> At<'z, 'a, C> {
+    /// Returns the zone's region and this CPU's part of it, if no one else holds its lock.
+    #[inline(always)]
+    fn own(&self) -> Option<(&'z Region<'a, C::Lock>, Own<'z, C::Lock>)> {
+        let region = self.zone.packed.as_ref()?;
+        let own = region.cpus.get(self.cpu.0 as usize)?.own.try_lock()?;
+        Some((region, own))
+    }
+
+    /// The common case of a request: a block of the loaded magazine or the run.
+    #[inline(always)]
+    pub(crate) fn pop_packed(&self, order: u8, t: MigrateType) -> Option<u32> {
+        let (region, mut own) = self.own()?;
+        let frame = region.pop_block(&mut own, order, t)?;
+        self.slot.counters.allocs.add(order, t);
+        Some(frame)
+    }
+
+    /// The common case of a free. `OWNED`: no other thread can free the block. `None`: nothing has
+    /// changed.
+    #[inline(always)]
+    pub(crate) fn free_packed_fast<const OWNED: bool>(&self, pfn: Pfn, order: u8) -> Option<()> {
+        let (region, mut own) = self.own()?;
+        if !own.is_enabled {
+            return None;
+        }
+        let (frame, t) = region.begin_free::<OWNED>(pfn, order)?;
+        let untold = Rollback::new(|| region.undo_free(frame, order, t));
+        self.note_free(frame, order);
+        untold.disarm();
+        self.slot.counters.frees.add(order, MigrateType::from_bits(t as u32));
+        if region.put_block(&mut own, frame, order, t) {
+            self.settle(region, &mut own);
+        }
+        Some(())
+    }
+
+    /// Takes a block: from this CPU's magazines, which are refilled, or from the zone.
+    #[inline(never)]
+    pub(crate) fn take_packed(&self, order: u8, t: MigrateType, flags: AllocFlags) -> Option<u32> {
+        let region = self.zone.packed.as_ref()?;
+        let mixes = !flags.contains(AllocFlags::NOFRAGMENT);
+        if is_kept(order) {
+            match self.own() {
+                Some((region, mut own)) if own.is_enabled => {
+                    let before = own.counts;
+                    let frame = region.take_block(&mut own, order, t, mixes);
+                    if frame.is_some() {
+                        self.slot.counters.allocs.add(order, t);
+                    }
+                    self.settle(region, &mut own);
+                    let after = own.counts;
+                    drop(own);
+                    self.note_mixing(&before, &after, flags.contains(AllocFlags::KSWAPD));
+                    return frame;
+                }
+                Some(_) => {}
+                None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
+            }
+        }
+        let frame = region.take_without_cpu(self.cpu.0, order, t, mixes);
+        self.zone.count_loose(region);
+        if frame.is_some() {
+            self.lock().slot.counters.direct_allocs.add(order, t);
+        }
+        frame
+    }
+
+    /// Fills places with single pages under one lock of the CPU's magazines. Returns how many.
+    pub(crate) fn take_packed_bulk<'p>(
+        &self,
+        t: MigrateType,
+        places: impl Iterator<Item = &'p mut u32>,
+    ) -> usize {
+        let Some((region, mut own)) = self.own().filter(|(_, own)| own.is_enabled) else {
+            return 0;
+        };
+        let before = own.counts;
+        let mut got = 0;
+        for place in places {
+            let Some(frame) = region.take_block(&mut own, 0, t, true) else { break };
+            self.slot.counters.allocs.add(0, t);
+            *place = frame;
+            got += 1;
+        }
+        self.settle(region, &mut own);
+        let after = own.counts;
+        drop(own);
+        self.note_mixing(&before, &after, false);
+        got
+    }
+
+    /// Returns a block that has left its owner to this CPU's magazines or to the zone.
+    pub(crate) fn put_packed(&self, frame: u32, order: u8) {
+        let Some(region) = self.zone.packed.as_ref() else { return };
+        let t = region.finish_leaving(frame);
+        let kind = MigrateType::from_bits(t as u32);
+        match self.own() {
+            Some((region, mut own)) if own.is_enabled && is_kept(order) => {
+                self.slot.counters.frees.add(order, kind);
+                region.put_block(&mut own, frame, order, t);
+                return self.settle(region, &mut own);
+            }
+            Some(_) => {}
+            None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
+        }
+        self.put_packed_direct(region, frame, order, kind);
+    }
+
+    fn put_packed_direct(
+        &self,
+        region: &Region<'_, C::Lock>,
+        frame: u32,
+        order: u8,
+        t: MigrateType,
+    ) {
+        region.free_large(frame, order, self.cpu.0);
+        self.zone.count_loose(region);
+        self.lock().slot.counters.direct_frees.add(order, t);
+    }
+
+    /// Returns a block to the zone without a word to the observer, after a hook panicked before the
+    /// caller received it.
+    pub(crate) fn give_up_packed(&self, frame: u32, order: u8) {
+        let Some(region) = self.zone.packed.as_ref() else { return };
+        if region.begin_leaving(frame, order) {
+            let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
+            self.put_packed_direct(region, frame, order, t);
+        }
+    }
+
+    /// Counts pages that moved between the CPU and the zone. The caller holds the CPU's lock.
+    fn settle(&self, region: &Region<'_, C::Lock>, own: &mut Cpu) {
+        let (taken, returned) = self.slot.settle(self.zone, own);
+        let counters = &self.slot.counters;
+        if taken > 0 {
+            counters.refills.add(1);
+            counters.refilled_pages.add(taken);
+        }
+        if returned > 0 {
+            counters.drains[DrainReason::High as usize].add(1);
+            counters.drained_pages[DrainReason::High as usize].add(returned);
+        }
+        self.zone.count_loose(region);
+    }
+
+    /// Counts pageblocks that served another type, and boosts the watermarks after one that changed
+    /// its type (§3.4).
+    fn note_mixing(&self, before: &CpuCounts, after: &CpuCounts, kswapd: bool) {
+        let claims = after.claims.wrapping_sub(before.claims);
+        let steals = after.steals.wrapping_sub(before.steals);
+        let relabels = after.relabels.wrapping_sub(before.relabels);
+        if claims == 0 && steals == 0 {
+            return;
+        }
+        let locked = self.lock();
+        let counters = &self.zone.counters;
+        counters.claims_whole.add(claims);
+        counters.claims_part.add(relabels);
+        counters.steals.add(steals.saturating_sub(relabels));
+        if relabels > 0 {
+            locked.boost(kswapd);
+        }
+    }
+
+    /// Returns the frees that this CPU has collected to the zone, unless it is in a request.
+    pub(crate) fn flush_packed(&self) {
+        if let Some((region, mut own)) = self.own() {
+            region.flush(&mut own);
+            self.settle(region, &mut own);
+        }
+    }
+
+    /// Returns all of a CPU's frames to the zone. Waits for a request of that CPU.
+    pub(crate) fn drain_packed(&self, owner: CpuId) {
+        let Some(region) = self.zone.packed.as_ref() else { return };
+        let (Some(part), Some(slot)) = (region.cpus.get(owner.0 as usize), self.zone.slot(owner))
+        else {
+            return;
+        };
+        let mut own = part.own.lock();
+        region.drain_cpu(&mut own);
+        let (_, returned) = slot.settle(self.zone, &mut own);
+        if returned > 0 {
+            slot.counters.drains[DrainReason::Drain as usize].add(1);
+            slot.counters.drained_pages[DrainReason::Drain as usize].add(returned);
+        }
+        drop(own);
+        self.zone.count_loose(region);
+    }
+
+    /// Runs one tick for this CPU (§9.2): adds its part to the zone's counter and returns frees that
+    /// it has collected. The tick of the first online CPU also trims the depots. Returns whether
+    /// the CPU or the depots have pages for another one.
+    pub(crate) fn tick_packed(&self, first: bool) -> bool {
+        let Some(region) = self.zone.packed.as_ref() else { return false };
+        let Some(part) = region.cpus.get(self.cpu.0 as usize) else { return false };
+        let mut own = part.own.lock();
+        region.flush(&mut own);
+        self.slot.fold(self.zone, &mut own);
+        self.slot.counters.ticks.add(1);
+        let mut again = own.pages() > 0;
+        drop(own);
+        if first {
+            region.tick();
+            again |= region.depots.pages() > 0;
+        }
+        self.zone.count_loose(region);
+        again
+    }
+}
+
+impl<R: RawMutex> PerCpu<R> {
+    /// Moves what the CPU's counts say to its part of the zone's free counter, and that to the zone
+    /// if it is above the threshold (§9.2). Returns the pages taken and returned on balance. The
+    /// caller holds the CPU's lock, which protects the part.
+    fn settle(&self, zone: &Zone<'_, R>, own: &mut Cpu) -> (u64, u64) {
+        let moved = own.counts.returned.wrapping_sub(own.counts.taken) as i64;
+        let moved = moved.wrapping_sub(own.pending.count_ones().into());
+        let change = moved.wrapping_sub(own.settled);
+        own.settled = moved;
+        let part = change.saturating_add(self.diff().into());
+        if part.unsigned_abs() > self.threshold.load(Relaxed).into() {
+            zone.nr_free.fetch_add(part, Relaxed);
+            self.set_diff(0);
+        } else {
+            self.set_diff(part as i32);
+        }
+        if change < 0 { (change.unsigned_abs(), 0) } else { (0, change.unsigned_abs()) }
+    }
+
+    /// Adds the CPU's part to the zone's free counter.
+    fn fold(&self, zone: &Zone<'_, R>, own: &mut Cpu) {
+        self.settle(zone, own);
+        let part = self.diff();
+        if part != 0 {
+            zone.nr_free.fetch_add(part.into(), Relaxed);
+            self.set_diff(0);
+        }
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// Adds pages that moved without a CPU's part to the zone's free counter.
+    pub(crate) fn count_loose(&self, region: &Region<'_, R>) {
+        let loose = region.take_loose();
+        if loose != 0 {
+            self.nr_free.fetch_add(loose, Relaxed);
+        }
+    }
+
+    /// Returns the frames of the packed engine's depots to the zone.
+    pub(crate) fn drain_depots(&self) {
+        if let Some(region) = &self.packed {
+            region.trim_depots(false, 0);
+            self.count_loose(region);
+        }
+    }
+
+    /// Lets requests use a CPU's magazines, or keeps them empty from here on. Folds the CPU's part
+    /// of the free counter if they are to be empty; the caller drains.
+    pub(crate) fn enable_packed(&self, cpu: CpuId, enabled: bool) {
+        let Some(region) = &self.packed else { return };
+        if let (Some(part), Some(slot)) = (region.cpus.get(cpu.0 as usize), self.slot(cpu)) {
+            let mut own = part.own.lock();
+            own.is_enabled = enabled;
+            if !enabled {
+                region.drain_cpu(&mut own);
+                slot.fold(self, &mut own);
+            }
+        }
+        self.count_loose(region);
+    }
+}
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Frees a block outside the common case.
+    pub(crate) fn free_rest_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (at, frame) = self.begin_free_packed(pfn, order)?;
+        self.finish_free_packed(&at, frame, order);
+        Ok(())
+    }
+
+    /// Takes the block from its owner. The caller completes the free or rolls it back.
+    pub(crate) fn begin_free_packed(
+        &self,
+        pfn: Pfn,
+        order: Order,
+    ) -> Result<(At<'_, 'a, C>, u32), FreeError> {
+        let (zone, frame) = self.locate(pfn).ok_or(FreeError::Foreign)?;
+        let region = zone.packed.as_ref().ok_or(FreeError::Foreign)?;
+        if !region.is_allocated(frame, order) {
+            return Err(region.why_not(pfn, order));
+        }
+        let at = self.here(zone)?;
+        if region.begin_leaving(frame, order.get()) {
+            Ok((at, frame))
+        } else {
+            Err(region.why_not(pfn, order))
+        }
+    }
+
+    /// Reports a free and completes it. If the observer panics, the block stays its owner's.
+    pub(crate) fn finish_free_packed(&self, at: &At<'_, 'a, C>, frame: u32, order: Order) {
+        let untold = Rollback::new(|| {
+            if let Some(region) = &at.zone.packed {
+                region.stay(frame);
+            }
+        });
+        at.note_free(frame, order.get());
+        untold.disarm();
+        at.put_packed(frame, order.get());
+    }
+
+    /// Frees a block to the zone, past this CPU's magazines.
+    pub(crate) fn free_direct_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (at, frame) = self.begin_free_packed(pfn, order)?;
+        let Some(region) = at.zone.packed.as_ref() else { return Err(FreeError::Foreign) };
+        let untold = Rollback::new(|| region.stay(frame));
+        at.note_free(frame, order.get());
+        untold.disarm();
+        let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
+        at.put_packed_direct(region, frame, order.get(), t);
+        Ok(())
+    }
+
+    /// Frees blocks that have left their owners. If the observer panics, the rest stays theirs.
+    pub(crate) fn finish_batch_packed(
+        &self,
+        cpu: CpuId,
+        blocks: impl Iterator<Item = (Pfn, Order)> + Clone,
+    ) {
+        let mut rest = blocks;
+        while let Some((pfn, order)) = rest.next() {
+            let Some((zone, frame)) = self.locate(pfn) else { continue };
+            let Some(at) = self.at(zone, cpu) else { continue };
+            let left = rest.clone();
+            let unfinished =
+                Rollback::new(|| self.roll_back_frees(left.clone().map(|(pfn, _)| pfn)));
+            self.finish_free_packed(&at, frame, order);
+            unfinished.disarm();
+        }
+    }
+
+    /// Frees all pages of a block but its first, which stays allocated as a block of order 0.
+    pub(crate) fn free_shared_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (zone, _) = self.owned(pfn, order)?;
+        self.here(zone)?;
+        let Some(region) = &zone.packed else { return Err(FreeError::Foreign) };
+        region.split(pfn, order, Order::ZERO)?;
+        // One by one: the zone's bits merge by themselves. Should the observer panic, the remaining
+        // pages stay allocated, each as a block of its own.
+        for page in pfn.0 + 1..pfn.0 + u64::from(order.pages()) {
+            self.free_rest_packed(Pfn(page), Order::ZERO)?;
+        }
+        Ok(())
+    }
+}

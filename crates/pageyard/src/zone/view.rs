@@ -1,0 +1,52 @@
+//! Frames as both engines describe them.
+
+use lock_api::RawMutex;
+
+use crate::base::frame::{Kind, State};
+use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_PAGES};
+use crate::zone::state::Zone;
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// Returns a frame's state. On the packed engine, a frame that is not the head of a block in use
+    /// is a tail or reserved, and a block is movable if its type is.
+    #[inline]
+    pub(crate) fn state(&self, idx: u32) -> State {
+        let Some(region) = &self.packed else { return self.map.frame(idx).state() };
+        let Some(frame) = region.state(idx) else { return State::RESERVED };
+        if frame.is_reserved() {
+            State::RESERVED_MEMORY
+        } else if frame.is_absent() {
+            State::RESERVED
+        } else if let Some(order) = frame.allocated() {
+            let t = MigrateType::from_bits(frame.kind() as u32);
+            State::new(Kind::Allocated, order.get(), t).with_movable(t == MigrateType::Movable)
+        } else if frame.is_leaving() {
+            State::new(Kind::BeingFreed, frame.order(), MigrateType::Unmovable)
+        } else {
+            State::TAIL
+        }
+    }
+
+    /// Returns the block that contains a frame: the index and the state of its head. `None` if no
+    /// head is found. The state of a block in use may change at any moment. The packed engine has
+    /// no heads of free blocks.
+    pub(crate) fn block_over(&self, idx: u32) -> Option<(u32, State)> {
+        if self.packed.is_none() {
+            return self.map.block_over(idx);
+        }
+        // Only the nearest head below can contain the frame.
+        let (order, head, state) = (0..=MAX_ORDER)
+            .map(|order| (order, idx & !((1u32 << order) - 1)))
+            .map(|(order, head)| (order, head, self.state(head)))
+            .find(|(_, _, state)| state.kind() != Kind::Tail)?;
+        let reaches = state.kind() != Kind::Reserved && state.order() >= order;
+        reaches.then_some((head, state))
+    }
+
+    /// Returns whether no frame of a pageblock is memory.
+    pub(crate) fn block_is_absent(&self, idx: u32) -> bool {
+        let Some(region) = &self.packed else { return self.map.block_is_absent(idx) };
+        let first = idx & !(PAGEBLOCK_PAGES - 1);
+        (first..first + PAGEBLOCK_PAGES).all(|i| region.state(i).is_none_or(|s| !s.is_memory()))
+    }
+}
