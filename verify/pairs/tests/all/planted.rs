@@ -3,7 +3,7 @@
 
 use lock_api::Mutex;
 use pageyard::Gfp;
-use pageyard::policy::Linux612;
+use pageyard::policy::{Linux612, Packed, StaticPolicy};
 use pageyard_pairs_atomics::Fault;
 
 use crate::explore::{Extent, Tally, explore};
@@ -12,7 +12,7 @@ use crate::schedule::{Bug, Lock};
 use crate::world::Block;
 
 /// Returns what pairs of the named operations find of a bug, in one state.
-fn found(bug: Bug, state: &str, names: &[&str], ops: &[Op<Linux612>]) -> String {
+fn found<P: StaticPolicy + Sync>(bug: Bug, state: &str, names: &[&str], ops: &[Op<P>]) -> String {
     let mut tally = Tally::default();
     let wanted = |s: &str, op: &str| s == state && names.contains(&op);
     // If a lock does not exclude, the accesses that it protects are plain ones.
@@ -23,7 +23,12 @@ fn found(bug: Bug, state: &str, names: &[&str], ops: &[Op<Linux612>]) -> String 
 
 /// Checks that the bug is found with this message, and that nothing is found without it.
 fn finds(bug: Bug, state: &str, names: &[&str], words: &str) {
-    let found_of = |bug| found(bug, state, names, &ops());
+    finds_under::<Linux612>(bug, state, names, words);
+}
+
+/// The same under any policy.
+fn finds_under<P: StaticPolicy + Sync>(bug: Bug, state: &str, names: &[&str], words: &str) {
+    let found_of = |bug| found::<P>(bug, state, names, &ops());
     assert!(found_of(bug).contains(words), "{}", found_of(bug));
     assert!(!found_of(Bug::None).contains("times:"), "{}", found_of(Bug::None));
 }
@@ -72,6 +77,20 @@ fn a_free_that_ignores_poison_is_detected() {
 #[test]
 fn a_lock_that_one_cpu_ignores_is_detected() {
     finds(Bug::Impatient, "fresh", &["alloc-4", "free-4"], "was handed out, and is part of");
+}
+
+/// On the packed engine: states, words and the set of whole pageblocks that are changed in two
+/// steps, and a lock of a CPU that a drain ignores.
+#[test]
+fn races_on_the_packed_engine_are_detected() {
+    let frees = ["free-same", "free-same-direct", "free-same-batch"];
+    let state = torn("src/packed/storage.rs");
+    finds_under::<Packed>(state, "fresh", &frees, "the frames do not add up");
+    let whole = Bug::Atomics(Fault::Forced("src/packed/set.rs"));
+    let handed_out = "was handed out, and is part of";
+    finds_under::<Packed>(whole, "fresh", &["alloc-9-movable", "alloc-10"], handed_out);
+    let drains = ["drain-all", "free-many"];
+    finds_under::<Packed>(Bug::Impatient, "cached", &drains, "in a magazine is in use elsewhere");
 }
 
 /// Operations that are themselves wrong.
