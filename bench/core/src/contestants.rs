@@ -17,7 +17,7 @@ use frame_alloc::{
     CpuId as FrameCpu, DepotAllocator, PageSize, PhysicalAllocator, Provenance, RegionInit,
     SummaryBuddyAllocator,
 };
-use pageyard::policy::{Linux612, StaticPolicy};
+use pageyard::policy::{self, Linux612, StaticPolicy};
 use pageyard::{
     CpuId, Defences, Gfp, Hooked, Hooks, Knobs, Layout as Memory, NodeId, Observer, Order,
     OwnedStorage, Pfn, Platform, Reclaim, Yard, ZoneKind, ZoneSpec,
@@ -113,7 +113,8 @@ impl<E: Embedder, P: StaticPolicy + Sync + 'static> Contestant for Ours<E, P> {
             knobs: Knobs::default(),
         };
         // Kept until the program ends, as in a kernel.
-        let storage = OwnedStorage::new(&layout).expect("the layout is sound").leak();
+        let needs = layout.needs_on::<Lock>(P::RULES.engine).expect("the layout is sound");
+        let storage = OwnedStorage::for_needs(&needs).expect("memory for the maps").leak();
         Ours(Yard::new(&layout, storage, E::new()).expect("the storage fits"))
     }
 
@@ -127,6 +128,28 @@ impl<E: Embedder, P: StaticPolicy + Sync + 'static> Contestant for Ours<E, P> {
     fn free(&self, block: usize, order: u8) {
         let order = Order::new(order).expect("an order");
         self.0.free(Pfn(block as u64), order).expect("an allocated block");
+    }
+}
+
+/// The packed engine with zones, watermarks and hooks: a yard under the policy `Packed`.
+#[derive(Debug)]
+pub struct PackedYard(Ours<Machine, policy::Packed>);
+
+impl Contestant for PackedYard {
+    const NAME: &'static str = "packed-yard";
+
+    fn new() -> Self {
+        PackedYard(Ours::new())
+    }
+
+    #[inline(always)]
+    fn alloc(&self, order: u8) -> usize {
+        self.0.alloc(order)
+    }
+
+    #[inline(always)]
+    fn free(&self, block: usize, order: u8) {
+        self.0.free(block, order);
     }
 }
 

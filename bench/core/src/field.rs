@@ -2,7 +2,8 @@
 
 use crate::compare::Field;
 use crate::contestants::{
-    Bitmap, BuddySlab, BuddySystem, Floor, FrameCore, FrameDepot, Pageyard, PageyardOwned, Visitor,
+    Bitmap, BuddySlab, BuddySystem, Floor, FrameCore, FrameDepot, PackedYard, Pageyard,
+    PageyardOwned, Visitor,
 };
 use crate::packed::{Packed, PackedOwned, PackedPinned};
 
@@ -10,6 +11,7 @@ use crate::packed::{Packed, PackedOwned, PackedPinned};
 pub fn each(visitor: &mut impl Visitor) {
     visitor.visit::<Pageyard>();
     visitor.visit::<PageyardOwned>();
+    visitor.visit::<PackedYard>();
     visitor.visit::<Packed>();
     visitor.visit::<PackedPinned>();
     visitor.visit::<PackedOwned>();
