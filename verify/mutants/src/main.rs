@@ -51,6 +51,14 @@ const FILES: &[&str] = &[
     "crates/pageyard/src/request/cached.rs",
     "crates/pageyard/src/pcp/tuning.rs",
     "crates/pageyard/src/base/watermark.rs",
+    "crates/pageyard/src/packed/bits.rs",
+    "crates/pageyard/src/packed/blocks.rs",
+    "crates/pageyard/src/packed/cpu.rs",
+    "crates/pageyard/src/packed/domain.rs",
+    "crates/pageyard/src/packed/refill.rs",
+    "crates/pageyard/src/packed/region.rs",
+    "crates/pageyard/src/packed/set.rs",
+    "crates/pageyard/src/packed/storage.rs",
     "crates/pageyard-host/src/wake_event.rs",
     "crates/pageyard-host/src/thread_cache.rs",
     "crates/pageyard-host/src/give_back.rs",
@@ -60,7 +68,8 @@ const FILES: &[&str] = &[
     "crates/pageyard-host/src/usage.rs",
     "crates/pageyard-host/src/worker.rs",
 ];
-const PACKAGES: &[&str] = &["pageyard", HOST_PACKAGE];
+const PACKAGES: &[&str] = &[CORE_PACKAGE, HOST_PACKAGE];
+const CORE_PACKAGE: &str = "pageyard";
 const HOST_PACKAGE: &str = "pageyard-host";
 const HOST: &str = "crates/pageyard-host/";
 
@@ -157,7 +166,13 @@ fn run() -> Result<()> {
         tree.constant.extend(names.lines().map(str::to_owned));
     }
     tree.copy()?;
-    let built = tree.build(PACKAGES, &work.join("build"));
+    let is_chosen = |mutant: &Mutant| {
+        options.files.is_empty() || options.files.iter().any(|file| is_of(&mutant.file, file))
+    };
+    // The host's tests take longer to build than the core's.
+    let needs_host = mutants.iter().any(|m| is_chosen(m) && m.file.starts_with(HOST));
+    let built =
+        tree.build(if needs_host { PACKAGES } else { &[CORE_PACKAGE] }, &work.join("build"));
     for (&number, left) in &tree.left {
         let verdict = match left {
             Left::Unviable => Verdict::Unviable,
@@ -174,9 +189,7 @@ fn run() -> Result<()> {
         .filter(|number| !tree.left.contains_key(number))
         .filter(|&number| {
             let mutant = &mutants[number];
-            let chosen = options.files.is_empty()
-                || options.files.iter().any(|file| is_of(&mutant.file, file));
-            chosen
+            is_chosen(mutant)
                 && match record.get(&mutant.name) {
                     None | Some(Verdict::Unviable | Verdict::Constant) => true,
                     Some(Verdict::Survived) => options.again && !record.is_explained(&mutant.name),
