@@ -251,8 +251,8 @@ fn is_of(path: &str, name: &str) -> bool {
 }
 
 /// Tests one mutant with the tests that reach it, as many as the time budget allows but at least
-/// one. Tests that recently detected a mutant run first. The others follow in ascending order of
-/// their duration, divided by the square of the number of the file's mutants that they reach.
+/// one. Tests that recently detected a mutant run first. Of the others, those that are short come
+/// first, that reach many of the file's mutants, and few of other files'.
 fn attempt(
     number: usize,
     file: &Range<usize>,
@@ -264,8 +264,9 @@ fn attempt(
         (0..tests.len()).filter(|&test| tests[test].1.reaches(number)).collect();
     order.sort_by_cached_key(|&test| {
         let recent = found_by.iter().position(|&other| other == test);
-        let reached = tests[test].1.reached_of(file) as u128;
-        (recent.unwrap_or(usize::MAX), tests[test].1.normal().as_nanos() / (reached * reached))
+        let (reached, all) = tests[test].1.reached_of(file);
+        let cost = tests[test].1.normal().as_nanos() * all / (reached * reached);
+        (recent.unwrap_or(usize::MAX), cost)
     });
     let mut spent = Duration::ZERO;
     for test in order {

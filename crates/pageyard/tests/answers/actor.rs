@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use pageyard::{
     Context, CpuId, Defences, Event, Gfp, Hooked, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob,
-    Observer, Oom, Order, Pfn, Platform, Reclaim, ReclaimJob, Relocation, Report, Throttle, Yard,
-    ZoneId, ZoneKind,
+    Observer, Oom, Order, PageState, Pfn, Platform, Reclaim, ReclaimJob, Relocation, Report,
+    SECTION_PAGES, Throttle, Yard, ZoneId, ZoneKind,
 };
 
 use crate::common::owners::Random;
@@ -32,6 +32,10 @@ pub(crate) struct Mood {
     pub(crate) patience: u32,
     /// Nodes that take no more dirty pages, by bit.
     pub(crate) dirty: u64,
+    /// One in this many pages is found bad by the policies that check pages; 0: none.
+    pub(crate) bad: u64,
+    /// Whether the hook that free blocks are reported to tries to remove their memory.
+    pub(crate) removes: bool,
     /// Whether requests need no context.
     pub(crate) plain: bool,
 }
@@ -124,6 +128,20 @@ impl Platform for Actor {
 }
 
 impl Reclaim for Actor {
+    const REPORT_ORDER: Option<Order> = Order::new(6);
+
+    fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        self.log(format_args!("report_free {blocks:?}"));
+        let section = |pfn: u64| Pfn(pfn / SECTION_PAGES * SECTION_PAGES);
+        if self.state().mood.removes
+            && let (Some(yard), Some((pfn, _))) = (self.yard.get(), blocks.first())
+        {
+            let left = yard.offline(section(pfn.0)..section(pfn.0 + SECTION_PAGES));
+            self.log(format_args!("offline {left:?}"));
+        }
+        self.below(4) != 0
+    }
+
     fn is_plain(&self, _: Gfp) -> bool {
         self.state().mood.plain
     }
@@ -216,6 +234,13 @@ impl Reclaim for Actor {
 }
 
 impl Observer for Actor {
+    const SEES_TUNING: bool = true;
+    const SEES_TOUCHES: bool = true;
+
+    fn touch(&self, pfn: Pfn) {
+        self.log(format_args!("touch {}", pfn.0));
+    }
+
     fn event(&self, cpu: CpuId, event: Event) {
         self.log(format_args!("{} {event:?}", cpu.0));
     }
@@ -229,4 +254,26 @@ impl Observer for Actor {
     }
 }
 
-impl Defences for Actor {}
+impl Defences for Actor {
+    fn page_state(&self, pfn: Pfn) -> PageState {
+        let n = self.state().mood.bad;
+        PageState { refcount: u32::from(n != 0 && pfn.0 % n == 7), ..PageState::UNUSED }
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) -> bool {
+        self.log(format_args!("zero {} {order}", pfn.0));
+        true
+    }
+
+    fn poison(&self, pfn: Pfn, order: Order) {
+        self.log(format_args!("poison {} {order}", pfn.0));
+    }
+
+    fn unmap(&self, pfn: Pfn, order: Order) {
+        self.log(format_args!("unmap {} {order}", pfn.0));
+    }
+
+    fn map(&self, pfn: Pfn, order: Order) {
+        self.log(format_args!("map {} {order}", pfn.0));
+    }
+}

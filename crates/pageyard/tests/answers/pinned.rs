@@ -100,6 +100,7 @@ const REQUESTS: &[(u32, Act)] = &[
     (1, Act::Highatomic),
     (1, Act::Kswapd),
     (1, Act::CpuHotplug),
+    (1, Act::CacheSlice),
 ];
 
 const COMPACTION: &[(u32, Act)] = &[
@@ -144,6 +145,8 @@ const MEMORY: &[(u32, Act)] = &[
     (1, Act::Contig),
     (1, Act::Mood),
     (1, Act::Highatomic),
+    (2, Act::ReportFree),
+    (2, Act::Alloc),
 ];
 
 #[test]
@@ -221,5 +224,28 @@ fn memory_hotplug() {
         };
         Scenario { full: 30, ..scenario(machine, MEMORY, 30) }
     };
-    pinned("hotplug", &numbered(4, make));
+    pinned("hotplug", &numbered(6, make));
+}
+
+/// Zones and nodes that get their first memory, and lose their last.
+#[test]
+fn zones_that_come_and_go() {
+    const SECTION: u64 = pageyard::SECTION_PAGES;
+    let make = |_| {
+        let machine = Machine::new()
+            .zone(ZoneKind::Dma32, 0..4096)
+            .span(ZoneKind::Normal, 4096..2 * SECTION)
+            .usable(4096..6000)
+            .span(ZoneKind::Movable, 2 * SECTION..3 * SECTION)
+            .zone_on(1, ZoneKind::Normal, 3 * SECTION..3 * SECTION + 4096)
+            .cpus(&[0, 1]);
+        let mut machine = machine;
+        machine.zones.push(pageyard::ZoneSpec {
+            kind: ZoneKind::Movable,
+            node: pageyard::NodeId(1),
+            span: crate::common::frames(4 * SECTION..5 * SECTION),
+        });
+        scenario(machine, MEMORY, 40)
+    };
+    pinned("first_memory", &numbered(6, make));
 }

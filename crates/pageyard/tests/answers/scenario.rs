@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use pageyard::tuning::CacheSlice;
 use pageyard::{
     Context, CpuId, Cpuset, Gfp, MigrateType, NodeChoice, NodeId, NodeMask, Order, Pfn, Place,
     Priority, ReclaimTask, SECTION_PAGES, TaskFlags, ZoneId,
@@ -45,6 +46,8 @@ pub(crate) enum Act {
     Release,
     Online,
     Offline,
+    ReportFree,
+    CacheSlice,
 }
 
 pub(crate) struct Scenario {
@@ -341,6 +344,8 @@ impl Run<'_> {
                     unevictable: self.choose(&[0, 0, 3]),
                     patience: self.below(3) as u32,
                     dirty: self.choose(&[0, 0, 1, 2, 7]),
+                    bad: self.choose(&[0, 0, 0, 900]),
+                    removes: self.one_in(4),
                     plain: self.one_in(2),
                 };
                 a.state().mood = mood;
@@ -472,6 +477,17 @@ impl Run<'_> {
                 // Pages in use are not released.
                 let range = self.range(64, 4);
                 self.log("release", (&range, y.release(range.clone())));
+            }
+            Act::ReportFree => {
+                a.state().clock += 2_000_000_000;
+                self.log("report_free_blocks", y.report_free_blocks());
+                self.log("reported", y.reported(self.zone()));
+                self.log("lowest", y.take_lowest_free(self.zone()));
+            }
+            Act::CacheSlice => {
+                let bytes = self.below(1 << 20) as u64;
+                let slice = CacheSlice { last_level: bytes, all_levels: 2 * bytes };
+                y.set_cache_slice(CpuId(self.below(y.cpus() as usize) as u32), slice);
             }
             Act::Online | Act::Offline => {
                 let range = self.range(SECTION_PAGES, 2);
