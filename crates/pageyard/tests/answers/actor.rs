@@ -50,9 +50,13 @@ pub(crate) struct State {
     pub(crate) log: String,
 }
 
+/// What a hook that frees pages, or may let others do so, does in place of the mood: the pages to free, by the hook's name.
+pub(crate) type Script = fn(&Actor, &'static str) -> Option<usize>;
+
 pub(crate) struct Actor {
     pub(crate) yard: OnceLock<&'static Y>,
     state: Mutex<State>,
+    pub(crate) script: Mutex<Option<Script>>,
 }
 
 impl Actor {
@@ -66,7 +70,7 @@ impl Actor {
             clock: 1,
             log: String::new(),
         };
-        Actor { yard: OnceLock::new(), state: Mutex::new(state) }
+        Actor { yard: OnceLock::new(), state: Mutex::new(state), script: Mutex::new(None) }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -79,6 +83,7 @@ impl Actor {
 
     pub(crate) fn log(&self, line: std::fmt::Arguments<'_>) {
         let mut state = self.state();
+        assert!(state.log.len() < 1 << 26, "the call does not end");
         let _ = state.log.write_fmt(line);
         state.log.push('\n');
     }
@@ -97,7 +102,12 @@ impl Actor {
         Some((pfn, order))
     }
 
-    fn free(&self, n: usize) -> u64 {
+    fn scripted(&self, hook: &'static str) -> Option<u64> {
+        let script = (*self.script.lock().unwrap())?;
+        Some(self.free(script(self, hook)?))
+    }
+
+    pub(crate) fn free(&self, n: usize) -> u64 {
         let Some(yard) = self.yard.get() else { return 0 };
         let mut freed = 0;
         for _ in 0..n {
@@ -147,6 +157,7 @@ impl Reclaim for Actor {
     }
 
     fn context(&self) -> Context {
+        self.scripted("context");
         self.state().context
     }
 
@@ -158,6 +169,9 @@ impl Reclaim for Actor {
 
     fn reclaim(&self, job: &ReclaimJob) -> u64 {
         self.log(format_args!("reclaim {job:?}"));
+        if let Some(freed) = self.scripted("reclaim") {
+            return freed;
+        }
         let mood = self.state().mood;
         self.free(mood.frees) + mood.claims
     }
@@ -187,11 +201,17 @@ impl Reclaim for Actor {
 
     fn throttle(&self, node: NodeId, most_ns: Option<u64>, enough: &dyn Fn() -> bool) -> Throttle {
         self.log(format_args!("throttle {} {most_ns:?} {}", node.0, enough()));
+        if self.scripted("throttle").is_some() {
+            return Throttle::Done;
+        }
         if self.below(8) == 0 { Throttle::Killed } else { Throttle::Done }
     }
 
     fn out_of_memory(&self, job: &ReclaimJob) -> Oom {
         self.log(format_args!("out_of_memory {job:?}"));
+        if let Some(freed) = self.scripted("out_of_memory") {
+            return if freed > 0 { Oom::Progress } else { Oom::Nothing };
+        }
         let lies = self.below(8) == 0;
         let n = self.below(3) * 40;
         if self.free(n) > 0 || lies { Oom::Progress } else { Oom::Nothing }

@@ -5,4 +5,5 @@ mod actor;
 #[path = "../all/common/mod.rs"]
 mod common;
 mod pinned;
+mod requests;
 mod scenario;

@@ -104,14 +104,15 @@ const REQUESTS: &[(u32, Act)] = &[
 ];
 
 const COMPACTION: &[(u32, Act)] = &[
-    (4, Act::CompactFor),
-    (4, Act::CompactZone),
+    (6, Act::Fragment),
+    (16, Act::CompactFor),
+    (8, Act::CompactZone),
     (1, Act::CompactAll),
-    (4, Act::Background),
+    (12, Act::Background),
     (2, Act::ForgetHints),
-    (4, Act::AllocMany),
-    (5, Act::FreeMany),
-    (3, Act::Alloc),
+    (3, Act::AllocMany),
+    (3, Act::FreeMany),
+    (6, Act::Alloc),
     (1, Act::Tick),
     (1, Act::Isolate),
     (1, Act::Cma),
@@ -184,7 +185,7 @@ fn requests_under_each_policy() {
 fn compaction_of_one_zone() {
     pinned(
         "compaction",
-        &numbered(10, |_| Scenario { full: 100, ..scenario(normal(), COMPACTION, 60) }),
+        &numbered(10, |_| Scenario { full: 90, ..scenario(normal(), COMPACTION, 80) }),
     );
 }
 
@@ -193,7 +194,7 @@ fn compaction_of_other_zones() {
     let machines = [odd, nodes, zones];
     let make = |seed| {
         let machine = machines[seed as usize % 3]();
-        Scenario { full: 100, ..scenario(machine, COMPACTION, 60) }
+        Scenario { full: 90, ..scenario(machine, COMPACTION, 80) }
     };
     pinned("compaction_zones", &numbered(9, make));
 }

@@ -48,6 +48,8 @@ pub(crate) enum Act {
     Offline,
     ReportFree,
     CacheSlice,
+    /// Brings all memory into use, and pieces of it free again.
+    Fragment,
 }
 
 pub(crate) struct Scenario {
@@ -57,7 +59,7 @@ pub(crate) struct Scenario {
     /// The steps, by weight.
     pub(crate) acts: &'static [(u32, Act)],
     pub(crate) steps: u32,
-    /// Percent of memory that is in use at the start. 100: fragmented for compaction.
+    /// Percent of memory that is in use at the start.
     pub(crate) full: u64,
 }
 
@@ -192,8 +194,13 @@ impl Run<'_> {
         gfp
     }
 
+    /// A node, which may not exist.
     fn node(&self) -> NodeId {
-        NodeId(self.below(3) as u16)
+        if self.one_in(8) {
+            return NodeId(self.below(4) as u16);
+        }
+        let zones = &self.machine.zones;
+        zones[self.below(zones.len())].node
     }
 
     fn zone(&self) -> ZoneId {
@@ -281,8 +288,33 @@ impl Run<'_> {
             }
             pages += u64::from(order.pages());
         }
-        if percent == 100 {
-            self.free_many(managed as usize / 4 + self.below(managed as usize / 6));
+        self.a.state().log.clear();
+    }
+
+    fn fragment(&self) {
+        // Without reclaim, which would free as fast.
+        let gfp = Gfp::MOVABLE | Gfp::HIGHMEM | Gfp::MEMALLOC | Gfp::NOWARN;
+        let most = self.choose(&[1, 1, 2, 4]);
+        while let Ok(pfn) = self.y.alloc(o(0), gfp) {
+            self.took(pfn, o(0), gfp);
+            let order = o(self.below(most) as u8);
+            if let Ok(pfn) = self.y.alloc(order, gfp) {
+                self.took(pfn, order, gfp);
+            }
+        }
+        // Some places become emptier than others.
+        let percent: Vec<usize> = (0..64).map(|_| self.choose(&[0, 10, 30, 50, 90])).collect();
+        let all: Vec<(Pfn, Order)> = {
+            let state = self.a.state();
+            state.owned.iter().map(|(&p, &o)| (p, o)).collect()
+        };
+        for (pfn, order) in all {
+            if self.below(100) < percent[(pfn.0 / 300 % 64) as usize] {
+                self.a.state().owned.remove(&pfn);
+                self.y.free(pfn, order).unwrap();
+            }
+        }
+        if !self.one_in(3) {
             self.y.drain_all(None);
         }
         self.a.state().log.clear();
@@ -484,6 +516,7 @@ impl Run<'_> {
                 self.log("reported", y.reported(self.zone()));
                 self.log("lowest", y.take_lowest_free(self.zone()));
             }
+            Act::Fragment => self.fragment(),
             Act::CacheSlice => {
                 let bytes = self.below(1 << 20) as u64;
                 let slice = CacheSlice { last_level: bytes, all_levels: 2 * bytes };
