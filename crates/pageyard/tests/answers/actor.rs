@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use pageyard::{
@@ -57,6 +58,8 @@ pub(crate) struct Actor {
     pub(crate) yard: OnceLock<&'static Y>,
     state: Mutex<State>,
     pub(crate) script: Mutex<Option<Script>>,
+    /// The block whose removal from the direct map panics.
+    panics: AtomicU64,
 }
 
 impl Actor {
@@ -70,7 +73,12 @@ impl Actor {
             clock: 1,
             log: String::new(),
         };
-        Actor { yard: OnceLock::new(), state: Mutex::new(state), script: Mutex::new(None) }
+        Actor {
+            yard: OnceLock::new(),
+            state: Mutex::new(state),
+            script: Mutex::new(None),
+            panics: AtomicU64::new(u64::MAX),
+        }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -100,6 +108,16 @@ impl Actor {
         let (pfn, order) = state.owned.range(from..).next().map(|(&p, &o)| (p, o))?;
         state.owned.remove(&pfn);
         Some((pfn, order))
+    }
+
+    /// Starts the log, and the script for the hooks.
+    pub(crate) fn begin(&self, script: Script) {
+        self.state().log.clear();
+        *self.script.lock().unwrap() = Some(script);
+    }
+
+    pub(crate) fn panic_at_unmap(&self, pfn: Pfn) {
+        self.panics.store(pfn.0, Relaxed);
     }
 
     fn scripted(&self, hook: &'static str) -> Option<u64> {
@@ -291,6 +309,7 @@ impl Defences for Actor {
 
     fn unmap(&self, pfn: Pfn, order: Order) {
         self.log(format_args!("unmap {} {order}", pfn.0));
+        assert_ne!(self.panics.load(Relaxed), pfn.0, "planned");
     }
 
     fn map(&self, pfn: Pfn, order: Order) {

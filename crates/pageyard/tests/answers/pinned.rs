@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use pageyard::ZoneKind;
-use pageyard::policy::{MODIFIERS, POLICIES};
+use pageyard::policy::{MODIFIERS, POLICIES, Rules};
 
 use crate::common::{Chosen, LINUX612, Machine};
 use crate::scenario::{Act, Scenario};
@@ -182,10 +182,23 @@ fn requests_under_each_policy() {
 }
 
 #[test]
+fn requests_under_older_policies_with_a_change() {
+    let make = |seed| {
+        let modifier = &MODIFIERS[seed as usize % MODIFIERS.len()];
+        let older: Rules = (MODIFIERS.iter().find(|m| m.name == "Vanilla").unwrap().makes)(
+            POLICIES[seed as usize % POLICIES.len()].makes.clone(),
+        );
+        let rules = Box::leak(Box::new((modifier.makes)(older)));
+        Scenario { rules, full: 60, ..scenario(normal(), REQUESTS, 100) }
+    };
+    pinned("older", &numbered(24, make));
+}
+
+#[test]
 fn compaction_of_one_zone() {
     pinned(
         "compaction",
-        &numbered(10, |_| Scenario { full: 90, ..scenario(normal(), COMPACTION, 80) }),
+        &numbered(5, |_| Scenario { full: 90, ..scenario(normal(), COMPACTION, 80) }),
     );
 }
 
@@ -196,7 +209,7 @@ fn compaction_of_other_zones() {
         let machine = machines[seed as usize % 3]();
         Scenario { full: 90, ..scenario(machine, COMPACTION, 80) }
     };
-    pinned("compaction_zones", &numbered(9, make));
+    pinned("compaction_zones", &numbered(6, make));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Rules of requests at their edges (spec §2.7–2.10, §7.1, §7.3).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pageyard::policy::{PageChecked, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
-    Context, CpuId, Gfp, MigrateType, NodeChoice, NodeId, NodeMask, Order, Pfn, ReclaimTask,
-    TaskFlags, ZoneKind,
+    Context, CpuId, Cpuset, FreeError, Gfp, MigrateType, NodeChoice, NodeId, NodeMask, Order, Pfn,
+    ReclaimTask, TaskFlags, ZoneKind,
 };
 
 use crate::actor::{Actor, Script, Y};
@@ -15,11 +18,10 @@ const PAGES: u64 = 8192;
 const NODE: NodeId = NodeId(0);
 const ONCE: Gfp = Gfp::KERNEL.union(Gfp::NORETRY);
 
-fn world(machine: &Machine, script: Script) -> (&'static Y, &'static Actor) {
+fn world(machine: &Machine) -> (&'static Y, &'static Actor) {
     let actor: &'static Actor = Box::leak(Box::new(Actor::new(1)));
     let y: &'static Y = leaked(machine, actor, LINUX612);
     assert!(actor.yard.set(y).is_ok());
-    *actor.script.lock().unwrap() = Some(script);
     (y, actor)
 }
 
@@ -33,11 +35,11 @@ fn fill(y: &Y, actor: &Actor, node: NodeId) {
 
 /// A zone with this many free pages, none of them on a per-CPU list.
 fn zone_with(free: u64, script: Script) -> (&'static Y, &'static Actor) {
-    let (y, actor) = world(&Machine::normal(PAGES), script);
+    let (y, actor) = world(&Machine::normal(PAGES));
     fill(y, actor, NODE);
     actor.free(free as usize);
     y.drain_all(None);
-    actor.state().log.clear();
+    actor.begin(script);
     (y, actor)
 }
 
@@ -103,6 +105,8 @@ fn s2_10_costly_orders_and_types_that_stay_compact_before_they_reclaim() {
     assert_eq!(compactions(1, ONCE | Gfp::RECLAIMABLE), ["Async", "SyncLight"]);
     assert_eq!(compactions(3, ONCE.difference(Gfp::IO)), [""; 0]);
     assert_eq!(compactions(3, Gfp::NOWAIT), [""; 0]);
+    // Requests that may use the reserves reclaim first.
+    assert_eq!(compactions(4, ONCE | Gfp::MEMALLOC), ["SyncLight"]);
 }
 
 #[test]
@@ -110,8 +114,9 @@ fn s2_10_reserves_are_taken_from_every_node() {
     let m = Machine::new().cpus(&[0, 1]).zone(ZONE, 0..PAGES).zone_on(1, ZONE, PAGES..2 * PAGES);
     let far = NodeChoice { preferred: None, allowed: NodeMask::only(NodeId(1)) };
     for (flags, served) in [(TaskFlags::empty(), false), (TaskFlags::MEMALLOC, true)] {
-        let (y, actor) = world(&m, |_, _| Some(0));
+        let (y, actor) = world(&m);
         fill(y, actor, NodeId(1));
+        actor.begin(|_, _| Some(0));
         set_flags(actor, flags);
         assert_eq!(y.alloc_on(far, o(0), ONCE).is_ok(), served, "{flags:?}");
     }
@@ -213,8 +218,7 @@ fn s3_4_a_boost_wakes_reclaim_at_the_next_attempt() {
 /// §5.7: "A page failing checks is leaked and the next tried".
 #[test]
 fn s5_7_a_refill_of_a_bad_page_is_followed_by_another() {
-    let rules: common::Chosen =
-        &<pageyard::policy::PageChecked as pageyard::policy::StaticPolicy>::RULES;
+    let rules: common::Chosen = &<PageChecked as StaticPolicy>::RULES;
     let actor: &'static Actor = Box::leak(Box::new(Actor::new(1)));
     let y: &'static Y = leaked(&Machine::normal(PAGES), actor, rules);
     assert!(y.set_pcp_limits(ZONE, Limits { batch: 1, high_min: 1, high_max: 1 }));
@@ -224,4 +228,80 @@ fn s5_7_a_refill_of_a_bad_page_is_followed_by_another() {
     assert_eq!(y.alloc(o(0), Gfp::NOWAIT), Ok(Pfn(8)));
     assert_eq!(y.out_of_use(ZONE).unwrap().bad, 1);
     assert!(!has(actor, "wake_reclaim"), "the first attempt is served");
+}
+
+#[test]
+fn s2_10_the_last_attempt_before_the_killer_stays_within_the_cpuset() {
+    let m = Machine::new().cpus(&[0, 1]).zone(ZONE, 0..PAGES).zone_on(1, ZONE, PAGES..2 * PAGES);
+    let (y, actor) = world(&m);
+    fill(y, actor, NODE);
+    actor.state().owned.clear();
+    fill(y, actor, NodeId(1));
+    // Memory of the other node becomes free after the first reclaim.
+    actor.begin(|actor, hook| {
+        let reclaimed = actor.state().log.contains("\nreclaim ");
+        let first = actor.state().owned.len() as u64 == PAGES;
+        Some(if hook == "context" && reclaimed && first { 2000 } else { 0 })
+    });
+    let near = NodeMask::only(NODE);
+    let cpuset = Cpuset { allowed: near, hardwall: near.with(NodeId(1)) };
+    actor.state().context = Context { cpuset: Some(cpuset), ..Context::default() };
+    let _ = y.alloc(o(0), Gfp::KERNEL);
+    assert!(has(actor, "out_of_memory"));
+}
+
+#[test]
+fn s5_14_a_drain_schedules_another_tick() {
+    let full: Vec<u64> = (0..20).collect();
+    State::new(8192).limits(7, 10, 10).cached(0, 0, &full).run(|y| {
+        assert!(y.tick(CpuId(0)));
+        assert_eq!(y.pageset(ZONE, CpuId(0)).unwrap().count, 10);
+        // The drained pages are folded, and then there is nothing to do.
+        assert!(!y.tick(CpuId(0)));
+    });
+}
+
+/// A zone grows by a section at a time and serves at once, whatever its marks are then.
+#[test]
+fn s2_8_a_grown_zone_serves_below_its_mark() {
+    const SECTION: u64 = pageyard::SECTION_PAGES;
+    let m = Machine::normal(4 * SECTION).knobs(|k| k.user_min_free_kbytes = Some(8 * SECTION));
+    let actor: &'static Actor = Box::leak(Box::new(Actor::new(1)));
+    let y: &'static Y = common::deferred(&m, actor, LINUX612);
+    let managed = || y.zone_info(ZONE).unwrap().managed;
+    let before = managed();
+    assert!(y.zone_info(ZONE).unwrap().watermarks[0] > 0);
+    assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok());
+    assert_eq!(managed(), before + SECTION);
+}
+
+#[test]
+fn s11_2_a_frame_of_a_bad_block_is_out_of_use() {
+    let rules: common::Chosen = &<PageChecked as StaticPolicy>::RULES;
+    let actor: &'static Actor = Box::leak(Box::new(Actor::new(1)));
+    let y: &'static Y = leaked(&Machine::normal(PAGES), actor, rules);
+    while y.alloc(o(4), Gfp::NOWAIT).unwrap() != Pfn(0) {}
+    actor.state().mood.bad = PAGES;
+    y.free(Pfn(0), o(4)).unwrap();
+    assert_eq!(y.out_of_use(ZONE).unwrap().bad, 16);
+    assert_eq!(y.free(Pfn(0), o(4)), Err(FreeError::OutOfUse));
+    assert_eq!(y.free(Pfn(1), o(0)), Err(FreeError::OutOfUse));
+}
+
+/// §6.2: blocks of a batch that are on no list when a hook panics go back to their owner.
+#[test]
+fn s6_2_a_panic_in_a_batch_gives_back_what_is_not_freed() {
+    let rules: common::Chosen = &<pageyard::policy::Unmapped as StaticPolicy>::RULES;
+    let actor: &'static Actor = Box::leak(Box::new(Actor::new(1)));
+    let y: &'static Y = leaked(&Machine::normal(PAGES), actor, rules);
+    let orders = [o(4), o(0), o(4), o(0)];
+    let batch: Vec<(Pfn, Order)> =
+        orders.iter().map(|&order| (y.alloc(order, Gfp::NOWAIT).unwrap(), order)).collect();
+    actor.panic_at_unmap(batch[2].0);
+    let freed = catch_unwind(AssertUnwindSafe(|| y.free_batch(&batch)));
+    assert!(freed.is_err());
+    actor.panic_at_unmap(Pfn(u64::MAX));
+    let again: Vec<bool> = batch.iter().map(|&(pfn, order)| y.free(pfn, order).is_ok()).collect();
+    assert_eq!(again, [false, true, true, true], "the first block was free already");
+    y.validate().unwrap();
 }
