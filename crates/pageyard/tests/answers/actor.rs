@@ -37,6 +37,8 @@ pub(crate) struct Mood {
     pub(crate) bad: u64,
     /// Whether the hook that free blocks are reported to tries to remove their memory.
     pub(crate) removes: bool,
+    /// Whether the next block that moves loses a frame of the place for the one after it.
+    pub(crate) poisons: bool,
     /// Whether requests need no context.
     pub(crate) plain: bool,
 }
@@ -58,7 +60,7 @@ pub(crate) struct Actor {
     pub(crate) yard: OnceLock<&'static Y>,
     state: Mutex<State>,
     pub(crate) script: Mutex<Option<Script>>,
-    /// The block whose removal from the direct map panics.
+    /// The block whose removal from the direct map panics, and its move.
     panics: AtomicU64,
 }
 
@@ -116,7 +118,7 @@ impl Actor {
         *self.script.lock().unwrap() = Some(script);
     }
 
-    pub(crate) fn panic_at_unmap(&self, pfn: Pfn) {
+    pub(crate) fn panic_at(&self, pfn: Pfn) {
         self.panics.store(pfn.0, Relaxed);
     }
 
@@ -249,6 +251,12 @@ impl Reclaim for Actor {
     }
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        assert_ne!(self.panics.load(Relaxed), from.0, "planned");
+        if std::mem::take(&mut self.state().mood.poisons) {
+            for next in [to.0 - 1, to.0 + 1] {
+                let _ = self.yard.get().unwrap().poison_frame(Pfn(next));
+            }
+        }
         let mut state = self.state();
         let stays = state.mood.stays;
         let answer = match state.random.below(stays.max(1) as usize) {

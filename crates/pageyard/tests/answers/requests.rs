@@ -297,10 +297,10 @@ fn s6_2_a_panic_in_a_batch_gives_back_what_is_not_freed() {
     let orders = [o(4), o(0), o(4), o(0)];
     let batch: Vec<(Pfn, Order)> =
         orders.iter().map(|&order| (y.alloc(order, Gfp::NOWAIT).unwrap(), order)).collect();
-    actor.panic_at_unmap(batch[2].0);
+    actor.panic_at(batch[2].0);
     let freed = catch_unwind(AssertUnwindSafe(|| y.free_batch(&batch)));
     assert!(freed.is_err());
-    actor.panic_at_unmap(Pfn(u64::MAX));
+    actor.panic_at(Pfn(u64::MAX));
     let again: Vec<bool> = batch.iter().map(|&(pfn, order)| y.free(pfn, order).is_ok()).collect();
     assert_eq!(again, [false, true, true, true], "the first block was free already");
     y.validate().unwrap();

@@ -378,6 +378,7 @@ impl Run<'_> {
                     dirty: self.choose(&[0, 0, 1, 2, 7]),
                     bad: self.choose(&[0, 0, 0, 900]),
                     removes: self.one_in(4),
+                    poisons: false,
                     plain: self.one_in(2),
                 };
                 a.state().mood = mood;
