@@ -262,7 +262,7 @@ impl Reclaim for Actor {
         let answer = match state.random.below(stays.max(1) as usize) {
             _ if state.owned.get(&from) != Some(&order) => Relocation::Refused,
             0 if stays != 0 => Relocation::Busy,
-            _ if stays != 0 && from.0 % stays == 0 => Relocation::Refused,
+            _ if stays != 0 && from.0.is_multiple_of(stays) => Relocation::Refused,
             _ => Relocation::Moved,
         };
         if answer == Relocation::Moved {
@@ -275,7 +275,7 @@ impl Reclaim for Actor {
 
     fn is_unevictable(&self, pfn: Pfn, _: Order) -> bool {
         let n = self.state().mood.unevictable;
-        n != 0 && pfn.0 % n == 0
+        n != 0 && pfn.0.is_multiple_of(n)
     }
 }
 

@@ -53,7 +53,7 @@ fn heap_of(machine: &Machine, page: impl Fn(u64) -> Page) -> (&'static Y, &'stat
 
 /// The upper half has a free page beside each one in use.
 fn room_above(pfn: u64) -> Page {
-    if pfn % 2 == 0 { Free } else { Stays }
+    if pfn.is_multiple_of(2) { Free } else { Stays }
 }
 
 /// A number in lines of the log: those of an event, after a name.
@@ -87,7 +87,7 @@ fn free_pages(y: &Y) -> u64 {
 /// Pageblocks 0 and 4 can be emptied; those between have nothing that moves.
 fn two_sources(pfn: u64) -> Page {
     match pfn / 512 {
-        0 | 4 if pfn % 2 == 0 => Moves,
+        0 | 4 if pfn.is_multiple_of(2) => Moves,
         0 | 4 => Free,
         1..8 => Stays,
         _ => room_above(pfn),
@@ -145,17 +145,17 @@ fn starts(page: fn(u64) -> Page, asynchronous: u32) -> Vec<u64> {
 #[test]
 fn s7_4_patient_runs_skip_what_asynchronous_ones_passed_in_step() {
     // Two pageblocks in vain, then one that can be emptied.
-    let page = |pfn| match pfn / 512 {
+    let page = |pfn: u64| match pfn / 512 {
         0 | 1 => Stays,
-        2 if pfn % 2 == 0 => Moves,
+        2 if pfn.is_multiple_of(2) => Moves,
         2 => Free,
         3..8 => Stays,
         _ => room_above(pfn),
     };
     assert_eq!(starts(page, 1), [0, 1024]);
     // Once a page was asked in vain, they have not seen what follows. (Page 0 refuses.)
-    let page = |pfn| match pfn / 512 {
-        0 | 4 | 6 if pfn % 2 == 0 => Moves,
+    let page = |pfn: u64| match pfn / 512 {
+        0 | 4 | 6 if pfn.is_multiple_of(2) => Moves,
         0 | 4 | 6 => Free,
         1..8 => Stays,
         _ => room_above(pfn),
@@ -165,8 +165,8 @@ fn s7_4_patient_runs_skip_what_asynchronous_ones_passed_in_step() {
 
 #[test]
 fn s7_4_an_asynchronous_request_leaves_a_block_of_which_one_page_stays() {
-    let (y, actor) = heap(|pfn| match pfn / 512 {
-        0 | 1 if pfn % 2 == 0 => Moves,
+    let (y, actor) = heap(|pfn: u64| match pfn / 512 {
+        0 | 1 if pfn.is_multiple_of(2) => Moves,
         0 | 1 => Free,
         2..8 => Stays,
         _ => room_above(pfn),
@@ -181,16 +181,16 @@ fn s7_4_an_asynchronous_request_leaves_a_block_of_which_one_page_stays() {
 
 #[test]
 fn s7_4_a_run_that_may_take_no_free_page_ends() {
-    let (y, actor) = heap(|pfn| match pfn / 512 {
-        0 if pfn % 2 == 0 => Moves,
+    let (y, actor) = heap(|pfn: u64| match pfn / 512 {
+        0 if pfn.is_multiple_of(2) => Moves,
         0 => Free,
         _ => Stays,
     });
     y.set_min_free_kbytes(4 * 4096).unwrap();
     let result = y.compact_zone(ZONE, None, Priority::SyncFull);
     assert_eq!((result, moved(actor)), (Some(CompactResult::Complete), 0));
-    let (y, actor) = heap(|pfn| match pfn / 512 {
-        0 | 8 if pfn % 2 == 0 => Moves,
+    let (y, actor) = heap(|pfn: u64| match pfn / 512 {
+        0 | 8 if pfn.is_multiple_of(2) => Moves,
         0 | 8 => Free,
         _ => Stays,
     });
@@ -201,8 +201,8 @@ fn s7_4_a_run_that_may_take_no_free_page_ends() {
 
 #[test]
 fn s7_4_a_place_that_fails_is_replaced() {
-    let (y, actor) = heap(|pfn| match pfn / 512 {
-        0 if pfn % 2 == 0 => Moves,
+    let (y, actor) = heap(|pfn: u64| match pfn / 512 {
+        0 if pfn.is_multiple_of(2) => Moves,
         0 => Free,
         1..8 => Stays,
         _ if pfn % 8 < 4 => Free,
@@ -231,7 +231,7 @@ fn s7_4_a_panic_of_the_owner_leaves_no_block_behind() {
 #[test]
 fn s7_4_no_more_than_a_pageblock_is_held() {
     // Blocks of 256 pages find no place among pages, however many are held.
-    let (y, actor) = heap(|pfn| match pfn / 512 {
+    let (y, actor) = heap(|pfn: u64| match pfn / 512 {
         0..4 => Free,
         4..8 => Stays,
         _ => room_above(pfn),
@@ -255,10 +255,10 @@ fn s7_4_no_more_than_a_pageblock_is_held() {
 #[test]
 fn s7_4_holes_of_exactly_one_pageblock_are_gathered() {
     // A block of 256 pages with a hole beside it, and above it as many single pages and holes.
-    let (y, actor) = heap(|pfn| match pfn / 512 {
+    let (y, actor) = heap(|pfn: u64| match pfn / 512 {
         0 => Free,
         1..15 => Stays,
-        _ if pfn % 2 == 0 => Moves,
+        _ if pfn.is_multiple_of(2) => Moves,
         _ => Free,
     });
     y.alloc_at(Pfn(0), o(8), USER).unwrap();
@@ -315,8 +315,8 @@ fn s7_6_after_the_longest_deferral_everything_is_scanned_again() {
 #[test]
 fn s7_8_background_compaction_serves_types_that_stay() {
     // The lowest pageblock is CMA's, whose pages no such request may use.
-    let (y, _) = heap(|pfn| match pfn / 512 {
-        0 | 1 if pfn % 2 == 0 => Moves,
+    let (y, _) = heap(|pfn: u64| match pfn / 512 {
+        0 | 1 if pfn.is_multiple_of(2) => Moves,
         0 | 1 => Free,
         2..8 => Stays,
         _ => room_above(pfn),
@@ -332,9 +332,9 @@ fn s7_8_background_compaction_serves_types_that_stay() {
 fn s7_8_proactive_compaction_starts_above_its_mark() {
     // Half of the free memory is in whole pageblocks, about.
     for (above, worked) in [(0, false), (1, true)] {
-        let (y, _) = heap(|pfn| match pfn / 512 {
+        let (y, _) = heap(|pfn: u64| match pfn / 512 {
             0..3 => Free,
-            _ if pfn % 4 == 0 => Free,
+            _ if pfn.is_multiple_of(4) => Free,
             _ => Moves,
         });
         let score = y.fragmentation_score(NODE);

@@ -41,7 +41,7 @@ fn rules(n: usize) -> Chosen {
         return policy.makes;
     }
     let modifier = &MODIFIERS[(n - POLICIES.len()) % MODIFIERS.len()];
-    Box::leak(Box::new((modifier.makes)(LINUX612.clone())))
+    Box::leak(Box::new((modifier.makes)(*LINUX612)))
 }
 
 fn normal() -> Machine {
@@ -186,7 +186,7 @@ fn requests_under_older_policies_with_a_change() {
     let make = |seed| {
         let modifier = &MODIFIERS[seed as usize % MODIFIERS.len()];
         let older: Rules = (MODIFIERS.iter().find(|m| m.name == "Vanilla").unwrap().makes)(
-            POLICIES[seed as usize % POLICIES.len()].makes.clone(),
+            *POLICIES[seed as usize % POLICIES.len()].makes,
         );
         let rules = Box::leak(Box::new((modifier.makes)(older)));
         Scenario { rules, full: 60, ..scenario(normal(), REQUESTS, 100) }

@@ -82,7 +82,7 @@ fn compactions(order: u8, gfp: Gfp) -> Vec<String> {
     let all: Vec<Pfn> =
         std::iter::from_fn(|| y.alloc(o(0), Gfp::MEMALLOC | Gfp::NOWARN).ok()).collect();
     for pfn in all {
-        if pfn.0 % 2 == 0 {
+        if pfn.0.is_multiple_of(2) {
             y.free(pfn, o(0)).unwrap();
         }
     }
