@@ -123,6 +123,18 @@ fn s2_10_reserves_are_taken_from_every_node() {
 }
 
 #[test]
+fn s2_10_urgent_requests_that_may_not_sleep_leave_their_nodes() {
+    let m = Machine::new().cpus(&[0, 1]).zone(ZONE, 0..PAGES).zone_on(1, ZONE, PAGES..2 * PAGES);
+    let far = NodeChoice { preferred: None, allowed: NodeMask::only(NodeId(1)) };
+    for (gfp, served) in [(Gfp::NOWAIT, false), (Gfp::ATOMIC, true)] {
+        let (y, actor) = world(&m);
+        fill(y, actor, NodeId(1));
+        actor.begin(|_, _| Some(0));
+        assert_eq!(y.alloc_on(far, o(0), gfp).is_ok(), served, "{gfp:?}");
+    }
+}
+
+#[test]
 fn s7_1_only_reclaimed_pages_end_hopelessness() {
     for (freed, hopeless) in [(0, true), (1, false)] {
         let (y, actor) = zone_with(0, |actor, hook| {
@@ -294,7 +306,7 @@ fn s6_2_a_panic_in_a_batch_gives_back_what_is_not_freed() {
     let rules: common::Chosen = &<pageyard::policy::Unmapped as StaticPolicy>::RULES;
     let actor: &'static Actor = Box::leak(Box::new(Actor::new(1)));
     let y: &'static Y = leaked(&Machine::normal(PAGES), actor, rules);
-    let orders = [o(4), o(0), o(4), o(0)];
+    let orders = [o(4), o(0), o(4), o(4)];
     let batch: Vec<(Pfn, Order)> =
         orders.iter().map(|&order| (y.alloc(order, Gfp::NOWAIT).unwrap(), order)).collect();
     actor.panic_at(batch[2].0);
