@@ -1,10 +1,15 @@
 //! Rules of compaction at their edges (spec §7.4–7.8), in heaps made page by page.
+#![allow(unsafe_code)] // a lock
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 
-use pageyard::{CompactResult, Gfp, MigrateType, NodeId, Pfn, Priority, ZoneKind};
+use lock_api::RawMutex;
+use pageyard::{CompactResult, Gfp, MigrateType, NodeId, Order, Pfn, Priority, ZoneKind};
 
 use crate::actor::{Actor, Y};
+use crate::common::owners::{self, Owners};
 use crate::common::view::view;
 use crate::common::{LINUX612, Machine, frames, leaked, o};
 
@@ -286,6 +291,90 @@ fn s7_5_orders_up_to_three_need_room_above_the_low_mark_no_more() {
     let marks = set(kb);
     assert!(marks[0] + 16 < free && marks[1] > free, "{marks:?}, {free} free");
     assert!(suits(3) && !suits(4));
+}
+
+#[test]
+fn s7_5_zones_that_may_not_serve_the_request_do_not_count() {
+    let m = Machine::new().zone(ZONE, 0..PAGES).zone(ZoneKind::Movable, PAGES..2 * PAGES);
+    m.run(|y| {
+        let normal = Gfp::KERNEL | Gfp::MEMALLOC;
+        while y.alloc(o(0), normal).is_ok() {}
+        let suits = |highest| y.could_compact(o(3), highest, |_| 0);
+        assert!(suits(ZoneKind::Movable) && !suits(ZONE));
+    });
+}
+
+#[test]
+fn s7_5_the_fragmentation_index_is_for_costly_orders() {
+    let (y, _) = heap(room_above);
+    y.set_knob("extfrag_threshold", "1000").unwrap();
+    let result = |order| y.compact_for(o(order), USER, Priority::Async).unwrap().result;
+    assert_eq!([result(4), result(3)], [CompactResult::Skipped, CompactResult::Complete]);
+}
+
+#[test]
+fn s7_4_the_search_looks_at_33_blocks_of_a_list() {
+    let (y, _) = heap(|pfn| if pfn == 1 { Moves } else { Stays });
+    // The list's tail first: 32 pages too low, and one in the upper quarter.
+    let high = 14 * 512 + 4;
+    for pfn in (0..32).map(|n| if n == 0 { 0 } else { 1024 + 2 * n }).chain([high]) {
+        y.free_direct(Pfn(pfn), o(0)).unwrap();
+    }
+    let result = y.compact_zone(ZONE, Some(o(1)), Priority::SyncLight);
+    assert_eq!(result, Some(CompactResult::Success));
+    let scanned = y.compact_stats().free_scanned;
+    assert!(scanned <= 512, "{scanned} frames: the scanner began above the block");
+}
+
+/// Before which of its tries the zone lock is taken by another CPU.
+#[test]
+fn s7_4_asynchronous_runs_end_where_the_lock_is_taken() {
+    let run = |nth, priority| {
+        let m = Machine::normal(PAGES);
+        m.run_on_under(Owners::willing(), LINUX612, |y: &owners::Y<'_, Fickle>| {
+            owners::fragment(y, 1, &[0], 50);
+            TRIES.set(nth);
+            let done = y.compact_for(Order::HUGE, USER, priority).unwrap();
+            TRIES.set(u32::MAX);
+            (done.result, y.hooks().asked.load(Relaxed) > 0)
+        })
+    };
+    assert_eq!(run(0, Priority::Async), (CompactResult::Contended, false), "the search");
+    assert_eq!(run(1, Priority::Async), (CompactResult::Contended, false), "the scanner");
+    assert_eq!(run(2, Priority::Async), (CompactResult::Contended, true), "the next search");
+    assert_eq!(run(0, Priority::SyncLight), (CompactResult::Success, true));
+}
+
+thread_local! {
+    /// Tries to lock until one fails.
+    static TRIES: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+/// A lock of which one try fails.
+struct Fickle(spin::mutex::SpinMutex<()>);
+
+// SAFETY: exclusion is the inner lock's; a try that fails takes nothing.
+unsafe impl RawMutex for Fickle {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = Fickle(spin::mutex::SpinMutex::new(()));
+    type GuardMarker = lock_api::GuardSend;
+
+    fn lock(&self) {
+        RawMutex::lock(&self.0);
+    }
+
+    fn try_lock(&self) -> bool {
+        let left = TRIES.get();
+        if left != u32::MAX {
+            TRIES.set(left.wrapping_sub(1));
+        }
+        left != 0 && RawMutex::try_lock(&self.0)
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds the lock, so the inner one is held.
+        unsafe { RawMutex::unlock(&self.0) };
+    }
 }
 
 #[test]
