@@ -234,6 +234,28 @@ fn s7_4_a_panic_of_the_owner_leaves_no_block_behind() {
 }
 
 #[test]
+fn s7_4_a_panic_of_the_owner_frees_the_largest_place_too() {
+    let (y, actor) = heap(|pfn| match pfn {
+        600..640 | 6144..7168 | 8190 => Free,
+        0 | 2 | 7680.. => Moves,
+        _ => Stays,
+    });
+    // The request may not use them, but pages may move there.
+    y.make_cma(frames(6144..7168)).unwrap();
+    y.make_cma(frames(7680..8192)).unwrap();
+    assert_eq!(view(y, ZONE).free(10, MigrateType::Cma), [6144]);
+    let free = free_pages(y);
+    actor.panic_at(Pfn(0));
+    let run =
+        catch_unwind(AssertUnwindSafe(|| y.compact_for(o(9), Gfp::KERNEL, Priority::SyncFull)));
+    assert!(run.is_err());
+    let held = numbers(actor, "IsolateFreepages", "taken");
+    assert_eq!(held.iter().sum::<u64>(), 1025, "{held:?}");
+    assert_eq!(free_pages(y), free);
+    y.validate().unwrap();
+}
+
+#[test]
 fn s7_4_no_more_than_a_pageblock_is_held() {
     // Blocks of 256 pages find no place among pages, however many are held.
     let (y, actor) = heap(|pfn: u64| match pfn / 512 {
