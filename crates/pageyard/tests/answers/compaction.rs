@@ -39,7 +39,7 @@ fn heap_of(machine: &Machine, page: impl Fn(u64) -> Page) -> (&'static Y, &'stat
     y.set_min_free_kbytes(0).unwrap();
     let gfp = Gfp::MOVABLE | Gfp::HIGHMEM | Gfp::MEMALLOC | Gfp::NOWARN;
     let mut all: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
-    assert_eq!(all.len() as u64, PAGES);
+    assert_eq!(all.len() as u64, machine.usable.iter().map(|r| r.end.0 - r.start.0).sum::<u64>());
     all.sort();
     for pfn in all {
         match page(pfn.0) {
@@ -437,6 +437,22 @@ fn s7_8_background_compaction_serves_types_that_stay() {
     assert!(y.compact_background(NODE).worked);
     assert_eq!(view(y, ZONE).free(9, MigrateType::Cma), [0]);
     assert_eq!(view(y, ZONE).free(9, MigrateType::Movable), [512]);
+}
+
+#[test]
+fn s7_1_background_compaction_leaves_what_is_reserved_for_the_zones_of_the_request() {
+    let m = Machine::normal(PAGES).zone(ZoneKind::Movable, PAGES..2 * PAGES);
+    for (highest, woken) in [(ZONE, true), (ZoneKind::Movable, false)] {
+        let (y, actor) = heap_of(&m, |pfn| match pfn {
+            PAGES.. => Free,
+            _ if pfn.is_multiple_of(100) => Free,
+            _ => Stays,
+        });
+        // 82 pages are free, and 256 reserved against requests that may use the other zone.
+        assert_eq!(y.zone_info(ZONE).unwrap().lowmem_reserve[3], PAGES / 32);
+        y.request_compaction(NODE, o(1), highest);
+        assert_eq!(actor.state().log.contains("wake_compaction"), woken, "{highest}");
+    }
 }
 
 #[test]
