@@ -67,10 +67,10 @@ fn agrees(run: u32, frames: u32, steps: u32) {
     let mut numbers = Numbers(seed() + u64::from(run));
     let mut isolated = vec![];
     // Memory is nearly exhausted most of the time in every other run.
-    let limit = if run % 2 == 0 { frames as u64 } else { frames as u64 / 2 };
+    let limit = if run.is_multiple_of(2) { frames as u64 } else { frames as u64 / 2 };
     for step in 0..steps {
         let on = numbers.below(4);
-        let grow = (step / (steps / 7)) % 2 == 0;
+        let grow = (step / (steps / 7)).is_multiple_of(2);
         match numbers.below(1000) {
             0 => _ = region.drain(cpu(on)),
             1 => region.tick(),
