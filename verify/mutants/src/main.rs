@@ -51,6 +51,14 @@ const FILES: &[&str] = &[
     "crates/pageyard/src/request/cached.rs",
     "crates/pageyard/src/pcp/tuning.rs",
     "crates/pageyard/src/base/watermark.rs",
+    "crates/pageyard/src/packed/bits.rs",
+    "crates/pageyard/src/packed/blocks.rs",
+    "crates/pageyard/src/packed/cpu.rs",
+    "crates/pageyard/src/packed/domain.rs",
+    "crates/pageyard/src/packed/refill.rs",
+    "crates/pageyard/src/packed/region.rs",
+    "crates/pageyard/src/packed/set.rs",
+    "crates/pageyard/src/packed/storage.rs",
     "crates/pageyard-host/src/wake_event.rs",
     "crates/pageyard-host/src/thread_cache.rs",
     "crates/pageyard-host/src/give_back.rs",
@@ -60,7 +68,8 @@ const FILES: &[&str] = &[
     "crates/pageyard-host/src/usage.rs",
     "crates/pageyard-host/src/worker.rs",
 ];
-const PACKAGES: &[&str] = &["pageyard", HOST_PACKAGE];
+const PACKAGES: &[&str] = &[CORE_PACKAGE, HOST_PACKAGE];
+const CORE_PACKAGE: &str = "pageyard";
 const HOST_PACKAGE: &str = "pageyard-host";
 const HOST: &str = "crates/pageyard-host/";
 
@@ -157,7 +166,13 @@ fn run() -> Result<()> {
         tree.constant.extend(names.lines().map(str::to_owned));
     }
     tree.copy()?;
-    let built = tree.build(PACKAGES, &work.join("build"));
+    let is_chosen = |mutant: &Mutant| {
+        options.files.is_empty() || options.files.iter().any(|file| is_of(&mutant.file, file))
+    };
+    // The host's tests take longer to build than the core's.
+    let needs_host = mutants.iter().any(|m| is_chosen(m) && m.file.starts_with(HOST));
+    let built =
+        tree.build(if needs_host { PACKAGES } else { &[CORE_PACKAGE] }, &work.join("build"));
     for (&number, left) in &tree.left {
         let verdict = match left {
             Left::Unviable => Verdict::Unviable,
@@ -174,9 +189,7 @@ fn run() -> Result<()> {
         .filter(|number| !tree.left.contains_key(number))
         .filter(|&number| {
             let mutant = &mutants[number];
-            let chosen = options.files.is_empty()
-                || options.files.iter().any(|file| is_of(&mutant.file, file));
-            chosen
+            is_chosen(mutant)
                 && match record.get(&mutant.name) {
                     None | Some(Verdict::Unviable | Verdict::Constant) => true,
                     Some(Verdict::Survived) => options.again && !record.is_explained(&mutant.name),
@@ -238,8 +251,8 @@ fn is_of(path: &str, name: &str) -> bool {
 }
 
 /// Tests one mutant with the tests that reach it, as many as the time budget allows but at least
-/// one. Tests that recently detected a mutant run first. The others follow in ascending order of
-/// their duration, divided by the square of the number of the file's mutants that they reach.
+/// one. Tests that recently detected a mutant run first. Of the others, those that are short come
+/// first, that reach many of the file's mutants, and few of other files'.
 fn attempt(
     number: usize,
     file: &Range<usize>,
@@ -251,8 +264,9 @@ fn attempt(
         (0..tests.len()).filter(|&test| tests[test].1.reaches(number)).collect();
     order.sort_by_cached_key(|&test| {
         let recent = found_by.iter().position(|&other| other == test);
-        let reached = tests[test].1.reached_of(file) as u128;
-        (recent.unwrap_or(usize::MAX), tests[test].1.normal().as_nanos() / (reached * reached))
+        let (reached, all) = tests[test].1.reached_of(file);
+        let cost = tests[test].1.normal().as_nanos() * all / (reached * reached);
+        (recent.unwrap_or(usize::MAX), cost)
     });
     let mut spent = Duration::ZERO;
     for test in order {

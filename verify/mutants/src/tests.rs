@@ -140,9 +140,10 @@ impl Test {
         self.reaches.binary_search(&mutant).is_ok()
     }
 
-    /// Returns the number of these mutants that the test reaches.
-    pub fn reached_of(&self, mutants: &Range<usize>) -> usize {
-        self.reaches.iter().filter(|mutant| mutants.contains(mutant)).count()
+    /// Returns how many of these mutants the test reaches, and how many of all mutants.
+    pub fn reached_of(&self, mutants: &Range<usize>) -> (u128, u128) {
+        let of = self.reaches.iter().filter(|mutant| mutants.contains(mutant)).count();
+        (of as u128, self.reaches.len() as u128)
     }
 }
 

@@ -47,56 +47,66 @@ impl<'a> Model<'a> {
 
 #[test]
 fn random_operations_agree_with_a_map_of_owners() {
-    const FRAMES: u32 = 64 * 512;
-    let seed = seed();
     for run in 0..12 {
-        let storage = Storage::new(FRAMES, 4, 1 + run % 4).unwrap();
-        let region = full(&storage, FRAMES);
-        let mut model = Model::new(&region, FRAMES);
-        let mut numbers = Numbers(seed + u64::from(run));
-        let mut isolated = vec![];
-        // Memory is nearly exhausted most of the time in every other run.
-        let limit = if run % 2 == 0 { FRAMES as u64 } else { FRAMES as u64 / 2 };
-        for step in 0..60_000 {
-            let on = numbers.below(4);
-            let grow = (step / 8000) % 2 == 0;
-            match numbers.below(1000) {
-                0 => _ = region.drain(cpu(on)),
-                1 => region.tick(),
-                2 => assert!(region.drain_all()),
-                3 => {
-                    let pfn = Pfn(numbers.below(FRAMES as usize) as u64 & !511);
-                    if region.isolate(pfn).is_ok() {
-                        isolated.push(pfn);
-                    }
-                }
-                4 if !isolated.is_empty() => {
-                    let pfn = isolated.swap_remove(numbers.below(isolated.len()));
-                    region.unisolate(pfn).unwrap();
-                }
-                n if n < if grow { 650 } else { 350 } && model.allocated() < limit => {
-                    let order = o(numbers.order());
-                    _ = model.alloc(on, order, TYPES[numbers.below(3)]);
-                }
-                n if !model.blocks.is_empty() => {
-                    let index = numbers.below(model.blocks.len());
-                    model.free(on, index, n % 2 == 0);
-                }
-                _ => {}
-            }
-            if step % 5000 == 0 {
-                let census = region.validate().unwrap();
-                assert_eq!(census.allocated, model.allocated());
-            }
-        }
-        while !model.blocks.is_empty() {
-            model.free(0, model.blocks.len() - 1, false);
-        }
-        for pfn in isolated {
-            region.unisolate(pfn).unwrap();
-        }
-        assert_empty(&region, FRAMES);
+        agrees(run, 64 * 512, 60_000);
     }
+}
+
+/// The same for the time of a mutant: smaller regions, and less of everything.
+#[test]
+fn a_few_random_operations_agree_with_a_map_of_owners() {
+    for run in 0..8 {
+        agrees(run, 4 * 512, 4000);
+    }
+}
+
+fn agrees(run: u32, frames: u32, steps: u32) {
+    let storage = Storage::new(frames, 4, 1 + run % 4).unwrap();
+    let region = full(&storage, frames);
+    let mut model = Model::new(&region, frames);
+    let mut numbers = Numbers(seed() + u64::from(run));
+    let mut isolated = vec![];
+    // Memory is nearly exhausted most of the time in every other run.
+    let limit = if run.is_multiple_of(2) { frames as u64 } else { frames as u64 / 2 };
+    for step in 0..steps {
+        let on = numbers.below(4);
+        let grow = (step / (steps / 7)).is_multiple_of(2);
+        match numbers.below(1000) {
+            0 => _ = region.drain(cpu(on)),
+            1 => region.tick(),
+            2 => assert!(region.drain_all()),
+            3 => {
+                let pfn = Pfn(numbers.below(frames as usize) as u64 & !511);
+                if region.isolate(pfn).is_ok() {
+                    isolated.push(pfn);
+                }
+            }
+            4 if !isolated.is_empty() => {
+                let pfn = isolated.swap_remove(numbers.below(isolated.len()));
+                region.unisolate(pfn).unwrap();
+            }
+            n if n < if grow { 650 } else { 350 } && model.allocated() < limit => {
+                let order = o(numbers.order());
+                _ = model.alloc(on, order, TYPES[numbers.below(3)]);
+            }
+            n if !model.blocks.is_empty() => {
+                let index = numbers.below(model.blocks.len());
+                model.free(on, index, n % 2 == 0);
+            }
+            _ => {}
+        }
+        if step % (steps / 12) == 0 {
+            let census = region.validate().unwrap();
+            assert_eq!(census.allocated, model.allocated());
+        }
+    }
+    while !model.blocks.is_empty() {
+        model.free(0, model.blocks.len() - 1, false);
+    }
+    for pfn in isolated {
+        region.unisolate(pfn).unwrap();
+    }
+    assert_empty(&region, frames);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use super::Job;
 use super::direct::is_failure;
 use crate::allocator::yard::Yard;
-use crate::base::gfp::AllocFlags;
 use crate::base::sync::{AtomicU8, Ordering::Relaxed};
 use crate::base::units::{MigrateType, NodeId, Order, ZoneKind};
 use crate::embedder::compact_events::{CompactEvent, CompactResult, Mode};
@@ -183,7 +182,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     fn suits_background(&self, at: &At<'_, 'a, C>, order: Order, highest: ZoneKind) -> bool {
-        let job = Job { order: Some(order), highest, flags: AllocFlags::WMARK_MIN, ..Job::ALL };
+        let job = Job { highest, ..Job::ALL };
         at.suits(order, &job, self.extfrag_threshold()) == CompactResult::Continue
     }
 }

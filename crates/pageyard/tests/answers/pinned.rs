@@ -1,0 +1,265 @@
+//! Pinned answers: what a yard does in random scenarios, down to every event, hook call and list, compared with
+//! `expected/*.txt`. One CPU at a time acts, so all of it follows from the scenario's number.
+//!
+//! These tests state no rule. They find changes of behaviour that no test of a rule looks at, so they fail after a
+//! change that is meant too. `PAGEYARD_RENEW=1` writes the expected digests again, and `PAGEYARD_LOG=DIR` writes
+//! the log of each scenario, to compare two versions of the code by `diff`.
+
+use std::path::Path;
+
+use pageyard::ZoneKind;
+use pageyard::policy::{MODIFIERS, POLICIES, Rules};
+
+use crate::common::{Chosen, LINUX612, Machine};
+use crate::scenario::{Act, Scenario};
+
+/// Runs scenarios and compares their digests with those of the file.
+fn pinned(name: &str, scenarios: &[Scenario]) {
+    let lines: Vec<String> = scenarios.iter().map(|s| s.run(name)).collect();
+    let text = lines.join("\n") + "\n";
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/answers/expected/{name}.txt"));
+    if std::env::var_os("PAGEYARD_RENEW").is_some() {
+        return std::fs::write(path, text).unwrap();
+    }
+    let want = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(
+        text,
+        want,
+        "answers differ from {}; the module says how to compare",
+        path.display()
+    );
+}
+
+fn numbered(n: u64, make: impl Fn(u64) -> Scenario) -> Vec<Scenario> {
+    (0..n).map(|seed| Scenario { seed, ..make(seed) }).collect()
+}
+
+/// The rules of the `n`th policy, then of the `n`th modifier of Linux 6.12.
+fn rules(n: usize) -> Chosen {
+    if let Some(policy) = POLICIES.get(n) {
+        return policy.makes;
+    }
+    let modifier = &MODIFIERS[(n - POLICIES.len()) % MODIFIERS.len()];
+    Box::leak(Box::new((modifier.makes)(*LINUX612)))
+}
+
+fn normal() -> Machine {
+    Machine::normal(8192).cpus(&[0, 0])
+}
+
+fn zones() -> Machine {
+    Machine::new()
+        .zone(ZoneKind::Dma, 0..4096)
+        .zone(ZoneKind::Normal, 4096..12_288)
+        .zone(ZoneKind::Movable, 12_288..16_384)
+        .reserved(5000..5017)
+        .cpus(&[0, 0, 0])
+}
+
+fn nodes() -> Machine {
+    Machine::new()
+        .cpus(&[0, 1])
+        .zone(ZoneKind::Dma32, 0..4096)
+        .zone(ZoneKind::Normal, 4096..8192)
+        .zone_on(1, ZoneKind::Normal, 8192..12_288)
+        .zone_on(1, ZoneKind::Movable, 12_288..14_336)
+        .zone_on(2, ZoneKind::Normal, 16_384..19_000)
+        .distances(&[10, 20, 40, 20, 10, 30, 40, 30, 10])
+}
+
+/// A zone without alignment, with holes.
+fn odd() -> Machine {
+    Machine::new()
+        .span(ZoneKind::Normal, 700..9_900)
+        .usable(700..6_000)
+        .usable(6_777..9_877)
+        .reserved(3_000..3_010)
+        .cpus(&[0, 0])
+}
+
+fn scenario(machine: Machine, acts: &'static [(u32, Act)], steps: u32) -> Scenario {
+    Scenario { seed: 0, machine, rules: LINUX612, acts, steps, full: 0 }
+}
+
+const REQUESTS: &[(u32, Act)] = &[
+    (12, Act::Alloc),
+    (6, Act::AllocMany),
+    (6, Act::Free),
+    (6, Act::FreeMany),
+    (2, Act::FreeOther),
+    (1, Act::Split),
+    (2, Act::Batch),
+    (2, Act::Bulk),
+    (2, Act::Cpu),
+    (3, Act::Tick),
+    (1, Act::Drain),
+    (2, Act::Mood),
+    (1, Act::Context),
+    (1, Act::Knob),
+    (1, Act::Highatomic),
+    (1, Act::Kswapd),
+    (1, Act::CpuHotplug),
+    (1, Act::CacheSlice),
+];
+
+const COMPACTION: &[(u32, Act)] = &[
+    (6, Act::Fragment),
+    (16, Act::CompactFor),
+    (8, Act::CompactZone),
+    (1, Act::CompactAll),
+    (12, Act::Background),
+    (2, Act::ForgetHints),
+    (3, Act::AllocMany),
+    (3, Act::FreeMany),
+    (6, Act::Alloc),
+    (1, Act::Tick),
+    (1, Act::Isolate),
+    (1, Act::Cma),
+    (1, Act::Mood),
+    (1, Act::Cpu),
+    (1, Act::CompactKnob),
+    (1, Act::Drain),
+];
+
+const RANGES: &[(u32, Act)] = &[
+    (3, Act::AllocMany),
+    (3, Act::FreeMany),
+    (3, Act::Isolate),
+    (4, Act::Contig),
+    (1, Act::Cma),
+    (3, Act::Place),
+    (2, Act::Poison),
+    (1, Act::Release),
+    (1, Act::Drain),
+    (1, Act::Mood),
+    (1, Act::CompactZone),
+];
+
+const MEMORY: &[(u32, Act)] = &[
+    (3, Act::AllocMany),
+    (2, Act::FreeMany),
+    (5, Act::Online),
+    (6, Act::Offline),
+    (1, Act::Poison),
+    (1, Act::Drain),
+    (1, Act::Contig),
+    (1, Act::Mood),
+    (1, Act::Highatomic),
+    (2, Act::ReportFree),
+    (2, Act::Alloc),
+];
+
+#[test]
+fn requests_of_one_zone() {
+    pinned("requests", &numbered(8, |_| scenario(normal(), REQUESTS, 150)));
+}
+
+#[test]
+fn requests_of_one_full_zone() {
+    pinned("full", &numbered(8, |_| Scenario { full: 97, ..scenario(normal(), REQUESTS, 120) }));
+}
+
+#[test]
+fn requests_of_three_zones() {
+    pinned("zones", &numbered(8, |_| Scenario { full: 80, ..scenario(zones(), REQUESTS, 150) }));
+}
+
+#[test]
+fn requests_of_three_nodes() {
+    pinned("nodes", &numbered(12, |_| Scenario { full: 90, ..scenario(nodes(), REQUESTS, 150) }));
+}
+
+#[test]
+fn requests_under_each_policy() {
+    let all = POLICIES.len() + MODIFIERS.len();
+    let make = |seed| Scenario {
+        rules: rules(seed as usize),
+        full: 60,
+        ..scenario(normal(), REQUESTS, 100)
+    };
+    pinned("policies", &numbered(all as u64, make));
+}
+
+#[test]
+fn requests_under_older_policies_with_a_change() {
+    let make = |seed| {
+        let modifier = &MODIFIERS[seed as usize % MODIFIERS.len()];
+        let older: Rules = (MODIFIERS.iter().find(|m| m.name == "Vanilla").unwrap().makes)(
+            *POLICIES[seed as usize % POLICIES.len()].makes,
+        );
+        let rules = Box::leak(Box::new((modifier.makes)(older)));
+        Scenario { rules, full: 60, ..scenario(normal(), REQUESTS, 100) }
+    };
+    pinned("older", &numbered(24, make));
+}
+
+#[test]
+fn compaction_of_one_zone() {
+    pinned(
+        "compaction",
+        &numbered(5, |_| Scenario { full: 90, ..scenario(normal(), COMPACTION, 80) }),
+    );
+}
+
+#[test]
+fn compaction_of_other_zones() {
+    let machines = [odd, nodes, zones];
+    let make = |seed| {
+        let machine = machines[seed as usize % 3]();
+        Scenario { full: 90, ..scenario(machine, COMPACTION, 80) }
+    };
+    pinned("compaction_zones", &numbered(6, make));
+}
+
+#[test]
+fn ranges() {
+    let machines = [normal, odd, zones];
+    let make = |seed| {
+        let machine = machines[seed as usize % 3]();
+        Scenario { full: 50, ..scenario(machine, RANGES, 80) }
+    };
+    pinned("ranges", &numbered(9, make));
+}
+
+#[test]
+fn memory_hotplug() {
+    const SECTION: u64 = pageyard::SECTION_PAGES;
+    let make = |seed| {
+        let machine = Machine::new()
+            .zone(ZoneKind::Normal, 0..SECTION)
+            .span(ZoneKind::Movable, SECTION..4 * SECTION)
+            .usable(SECTION..2 * SECTION)
+            .cpus(&[0, 0]);
+        let machine = if seed % 2 == 1 {
+            machine.zone_on(1, ZoneKind::Normal, 4 * SECTION..5 * SECTION)
+        } else {
+            machine
+        };
+        Scenario { full: 30, ..scenario(machine, MEMORY, 30) }
+    };
+    pinned("hotplug", &numbered(6, make));
+}
+
+/// Zones and nodes that get their first memory, and lose their last.
+#[test]
+fn zones_that_come_and_go() {
+    const SECTION: u64 = pageyard::SECTION_PAGES;
+    let make = |_| {
+        let machine = Machine::new()
+            .zone(ZoneKind::Dma32, 0..4096)
+            .span(ZoneKind::Normal, 4096..2 * SECTION)
+            .usable(4096..6000)
+            .span(ZoneKind::Movable, 2 * SECTION..3 * SECTION)
+            .zone_on(1, ZoneKind::Normal, 3 * SECTION..3 * SECTION + 4096)
+            .cpus(&[0, 1]);
+        let mut machine = machine;
+        machine.zones.push(pageyard::ZoneSpec {
+            kind: ZoneKind::Movable,
+            node: pageyard::NodeId(1),
+            span: crate::common::frames(4 * SECTION..5 * SECTION),
+        });
+        scenario(machine, MEMORY, 40)
+    };
+    pinned("first_memory", &numbered(6, make));
+}
