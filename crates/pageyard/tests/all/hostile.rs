@@ -162,6 +162,9 @@ hostile! {
     Knobs: some_knobs();
     &'static str: words();
     &'static mut [Option<Pfn>]: [slots(7), slots(0), slots(1), slots(3000)];
+    &'static mut [(Pfn, Order)]: [0, 1, 3].map(|n| &mut *vec![(Pfn(u64::MAX), o(10)); n].leak());
+    &'static mut [Lent]: [0, 1, 3].map(|n| &mut *vec![Lent::NONE; n].leak());
+    &'static mut [Range<Pfn>]: [0, 1, 3000].map(|n| &mut *vec![Pfn(0)..Pfn(0); n].leak());
     &'static [Pfn]: [&[][..], leak([Pfn(u64::MAX); 70]), leak([Pfn(7); 3])];
     &'static [(Pfn, Order)]: [&[][..], leak([(Pfn(u64::MAX), o(10)); 70]), leak([(Pfn(4096), o(0)); 3])];
     &'static [AtomicU64]: [&[][..], leak([const { AtomicU64::new(u64::MAX) }; 16]),
