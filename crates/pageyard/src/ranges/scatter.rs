@@ -21,8 +21,8 @@ use crate::request::free::FreeError;
 /// # use pageyard::*;
 /// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
 /// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
-/// let too_many = yard.alloc_range_or_scatter(1 << 30, Gfp::NOWAIT, &mut [Pfn(0)..Pfn(0)]);
-/// assert_eq!(too_many, Err(ScatterError::TooManyRanges));
+/// let none = &mut [];
+/// assert_eq!(yard.alloc_range_or_scatter(3, Gfp::KERNEL, none), Err(ScatterError::TooManyRanges));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScatterError {
