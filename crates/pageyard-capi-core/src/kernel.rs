@@ -146,7 +146,7 @@ impl<'s> Start<'s> {
         let null = (self.direct_map.addr() as u64).wrapping_neg();
         let own = self.reserved.iter().map(|r| r.start..r.end);
         let others = self.entries().filter(|e| e.0 != PAGEYARD_MEMORY_USABLE).map(|e| e.1);
-        own.chain(others).chain([null..null.saturating_add(1)])
+        own.chain(others).chain(core::iter::once(null..null.saturating_add(1)))
     }
 
     fn memory(

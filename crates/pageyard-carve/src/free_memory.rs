@@ -138,11 +138,13 @@ fn touched_pages(r: &Range<u64>) -> Range<Pfn> {
 
 #[cfg(test)]
 mod tests {
+    use core::iter::{empty, once};
+
     use super::*;
 
     #[test]
     fn maps_never_begin_at_the_virtual_address_0() {
-        let memory = FreeMemory::new([0..16 * PAGE_SIZE].into_iter(), core::iter::empty());
+        let memory = FreeMemory::new(once(0..16 * PAGE_SIZE), empty());
         assert_eq!(memory.place(16, 0), None);
         assert_eq!(memory.place(15, 0), Some(Pfn(1)..Pfn(16)));
         assert_eq!(memory.place(16, 1 << 30), Some(Pfn(0)..Pfn(16)));
@@ -152,19 +154,17 @@ mod tests {
     #[test]
     fn maps_avoid_reserved_pages() {
         let reserved = [0x5800..0x5801, 0x3000..0x3000, 0xf000..0x2_0000];
-        let memory = FreeMemory::new([0x1000..0x1_0000].into_iter(), reserved.into_iter());
+        let memory = FreeMemory::new(once(0x1000..0x1_0000), reserved.into_iter());
         assert_eq!(memory.place(9, 0), Some(Pfn(6)..Pfn(15)));
         assert_eq!(memory.place(10, 0), None);
-        let low =
-            FreeMemory::new([0x1000..0x6000, 6 << 30..7 << 30].into_iter(), core::iter::empty());
+        let low = FreeMemory::new([0x1000..0x6000, 6 << 30..7 << 30].into_iter(), empty());
         assert_eq!(low.place(5, 0), Some(Pfn(1)..Pfn(6)), "below 4 GiB");
         assert_eq!(low.place(6, 0), Some(Pfn((7 << 18) - 6)..Pfn(7 << 18)), "above");
     }
 
     #[test]
     fn runs_without_a_range_keep_both_sides() {
-        let memory =
-            FreeMemory::new([0x1000..0x8000, 0x9000..0xa000].into_iter(), core::iter::empty());
+        let memory = FreeMemory::new([0x1000..0x8000, 0x9000..0xa000].into_iter(), empty());
         let runs = |except: Range<u64>| {
             let parts = memory.runs_without(Pfn(except.start)..Pfn(except.end));
             let mut found = [(0, 0); 4];

@@ -19,7 +19,7 @@ const BASE: u64 = 1 << 32;
 const BYTES: usize = 32 << 20;
 
 fn yard() -> Y {
-    Yard::from_memory_map(&[BASE..BASE + BYTES as u64], &[], 1, ()).unwrap()
+    Yard::from_memory_map(std::slice::from_ref(&(BASE..BASE + BYTES as u64)), &[], 1, ()).unwrap()
 }
 
 fn free_pages(yard: &Y) -> u64 {

@@ -79,7 +79,7 @@ fn errors_are_those_of_a_search_without_a_cursor() {
         for (pages, align, within, t) in [
             (1, 3, 0..8192, MOVABLE),
             (0, 1, 0..8192, MOVABLE),
-            (1, 1, 9..5, MOVABLE),
+            (1, 1, std::ops::Range { start: 9, end: 5 }, MOVABLE),
             (9, 1, 0..8192, MigrateType::HighAtomic),
             (9000, 1, 0..8192, MOVABLE),
         ] {

@@ -124,11 +124,12 @@ fn a_block_at_fault_leaves_the_batch() {
 fn the_blocks_of_a_forgotten_batch_are_never_handed_out() {
     Machine::normal(8192).run(|y: &Y<'_>| {
         let mut room = [NONE; 4];
-        let mut batch = ShootdownBatch::new(&mut room);
         let pages: Vec<Pfn> = (0..4).map(|_| page(y)).collect();
-        pages.iter().for_each(|&p| batch.add(y, p, Order::ZERO).unwrap());
-        batch.begin(&Epochs::<0>::new());
-        std::mem::forget(batch);
+        {
+            let mut batch = ShootdownBatch::new(&mut room);
+            pages.iter().for_each(|&p| batch.add(y, p, Order::ZERO).unwrap());
+            batch.begin(&Epochs::<0>::new());
+        }
         let rights = Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::NOWARN;
         let rest: Vec<Pfn> = std::iter::from_fn(|| y.alloc(Order::ZERO, rights).ok()).collect();
         assert_eq!(rest.len(), 8192 - 4);
