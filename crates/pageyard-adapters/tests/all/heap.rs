@@ -107,6 +107,12 @@ fn empty_chunks_return_to_the_yard() {
             assert_eq!(used(yard), before);
         }
         assert!(heap.alloc(layout((4 << 20) + 1, 8)).is_null(), "above the largest block");
+        for align in [32 << 10, 1 << 20, 4 << 20] {
+            let blocks = [heap.alloc(layout(8, align)), heap.alloc(layout(8, align))];
+            assert!(blocks.iter().all(|b| !b.is_null() && b.addr().is_multiple_of(align)));
+            blocks.into_iter().for_each(|block| heap.dealloc(block, layout(8, align)));
+        }
+        assert_eq!(used(yard), before);
     }
 }
 
