@@ -86,7 +86,7 @@ mkdir -p "$stage/lib/pkgconfig" "$stage/lib/cmake/pageyard" "$stage/include"
 
 # The exported symbols of both levels, and those of the core alone.
 grep -oE '\bpageyard_[a-z_]+' "$package/pageyard.map" | sort -u >"$stage/symbols"
-grep -E '^pageyard_(core_|strerror$)' "$stage/symbols" |
+grep -E '^pageyard_(core_|kernel_|page(_free)?$|strerror$)' "$stage/symbols" |
     grep -v ${without_text:+-e '^pageyard_core_text$'} -e '^$' >"$stage/core-symbols"
 
 # One object of an archive's, of which only these symbols are to be seen from outside: a program may

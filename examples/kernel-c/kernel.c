@@ -37,8 +37,7 @@ static pageyard_core *yard;
 static uint32_t cpus, running, hammering, freeing; /* CPUs that there are, run, hammer, free all */
 static block held[CPUS][HELD], mail[CPUS][HELD], kept[CPUS][KEPT];
 static uint64_t interrupts[CPUS], requests, failures, mailed;
-static pageyard_range usable[24], reserved[4];
-static size_t usable_count, reserved_count;
+static uint64_t pages; /* of the allocator */
 
 /* ---- What C needs, and text. ---- */
 
@@ -147,92 +146,40 @@ static void unlock(struct pageyard_lock *lock) {
     irq_restore(enabled);
 }
 
-/* ---- The memory map. ---- */
+/* ---- The start. ---- */
 
-static uint64_t min(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static uint64_t max(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-static void reserve(uint64_t start, uint64_t end) {
-    reserved[reserved_count].start = start / PAGEYARD_PAGE_SIZE;
-    reserved[reserved_count++].end = (end + PAGEYARD_PAGE_SIZE - 1) / PAGEYARD_PAGE_SIZE;
+/* Pages that the allocator has. */
+static uint64_t managed_pages(void) {
+    static pageyard_stats stats;
+    stats.struct_size = sizeof stats;
+    stats.version = PAGEYARD_VERSION;
+    check(pageyard_core_stats(yard, &stats), "stats");
+    return stats.managed;
 }
 
-/* Usable memory: the whole pages of each entry of type 1. */
-static void read_memory_map(uintptr_t info) {
-    const memory_entry *entries;
-    size_t n = memory_map(info, &entries);
-    for (size_t i = 0; i < n && usable_count < sizeof usable / sizeof usable[0]; i++) {
-        uint64_t end = min(entries[i].start + entries[i].size, MAPPED) / PAGEYARD_PAGE_SIZE;
-        uint64_t start = (entries[i].start + PAGEYARD_PAGE_SIZE - 1) / PAGEYARD_PAGE_SIZE;
-        if (entries[i].kind == 1 && start < end)
-            usable[usable_count++] = (pageyard_range){start, end};
-    }
-    reserve(0, 1 << 20); /* start info, trampoline */
-    reserve((uintptr_t)image_start, (uintptr_t)image_end);
+/* The allocator has all usable pages but those reserved and those of its maps, which are few. */
+static void check_pages(const memory_entry *map, size_t entries) {
+    uint64_t bytes = 0, least;
+    for (size_t i = 0; i < entries; i++)
+        if (map[i].kind == PAGEYARD_MEMORY_USABLE && map[i].start >= 1 << 20 && map[i].start < MAPPED)
+            bytes += map[i].size;
+    bytes -= (uint64_t)(image_end - image_start);
+    least = (bytes - bytes / 50) / PAGEYARD_PAGE_SIZE;
+    if (pages < least || pages * PAGEYARD_PAGE_SIZE >= bytes)
+        fail("%u pages of %u bytes of free memory", pages, bytes);
 }
 
-/* The zones that have memory, each from its first usable frame to its last. */
-static size_t make_zones(pageyard_zone zones[3]) {
-    static const uint64_t bounds[] = {0, 16ull << 20, 4ull << 30, 8ull << 30};
-    size_t n = 0;
-    for (uint32_t kind = 0; kind < 3; kind++) {
-        pageyard_range span = {UINT64_MAX, 0};
-        for (size_t i = 0; i < usable_count; i++) {
-            uint64_t start = max(usable[i].start, bounds[kind] / PAGEYARD_PAGE_SIZE);
-            uint64_t end = min(usable[i].end, bounds[kind + 1] / PAGEYARD_PAGE_SIZE);
-            if (start >= end) continue;
-            span.start = min(span.start, start);
-            span.end = max(span.end, end);
-        }
-        if (span.end > 0) zones[n++] = (pageyard_zone){span, 0, kind};
-    }
-    return n;
-}
-
-/* Usable pages that are not reserved: what the allocator should have. (Nothing reserved crosses the
-   end of a usable range but the first MiB, whose end no usable page crosses.) */
-static uint64_t free_pages(void) {
-    uint64_t pages = 0;
-    for (size_t i = 0; i < usable_count; i++) {
-        pages += usable[i].end - usable[i].start;
-        for (size_t r = 0; r < reserved_count; r++) {
-            uint64_t start = max(usable[i].start, reserved[r].start);
-            uint64_t end = min(usable[i].end, reserved[r].end);
-            if (start < end) pages -= end - start;
-        }
-    }
-    return pages;
-}
-
-/* Creates the allocator at the end of the largest range of memory, with only this CPU online. */
-static void create(void) {
-    static const uint16_t nodes[CPUS];
-    static pageyard_zone zones[3];
-    static pageyard_layout layout;
+/* Creates the allocator from the boot loader's memory map, with only this CPU online. */
+static void create(uintptr_t info) {
     static pageyard_platform machine;
     static char why[160];
+    const pageyard_addresses reserved[] = {
+        {0, 1 << 20}, /* start info, trampoline */
+        {(uintptr_t)image_start, (uintptr_t)image_end},
+    };
+    const memory_entry *map; /* with the fields of pageyard_memory */
+    size_t entries = memory_map(info, &map);
     pageyard_status status;
-    size_t bytes, largest = 0;
-    uint64_t start;
-
-    layout.struct_size = sizeof layout;
-    layout.version = PAGEYARD_VERSION;
-    layout.zones = zones;
-    layout.zone_count = make_zones(zones);
-    layout.usable = usable;
-    layout.usable_count = usable_count;
-    layout.cpus = nodes;
-    layout.cpu_count = cpus;
-    layout.reserved = reserved;
-    layout.reserved_count = reserved_count + 1; /* with the room itself: ranges take room, too */
-    check(pageyard_core_room(&layout, &bytes), "room");
-    for (size_t i = 0; i < usable_count; i++)
-        if (usable[i].end - usable[i].start > usable[largest].end - usable[largest].start) largest = i;
-    start = usable[largest].end * PAGEYARD_PAGE_SIZE - bytes;
-    start -= start % PAGEYARD_PAGE_SIZE;
-    if (start < max(usable[largest].start * PAGEYARD_PAGE_SIZE, (uintptr_t)image_end))
-        fail("the largest range of memory has no room for %u bytes of maps", (uint64_t)bytes);
-    reserve(start, start + bytes);
 
     machine.struct_size = sizeof machine;
     machine.version = PAGEYARD_VERSION;
@@ -241,10 +188,12 @@ static void create(void) {
     machine.lock = lock;
     machine.try_lock = try_lock;
     machine.unlock = unlock;
-    status = pageyard_core_create(&layout, &machine, (void *)(uintptr_t)start, bytes, &yard, why,
-                                  sizeof why);
-    if (status != PAGEYARD_OK) fail("create: %s %s", pageyard_strerror(status), why);
-    for (uint32_t cpu = 1; cpu < cpus; cpu++) check(pageyard_core_cpu_dead(yard, cpu), "cpu_dead");
+    machine.mapped = MAPPED;
+    status = pageyard_kernel_init((const pageyard_memory *)map, entries, reserved, 2, cpus, &machine,
+                                  &yard, why, sizeof why);
+    if (status != PAGEYARD_OK) fail("%s: %s", pageyard_strerror(status), why);
+    pages = managed_pages();
+    check_pages(map, entries);
 }
 
 /* ---- The test. ---- */
@@ -391,9 +340,7 @@ static uint64_t finish(void) {
     static pageyard_stats stats;
     uint64_t free = 0;
     check(pageyard_core_drain(yard), "drain");
-#ifdef PAGEYARD_ERR_INVALID /* a header that has pageyard_core_validate */
     if (pageyard_core_validate(yard, text, sizeof text) != PAGEYARD_OK) fail("%s", text);
-#endif
     check(pageyard_core_text(yard, PAGEYARD_TEXT_BUDDYINFO, text, sizeof text, NULL), "text");
     print("%s", text);
     stats.struct_size = sizeof stats;
@@ -403,7 +350,7 @@ static uint64_t finish(void) {
             fail("zone %u has %u of %u pages", (uint64_t)i, stats.free, stats.managed);
         free += stats.free;
     }
-    if (free != free_pages()) fail("%u pages free, not %u", free, free_pages());
+    if (free != pages) fail("%u pages free, not %u", free, pages);
     return free;
 }
 
@@ -416,10 +363,9 @@ void kernel_start(uint32_t cpu, uintptr_t info) {
         run(cpu);
         for (;;) __asm__ volatile("hlt");
     }
-    read_memory_map(info);
     cpus = hammering = freeing = (uint32_t)find_cpus(info, ids);
-    create();
-    print("%u CPUs, %u pages\n", (uint64_t)cpus, free_pages());
+    create(info);
+    print("%u CPUs, %u pages\n", (uint64_t)cpus, pages);
     instructions = measure();
     for (uint32_t other = 1; other < cpus; other++) {
         __atomic_store_n(&running, other, __ATOMIC_RELEASE);
@@ -429,7 +375,10 @@ void kernel_start(uint32_t cpu, uintptr_t info) {
     print("all CPUs run; the hammer starts\n");
     run(0);
     free = finish();
-    for (uint32_t i = 0; i < cpus; i++) most = max(most, stack_used(i));
+    for (uint32_t i = 0; i < cpus; i++) {
+        uint64_t used = stack_used(i);
+        if (used > most) most = used;
+    }
     if (most == STACK) fail("a stack overflowed");
     for (uint32_t i = 1; i < cpus; i++) interrupts[0] += interrupts[i];
     print("%u requests, %u without memory, %u freed on another CPU, %u interrupts\n", requests,

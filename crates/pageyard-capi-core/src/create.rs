@@ -52,12 +52,12 @@ fn describe(carver: &mut Carver<'static>, parts: &Parts<'_>) -> Option<Described
 
 /// # Safety
 /// Every byte of the room must be initialized, as memory of a C program is. The table must satisfy its
-/// field comments.
-unsafe fn build(
+/// field comments. `why` must be null or point to as many writable bytes as it says.
+pub(crate) unsafe fn build(
     parts: &Parts<'_>,
     room: &'static mut [MaybeUninit<u8>],
     table: &pageyard_platform,
-    why: impl Fn(&InitError),
+    (why, why_size): (*mut c_char, usize),
 ) -> Result<*mut pageyard_core, pageyard_status> {
     for zone in parts.zones {
         layout::zone_spec(zone)?;
@@ -72,7 +72,8 @@ unsafe fn build(
     // SAFETY: guaranteed by the caller.
     unsafe { knobs::read_to(parts.knobs, &mut layout.knobs) }?;
     let refused = |e: InitError| {
-        why(&e);
+        // SAFETY: guaranteed by the caller.
+        unsafe { say(why, why_size, Some(&e)) };
         PAGEYARD_ERR_LAYOUT
     };
     layout.needs::<CLock>().map_err(refused)?;
@@ -167,7 +168,7 @@ unsafe fn create(
         }
         // Use only as much of the room as needed: `bytes` may exceed the address space.
         let room = slice::from_raw_parts_mut(room.cast(), plan.bytes);
-        let handle = build(&parts, room, &table, |e| say(why, why_size, Some(e)))?;
+        let handle = build(&parts, room, &table, (why, why_size))?;
         answer(yard, handle)
     }
 }

@@ -2,6 +2,7 @@
 
 use pageyard::Knobs;
 
+use crate::flags::PAGEYARD_VERSION;
 use crate::sized::{self, Growing};
 use crate::status::{PAGEYARD_ERR_ARGUMENT, pageyard_status, status};
 
@@ -70,11 +71,14 @@ unsafe impl Growing for pageyard_knobs {
 }
 
 impl pageyard_knobs {
-    fn of(k: &Knobs) -> Self {
+    const fn of(k: &Knobs) -> Self {
         pageyard_knobs {
             struct_size: 0,
             version: 0,
-            min_free_kbytes: k.user_min_free_kbytes.unwrap_or(0),
+            min_free_kbytes: match k.user_min_free_kbytes {
+                Some(kbytes) => kbytes,
+                None => 0,
+            },
             watermark_scale_factor: k.watermark_scale_factor,
             watermark_boost_factor: k.watermark_boost_factor,
             lowmem_reserve_ratio: k.lowmem_reserve_ratio,
@@ -84,18 +88,28 @@ impl pageyard_knobs {
             extfrag_threshold: k.extfrag_threshold,
             stat_interval: k.stat_interval,
             foreign_lowmem: k.foreign_lowmem,
-            shuffle_seed: k.shuffle_seed.unwrap_or(0),
+            shuffle_seed: match k.shuffle_seed {
+                Some(seed) => seed,
+                None => 0,
+            },
             percpu_pagelist_high_fraction: k.percpu_pagelist_high_fraction,
             zone_reclaim_mode: k.zone_reclaim_mode,
-            pcp_autotune: k.pcp_autotune.into(),
-            compact_unevictable_allowed: k.compact_unevictable_allowed.into(),
-            numa_stat: k.numa_stat.into(),
-            memory_tiering: k.memory_tiering.into(),
-            huge_pages: k.huge_pages.into(),
-            shuffle: k.shuffle_seed.is_some().into(),
+            pcp_autotune: k.pcp_autotune as u32,
+            compact_unevictable_allowed: k.compact_unevictable_allowed as u32,
+            numa_stat: k.numa_stat as u32,
+            memory_tiering: k.memory_tiering as u32,
+            huge_pages: k.huge_pages as u32,
+            shuffle: k.shuffle_seed.is_some() as u32,
         }
     }
 }
+
+/// The settings of `PAGEYARD_KNOBS_SMALL`, as a caller in C passes them.
+pub(crate) static SMALL: pageyard_knobs = pageyard_knobs {
+    struct_size: size_of::<pageyard_knobs>() as u32,
+    version: PAGEYARD_VERSION,
+    ..pageyard_knobs::of(&Knobs::small())
+};
 
 /// Fills in settings: the defaults, or those of a profile.
 ///

@@ -80,7 +80,10 @@ unsafe impl Growing for pageyard_layout {
 
 /// # Safety
 /// `from` must be null or point to `count` entries, unless `count` is 0.
-unsafe fn entries<'l, T>(from: *const T, count: usize) -> Result<&'l [T], pageyard_status> {
+pub(crate) unsafe fn entries<'l, T>(
+    from: *const T,
+    count: usize,
+) -> Result<&'l [T], pageyard_status> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -148,8 +151,20 @@ impl Plan {
     /// Computes the size for a layout. Checks only that zones end after they begin and that sizes
     /// do not overflow; the core validates the rest.
     pub(crate) fn of(parts: &Parts<'_>) -> Result<Plan, pageyard_status> {
+        let ranges = parts.usable.len().checked_add(parts.reserved.len());
+        let ranges = ranges.ok_or(PAGEYARD_ERR_LAYOUT)?;
+        Self::new(parts.zones, ranges, parts.cpus, parts.distances.len())
+    }
+
+    /// Like [`of`](Self::of), from the numbers of ranges and distances.
+    pub(crate) fn new(
+        zones: &[pageyard_zone],
+        ranges: usize,
+        cpus: &[u16],
+        distances: usize,
+    ) -> Result<Plan, pageyard_status> {
         let (mut frames, mut blocks, mut last_node) = (0usize, 0usize, 0u64);
-        for zone in parts.zones {
+        for zone in zones {
             // Maps begin at a multiple of the largest block.
             let base = zone.span.start & !((1 << MAX_ORDER) - 1);
             let own = zone.span.end.checked_sub(base).ok_or(PAGEYARD_ERR_LAYOUT)?;
@@ -158,26 +173,25 @@ impl Plan {
             blocks += own.div_ceil(PAGEBLOCK_PAGES as usize);
             last_node = last_node.max(zone.node.into());
         }
-        for &node in parts.cpus {
+        for &node in cpus {
             last_node = last_node.max(node.into());
         }
-        let nodes = (last_node as usize + 1).max(parts.distances.len().isqrt());
-        let (zones, cpu_zones) = (parts.zones.len(), parts.cpus.len());
+        let nodes = (last_node as usize + 1).max(distances.isqrt());
+        let (zones, cpu_zones) = (zones.len(), cpus.len());
         let slots = zones.checked_mul(cpu_zones).ok_or(PAGEYARD_ERR_LAYOUT)?;
         let needs = Needs { frames, blocks, zones, slots, nodes, cpu_zones, ..Needs::NONE };
-        Self::for_needs(parts, &needs).ok_or(PAGEYARD_ERR_LAYOUT)
+        Self::for_needs(ranges, &needs).ok_or(PAGEYARD_ERR_LAYOUT)
     }
 
-    fn for_needs(parts: &Parts<'_>, needs: &Needs) -> Option<Plan> {
+    fn for_needs(ranges: usize, needs: &Needs) -> Option<Plan> {
         const { assert!(align_of::<pageyard_core>() <= ALIGN) };
-        let ranges = parts.usable.len().checked_add(parts.reserved.len())?;
         let after = |sum: Bytes, part: Bytes| Some(sum.extend(part).ok()?.0);
         let sum = Bytes::new::<pageyard_core>();
         let sum = after(sum, Bytes::new::<Rules>())?;
         // The layout, converted to the core's types.
-        let sum = after(sum, Bytes::array::<ZoneSpec>(parts.zones.len()).ok()?)?;
+        let sum = after(sum, Bytes::array::<ZoneSpec>(needs.zones).ok()?)?;
         let sum = after(sum, Bytes::array::<Range<Pfn>>(ranges).ok()?)?;
-        let sum = after(sum, Bytes::array::<NodeId>(parts.cpus.len()).ok()?)?;
+        let sum = after(sum, Bytes::array::<NodeId>(needs.cpu_zones).ok()?)?;
         let maps = needs.metadata::<CLock>().ok()?;
         if maps.align() > ALIGN {
             return None;

@@ -23,6 +23,7 @@ pub mod flags;
 pub mod handle;
 pub mod hooked;
 pub mod hooks;
+pub mod kernel;
 pub mod knobs;
 pub mod layout;
 pub mod lock;

@@ -134,6 +134,13 @@ pub struct pageyard_platform {
     pub hooks: *const pageyard_hooks,
     /// PAGEYARD_DRAIN_ON_FAILURE, or 0.
     pub flags: u64,
+    /// For pageyard_kernel_init and pageyard_page: the virtual address at which physical address 0 is
+    /// mapped, and all memory after it. Need not be a valid address itself. If null: memory is mapped
+    /// one to one.
+    pub direct_map: *mut c_void,
+    /// For pageyard_kernel_init: memory from this physical address on is not mapped, and is left out.
+    /// If 0: all memory is mapped.
+    pub mapped: u64,
 }
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer, a missing function or
@@ -168,6 +175,8 @@ impl pageyard_platform {
             warn: None,
             hooks: core::ptr::null(),
             flags: 0,
+            direct_map: core::ptr::null_mut(),
+            mapped: 0,
         }
     }
 }
@@ -186,6 +195,11 @@ pub struct CPlatform {
 impl CPlatform {
     pub(crate) const fn new(table: pageyard_platform) -> Self {
         CPlatform { table, wakers: [const { AtomicU64::new(0) }; WAKERS] }
+    }
+
+    /// Returns the virtual address of physical address 0.
+    pub(crate) fn direct_map(&self) -> *mut c_void {
+        self.table.direct_map
     }
 
     /// Sets the table.

@@ -335,6 +335,15 @@
 // boost of the watermarks, no tuning of the per-CPU lists.
 #define PAGEYARD_KNOBS_SMALL 1
 
+// Kind of a memory range: the kernel may use it.
+#define PAGEYARD_MEMORY_USABLE 1
+
+// Kind of a memory range: tables of ACPI, which the kernel may use once it has read them.
+#define PAGEYARD_MEMORY_ACPI 3
+
+// The largest number of CPUs that pageyard_kernel_init takes.
+#define PAGEYARD_MOST_CPUS 1024
+
 // Free blocks by order, one row per zone, in the format of /proc/buddyinfo.
 #define PAGEYARD_TEXT_BUDDYINFO 0
 
@@ -721,7 +730,36 @@ typedef struct pageyard_platform {
     const struct pageyard_hooks *hooks;
     // PAGEYARD_DRAIN_ON_FAILURE, or 0.
     uint64_t flags;
+    // For pageyard_kernel_init and pageyard_page: the virtual address at which physical address 0 is
+    // mapped, and all memory after it. Need not be a valid address itself. If null: memory is mapped
+    // one to one.
+    void *direct_map;
+    // For pageyard_kernel_init: memory from this physical address on is not mapped, and is left out.
+    // If 0: all memory is mapped.
+    uint64_t mapped;
 } pageyard_platform;
+
+// A range of physical memory as a boot loader reports it. The maps of PVH and Multiboot 2, whose
+// entries have 24 bytes, are arrays of this structure.
+typedef struct pageyard_memory {
+    // Physical address of the first byte.
+    uint64_t start;
+    // Size in bytes. May be 0.
+    uint64_t size;
+    // Numbered as in an e820 map: PAGEYARD_MEMORY_USABLE, PAGEYARD_MEMORY_ACPI. All other numbers
+    // mean that the range is in use.
+    uint32_t kind;
+    // Ignored.
+    uint32_t reserved;
+} pageyard_memory;
+
+// A range of physical addresses from `start` up to, but not including, `end`.
+typedef struct pageyard_addresses {
+    // First byte.
+    uint64_t start;
+    // One past the last byte.
+    uint64_t end;
+} pageyard_addresses;
 
 // Figures and counters of a yard or a zone. Before the structure is filled in, set `struct_size`
 // to sizeof(struct pageyard_stats) and `version` to PAGEYARD_VERSION.
@@ -908,6 +946,55 @@ pageyard_status pageyard_core_create(const struct pageyard_layout *layout,
 // Threads: no other thread may use the yard during or after the call. Owner: the caller owns the
 // room again.
 pageyard_status pageyard_core_destroy(struct pageyard_core *yard);
+
+// Creates a kernel's yard from a memory map. The yard has one node, with a zone each below 16 MiB,
+// below 4 GiB and above. Its maps are placed in free memory and are not part of the yard. All CPUs
+// are offline but the caller's; each other calls pageyard_core_cpu_up when it starts.
+//
+// `ranges` is the memory map, in any order. Ranges may overlap: a page is usable if a usable range
+// contains it and no range of another kind touches it. `reserved` is what is in use besides: the
+// kernel's image, its boot stack and page tables, an initial ramdisk. pageyard_core_release frees it
+// later, as it frees ACPI tables. The lists may lie in reserved memory only. `platform` may be null:
+// one to one map of all memory, one CPU that calls, spin locks. Its `direct_map` and `mapped` say where
+// memory is mapped. The settings are those of PAGEYARD_KNOBS_SMALL if it has no `reclaim`. If `why`
+// is not null, it receives a sentence that says what is wrong, at most `why_size` bytes with its
+// terminating zero, or an empty text.
+//
+// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs or flag, or
+// invalid hooks; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
+// memory; PAGEYARD_ERR_ROOM if no free memory has room for the maps; PAGEYARD_ERR_CPU for an invalid
+// answer of `cpu`; PAGEYARD_ERR_LOCKS. Free memory may then have been written to.
+//
+// Threads: one, before other CPUs start. Owner: the library owns all memory that is usable and not
+// reserved, except for pages that it allocates; lists and platform stay the caller's.
+pageyard_status pageyard_kernel_init(const struct pageyard_memory *ranges,
+                                     size_t range_count,
+                                     const struct pageyard_addresses *reserved,
+                                     size_t reserved_count,
+                                     uint32_t cpus,
+                                     const struct pageyard_platform *platform,
+                                     struct pageyard_core **yard,
+                                     char *why,
+                                     size_t why_size);
+
+// Allocates one page on the platform's current CPU and returns its address in the platform's
+// `direct_map`, or null if there is no free page or the handle is invalid. As a request with
+// PAGEYARD_KERNEL, but never reclaims or sleeps, and does not report a failure. The page keeps its
+// old contents.
+//
+// Errors: as pageyard_core_alloc; the answer is null. pageyard_core_alloc says which.
+//
+// Threads: any, and interrupt handlers if the lock functions disable interrupts. Owner: the caller
+// owns the page until pageyard_page_free.
+void *pageyard_page(const struct pageyard_core *yard);
+
+// Frees a page that pageyard_page returned, or one of pageyard_core_alloc by its address in the
+// `direct_map`. Does nothing if the address is null.
+//
+// Errors: as pageyard_core_free; PAGEYARD_ERR_MISALIGNED for an address inside a page.
+//
+// Threads: as pageyard_page. Owner: the library owns the page again.
+pageyard_status pageyard_page_free(const struct pageyard_core *yard, void *page);
 
 // Allocates a block of 2^order pages, aligned to its size, and stores its first frame in `pfn`.
 // The block keeps its old contents unless PAGEYARD_ZERO is set and there is a `zero` hook.

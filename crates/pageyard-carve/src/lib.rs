@@ -33,8 +33,10 @@
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod free_memory;
 mod memory_map;
 
+pub use free_memory::FreeMemory;
 pub use memory_map::MemoryMap;
 
 use core::fmt;

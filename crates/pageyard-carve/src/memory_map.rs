@@ -8,14 +8,7 @@ use pageyard::{
     Config, InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneKind, ZoneSpec,
 };
 
-use crate::{Carver, carve};
-
-/// The zones of a node by address, as on x86-64 (§1.2): each kind with its end frame.
-const ZONES: [(ZoneKind, Pfn); 3] = [
-    (ZoneKind::Dma, Pfn::containing(16 << 20)),
-    (ZoneKind::Dma32, Pfn::containing(4 << 30)),
-    (ZoneKind::Normal, Pfn(u64::MAX / PAGE_SIZE + 1)),
-];
+use crate::{Carver, FreeMemory, carve};
 
 /// The largest number of CPUs.
 const MOST_CPUS: usize = 1024;
@@ -88,9 +81,10 @@ impl MemoryMap<'_> {
             let what = "more memory maps (the allocator has memory already)";
             return Err(InitError::TooSmall { what, needed: 1, given: 0 });
         }
+        let memory = self.memory();
         let nothing = || ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };
         let mut specs = [nothing(), nothing(), nothing()];
-        let zones = self.zones(&mut specs);
+        let zones = memory.zones(&mut specs);
         let cpus = NODES.get(..self.cpus as usize).unwrap_or(&NODES);
         let described =
             Layout { zones, usable: &[], reserved: &[], cpus, distances: &[], knobs: self.knobs };
@@ -100,12 +94,10 @@ impl MemoryMap<'_> {
             lists.saturating_mul(size_of::<Range<Pfn>>()).saturating_add(2 * PAGE_SIZE as usize);
         let bytes = needed.size().saturating_add(needed.align()).saturating_add(lists);
         let pages = bytes.div_ceil(PAGE_SIZE as usize) as u64;
-        let low = Pfn::containing(4 << 30).0;
-        let place = self.place(pages, low).or_else(|| self.place(pages, u64::MAX));
         let what = "bytes of free memory in one piece";
         let too_small = InitError::TooSmall { what, needed: bytes, given: 0 };
-        let own = place.ok_or(too_small)?;
-        let addresses = own.start * PAGE_SIZE..own.end * PAGE_SIZE;
+        let own = memory.place(pages, self.direct_map.addr()).ok_or(too_small)?;
+        let addresses = own.start.address()..own.end.address();
         if usize::try_from(addresses.end).is_err() {
             return Err(too_small);
         }
@@ -116,17 +108,14 @@ impl MemoryMap<'_> {
             unsafe { slice::from_raw_parts_mut(start, (pages * PAGE_SIZE) as usize) };
         let mut carver = Carver::new(region);
         // The maps are no memory of the yard's, or `release` could free them.
-        let around = || {
-            let parts = |run: Range<u64>| {
-                [run.start..own.start.min(run.end), own.end.max(run.start)..run.end]
-            };
-            self.runs().flat_map(parts).filter(|part| part.start < part.end)
-        };
+        let around = || memory.runs_without(own.clone());
         let mut parts = around();
-        let usable = carver.slice(around().count(), |_| range(parts.next().unwrap_or(0..0)));
-        let reserved = carver.slice(self.reserved.len(), |i| {
-            range(self.reserved.get(i).map_or(0..0, touched_pages))
-        });
+        let nothing = Pfn(0)..Pfn(0);
+        let usable =
+            carver.slice(around().count(), |_| parts.next().unwrap_or_else(|| nothing.clone()));
+        let mut used = memory.reserved();
+        let reserved =
+            carver.slice(self.reserved.len(), |_| used.next().unwrap_or_else(|| nothing.clone()));
         let (Some(usable), Some(reserved)) = (usable, reserved) else { return Err(too_small) };
         let layout = Layout { usable, reserved, ..described };
         yard.init(&layout, carve(&layout, carver.into_rest())?)?;
@@ -147,94 +136,12 @@ impl MemoryMap<'_> {
         Ok(())
     }
 
-    /// Iterates over the usable frames as disjoint ranges, ascending.
-    fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        let mut done = 0;
-        core::iter::from_fn(move || {
-            let pages = || self.usable.iter().map(whole_pages).filter(|r| r.start < r.end);
-            let mut run = pages().filter(|r| r.end > done).min_by_key(|r| r.start)?;
-            while let Some(next) = pages().find(|r| r.start <= run.end && r.end > run.end) {
-                run.end = next.end;
-            }
-            done = run.end;
-            Some(run)
-        })
-    }
-
-    /// Writes the zones that have memory, each from its first to its last usable page.
-    fn zones<'z>(&self, to: &'z mut [ZoneSpec; 3]) -> &'z [ZoneSpec] {
-        let (mut from, mut n) = (0, 0);
-        for (kind, end) in ZONES {
-            let parts = || self.runs().filter(|r| r.start < end.0 && r.end > from);
-            let span = parts().map(|r| r.start).min().zip(parts().map(|r| r.end).max());
-            if let (Some((first, last)), Some(zone)) = (span, to.get_mut(n)) {
-                let span = Pfn(first.max(from))..Pfn(last.min(end.0));
-                *zone = ZoneSpec { kind, node: NodeId(0), span };
-                n += 1;
-            }
-            from = end.0;
-        }
-        to.get(..n).unwrap_or(&[])
-    }
-
-    /// Returns the highest run of this many free frames below a frame.
-    fn place(&self, pages: u64, below: u64) -> Option<Range<u64>> {
-        // A slice cannot begin at the virtual address 0.
-        let zero = (self.direct_map.addr() as u64).wrapping_neg() / PAGE_SIZE;
-        let runs = self.runs().map(|r| if r.start == zero { r.start + 1..r.end } else { r });
-        runs.filter_map(|run| place_in(&run, self.reserved, pages, below)).last()
-    }
-}
-
-fn place_in(
-    run: &Range<u64>,
-    reserved: &[Range<u64>],
-    pages: u64,
-    below: u64,
-) -> Option<Range<u64>> {
-    let mut end = run.end.min(below);
-    loop {
-        let start = end.checked_sub(pages).filter(|&start| start >= run.start)?;
-        let used = reserved.iter().map(touched_pages);
-        let lowest = used.filter(|r| r.start < end && r.end > start).map(|r| r.start).min();
-        match lowest {
-            Some(lowest) => end = lowest,
-            None => return Some(start..end),
-        }
-    }
-}
-
-fn range(frames: Range<u64>) -> Range<Pfn> {
-    Pfn(frames.start)..Pfn(frames.end)
-}
-
-/// Returns the whole pages of a range of addresses.
-fn whole_pages(r: &Range<u64>) -> Range<u64> {
-    r.start.div_ceil(PAGE_SIZE)..r.end / PAGE_SIZE
-}
-
-/// Returns the pages that a range of addresses touches.
-fn touched_pages(r: &Range<u64>) -> Range<u64> {
-    if r.is_empty() { 0..0 } else { r.start / PAGE_SIZE..r.end.div_ceil(PAGE_SIZE) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn maps_never_begin_at_the_virtual_address_0() {
-        let memory = 0..16 * PAGE_SIZE;
-        let at = |direct_map: usize| MemoryMap {
-            usable: slice::from_ref(&memory),
-            reserved: &[],
-            cpus: 1,
-            knobs: Knobs::DEFAULT,
-            direct_map: core::ptr::without_provenance_mut(direct_map),
-        };
-        let one_to_one = at(0);
-        assert_eq!(one_to_one.place(16, u64::MAX), None);
-        assert_eq!(one_to_one.place(15, u64::MAX), Some(1..16));
-        assert_eq!(at(1 << 30).place(16, u64::MAX), Some(0..16));
+    fn memory(
+        &self,
+    ) -> FreeMemory<
+        impl Iterator<Item = Range<u64>> + Clone + '_,
+        impl Iterator<Item = Range<u64>> + Clone + '_,
+    > {
+        FreeMemory::new(self.usable.iter().cloned(), self.reserved.iter().cloned())
     }
 }

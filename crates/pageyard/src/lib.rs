@@ -81,6 +81,11 @@ mod request;
 mod upkeep;
 mod zone;
 
+/// Compiles the examples of docs/needs.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/needs.md")]
+struct Needed;
+
 pub use allocator::knob_error::{Excerpt, KnobError};
 pub use allocator::knob_table::{Access, KNOBS, Knob};
 pub use allocator::knobs::Knobs;
@@ -123,16 +128,20 @@ pub use inspect::snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
 pub use inspect::validate_error::{Broken, Invalid, Tally};
 pub use pcp::pageset::LISTS as PCP_LISTS;
 pub use pcp::tuning;
+pub use ranges::balloon::{Balloon, BalloonError, Lent};
 pub use ranges::cma::{CmaArea, CmaError, CmaStats};
 pub use ranges::compact;
 pub use ranges::compact::{CompactStats, Compacted};
 pub use ranges::contig::ContigError;
+pub use ranges::cursor::ContigCursor;
 pub use ranges::hotplug::HotplugError;
 pub use ranges::hwpoison::{PoisonError, Poisoned};
 pub use ranges::isolate::IsolateError;
 pub use ranges::place::{Place, PlaceError};
 pub use ranges::release::ReleaseError;
 pub use ranges::reporting::Reported;
+pub use ranges::scatter::ScatterError;
+pub use ranges::shootdown::{Epoch, Epochs, ShootdownBatch, ShootdownError};
 pub use request::alloc::AllocError;
 pub use request::free::BatchError;
 pub use request::interleave::Interleave;

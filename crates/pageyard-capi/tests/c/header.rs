@@ -48,6 +48,7 @@ const HEADERS: [Header; 2] = [
             "../pageyard-capi-core/src/layout.rs",
             "../pageyard-capi-core/src/handle.rs",
             "../pageyard-capi-core/src/create.rs",
+            "../pageyard-capi-core/src/kernel.rs",
             "../pageyard-capi-core/src/request.rs",
             "../pageyard-capi-core/src/maintain.rs",
             "../pageyard-capi-core/src/stats.rs",

@@ -539,11 +539,71 @@ static void h_pageyard_core_set_knob(void) {
     EXPECT_STATUS(pageyard_core_set_knob(yard, "min_free_kbytes", text), PAGEYARD_ERR_KNOB);
 }
 
+static void h_pageyard_kernel_init(void) {
+    static _Alignas(4096) char memory[4 << 20];
+    pageyard_platform platform = machine();
+    pageyard_core *made;
+    char why[64];
+    platform.zero = NULL;
+    platform.direct_map = memory;
+    platform.mapped = sizeof memory;
+    /* Ranges of every kind and bound; what is not the buffer is not mapped, and so left out. */
+    EACH(uint64_t, start) EACH(uint64_t, size) EACH(uint32_t, kind) {
+        pageyard_memory map[2] = {{start, size, kind, kind}, {0, sizeof memory, 1, 0}};
+        pageyard_addresses reserved = {start, start + size};
+        CALL(pageyard_kernel_init, start, size, kind);
+        if (known(pageyard_kernel_init(map, 2, &reserved, size % 2, 1, &platform, &made, why,
+                                       sizeof why))) {
+            pageyard_page_free(made, pageyard_page(made));
+            OK(pageyard_core_destroy(made));
+        }
+    }
+    EACH(uint32_t, cpus) EACH(size_t, count) EACH(size_t, why_size) {
+        pageyard_memory map = {0, sizeof memory, 1, 0};
+        CALL(pageyard_kernel_init, cpus, count, why_size);
+        if (known(pageyard_kernel_init(&map, count < 2 ? count : SIZE_MAX, NULL, 0, cpus, &platform,
+                                       &made, why, why_size < sizeof why ? why_size : sizeof why)))
+            OK(pageyard_core_destroy(made));
+    }
+    EACH(uint64_t, mapped) {
+        pageyard_memory map = {0, sizeof memory, 1, 0};
+        platform.mapped = mapped;
+        CALL(pageyard_kernel_init, mapped);
+        if (known(pageyard_kernel_init(&map, 1, NULL, 0, 1, &platform, &made, why, sizeof why)))
+            OK(pageyard_core_destroy(made));
+    }
+}
+
+/* Frames of this yard are addresses: there is no memory at them. */
+static void h_pageyard_page(void) {
+    for (int i = 0; i < 2 * PAGES; i++) {
+        void *page = pageyard_page(yard);
+        CALL(pageyard_page, (uint64_t)i);
+        OK(pageyard_page_free(yard, page));
+    }
+    EXPECT(pageyard_page(NULL) == NULL);
+}
+
+static void h_pageyard_page_free(void) {
+    uint64_t pfn;
+    OK(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL, &pfn));
+    EACH(uint64_t, address) {
+        CALL(pageyard_page_free, address);
+        EXPECT(!known(pageyard_page_free(yard, (void *)(uintptr_t)address)) || address == 0);
+        EXPECT(!known(pageyard_page_free(yard, (void *)(uintptr_t)(address * PAGEYARD_PAGE_SIZE)))
+               || address * PAGEYARD_PAGE_SIZE == 0);
+    }
+    OK(pageyard_core_free(yard, pfn, 3));
+}
+
 static const row ROWS[] = {
     ROW(pageyard_strerror),
     ROW(pageyard_core_room),
     ROW(pageyard_core_create),
     ROW(pageyard_core_destroy),
+    ROW(pageyard_kernel_init),
+    ROW(pageyard_page),
+    ROW(pageyard_page_free),
     ROW(pageyard_core_alloc),
     ROW(pageyard_core_alloc_on),
     ROW(pageyard_core_free),

@@ -59,6 +59,8 @@ static void *bad[BAD];
 #define NO_POINTER(name, holds) EXPECT(holds)
 
 #define OUT PAGEYARD_ERR_ARGUMENT
+/* The answer of a function that has no status. */
+#define pageyard_page(yard) (pageyard_page(yard) == NULL ? PAGEYARD_ERR_HANDLE : PAGEYARD_OK)
 
 static void *other_thread(void *yard) {
     OK(pageyard_tick((pageyard *)yard));
@@ -176,6 +178,8 @@ static void core_handles(void) {
     BAD_HANDLE(pageyard_core_cpu_dead, pageyard_core, 0);
     BAD_HANDLE(pageyard_core_online, pageyard_core, FIRST, FIRST + 1);
     BAD_HANDLE(pageyard_core_offline, pageyard_core, FIRST, FIRST + 1);
+    BAD_HANDLE(pageyard_page, pageyard_core);
+    BAD_HANDLE(pageyard_page_free, pageyard_core, garbage);
     BAD_HANDLE(pageyard_core_release, pageyard_core, FIRST, FIRST + 1, out.text, sizeof out.text);
     BAD_HANDLE(pageyard_core_validate, pageyard_core, out.text, sizeof out.text);
     BAD_HANDLE(pageyard_core_stats, pageyard_core, &out.stats);
@@ -261,6 +265,7 @@ static void host_pointers(pageyard *y) {
 static void core_pointers(pageyard_core *y) {
     pageyard_layout layout = layout_of();
     pageyard_core *made = NULL;
+    pageyard_memory map = {0, 4 << 20, PAGEYARD_MEMORY_USABLE, 0};
     void *room = malloc(1 << 20);
     uint64_t number;
     size_t n;
@@ -277,7 +282,17 @@ static void core_pointers(pageyard_core *y) {
     EXPECT(made == NULL);
     NULL_IS(pageyard_core_create, platform, PAGEYARD_OK, &layout, NULL, room, n, &made, NULL, 0);
     OK(pageyard_core_destroy(made));
+    made = NULL;
+    NULL_IS(pageyard_kernel_init, ranges, OUT, NULL, 1, NULL, 0, 1, NULL, &made, text, sizeof text);
+    NULL_IS(pageyard_kernel_init, reserved, OUT, &map, 1, NULL, 1, 1, NULL, &made, text, sizeof text);
+    NULL_IS(pageyard_kernel_init, yard, OUT, &map, 1, NULL, 0, 1, NULL, NULL, text, sizeof text);
+    NULL_IS(pageyard_kernel_init, why, OUT, &map, 1, NULL, 0, 0, NULL, &made, NULL, 9);
+    EXPECT(made == NULL);
+    map.start = (uintptr_t)(room = realloc(room, map.size));
+    NULL_IS(pageyard_kernel_init, platform, PAGEYARD_OK, &map, 1, NULL, 0, 1, NULL, &made, NULL, 0);
+    OK(pageyard_core_destroy(made));
     free(room);
+    NULL_IS(pageyard_page_free, page, PAGEYARD_OK, y, NULL);
     NULL_IS(pageyard_core_alloc, pfn, OUT, y, 0, PAGEYARD_KERNEL, NULL);
     NULL_IS(pageyard_core_alloc_on, pfn, OUT, y, 0, 0, PAGEYARD_KERNEL, NULL);
     NULL_IS(pageyard_core_alloc_bulk, pfns, OUT, y, PAGEYARD_KERNEL, NULL, 1, &n);

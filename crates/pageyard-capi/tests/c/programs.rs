@@ -146,6 +146,14 @@ fn core_level_from_both_libraries() {
 }
 
 #[test]
+fn a_kernel_starts_from_a_memory_map() {
+    for (package, name) in [("pageyard-core", "kernel-core"), ("pageyard", "kernel-shared")] {
+        let mut program = built(threaded(false), "tests/c/kernel.c", &flags(package), name);
+        assert_eq!(run(&mut program), "kernel: all is well\n");
+    }
+}
+
+#[test]
 fn example_of_a_buffer_pool() {
     for (cpp, name) in [(false, "pool-c"), (true, "pool-cpp")] {
         let mut program = built(threaded(cpp), "examples/buffer_pool.c", &flags("pageyard"), name);

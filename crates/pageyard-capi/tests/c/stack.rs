@@ -19,6 +19,10 @@ use super::{here, hold_current};
 fn limit(function: &str) -> u32 {
     match function {
         "pageyard_core_create" => 2048,
+        // As pageyard_core_alloc, on top of its own frame.
+        "pageyard_page" => 1152,
+        // As pageyard_core_create, above the memory map.
+        "pageyard_kernel_init" => 2560,
         // Each block that is in the way moves to one that is allocated as by pageyard_core_alloc.
         "pageyard_core_alloc_contig" | "pageyard_core_offline" => 1472,
         "pageyard_core_alloc_contig_pages" => 1664,
@@ -33,7 +37,12 @@ fn limit(function: &str) -> u32 {
 /// Whether the table also has what a request without `PAGEYARD_DIRECT_RECLAIM` takes, which interrupt
 /// handlers make.
 fn may_not_sleep(function: &str) -> bool {
-    let requests = ["pageyard_core_alloc", "pageyard_core_alloc_on", "pageyard_core_alloc_bulk"];
+    let requests = [
+        "pageyard_core_alloc",
+        "pageyard_core_alloc_on",
+        "pageyard_core_alloc_bulk",
+        "pageyard_page",
+    ];
     requests.contains(&function)
 }
 

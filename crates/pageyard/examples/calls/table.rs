@@ -6,7 +6,7 @@
 use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{self, Policy, Safety};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
-use pageyard::{AllocError, BadPage, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigError, CpuId, CpuStats, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, RestoreError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
+use pageyard::{AllocError, BadPage, Balloon, BalloonError, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigCursor, ContigError, CpuId, CpuStats, Epochs, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Lent, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, RestoreError, ScatterError, ShootdownBatch, ShootdownError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -207,6 +207,53 @@ calls! {
         -> Result<Pfn, ContigError> {
             y.alloc_contig_pages(n, align, r, t, gfp)
         }
+    call_alloc_contig_pages_from(y, n: u64 = 700, align: u64 = 64,
+            t: MigrateType = MigrateType::Movable, gfp: Gfp = Gfp::KERNEL, r: Range<Pfn> = RANGE)
+        -> Result<u64, ContigError> {
+            {
+                let cursor = ContigCursor::new();
+                y.alloc_contig_pages_from(&cursor, n, align, r, t, gfp)?;
+                Ok(ContigCursor::pageblocks_looked_at(&cursor))
+            }
+        }
+    call_epochs(_y, cpu: CpuId = CpuId(0)) -> bool {
+        {
+            let epochs: Epochs<3> = Epochs::new();
+            let epoch = Epochs::begin(&epochs);
+            let all = [Epochs::acknowledge(&epochs, cpu, || ()), Epochs::offline(&epochs, cpu),
+                Epochs::online(&epochs, cpu, || ()), Epochs::has_passed(&epochs, epoch)];
+            all.iter().all(|is| *is) && Epochs::lagging(&epochs, epoch).next().is_none()
+        }
+    }
+    call_shootdown(y, room: &mut [(Pfn, Order)] = &mut [(Pfn(0), Order::ZERO); 9], pfn: Pfn = Pfn(7),
+            order: Order = Order::ZERO)
+        -> Result<usize, ShootdownError> {
+            {
+                let epochs: Epochs<0> = Epochs::new();
+                let mut batch = ShootdownBatch::new(room);
+                if let Ok(own) = y.alloc(order, Gfp::KERNEL) { ShootdownBatch::add(&mut batch, y, own, order)? }
+                _ = ShootdownBatch::add(&mut batch, y, pfn, order);
+                _ = ShootdownBatch::begin(&mut batch, &epochs);
+                _ = ShootdownBatch::free(&mut batch, y, &epochs);
+                ShootdownBatch::free(&mut batch, y, &epochs)?;
+                Ok(ShootdownBatch::len(&batch) + usize::from(ShootdownBatch::is_empty(&batch)))
+            }
+        }
+    call_balloon(y, room: &mut [Lent] = &mut [Lent::NONE; 9], pfn: Pfn = Pfn(7), order: Order = Order::HUGE,
+            gfp: Gfp = Gfp::KERNEL)
+        -> Result<u64, BalloonError> {
+            {
+                let mut balloon = Balloon::new(room, order);
+                _ = Balloon::lend(&mut balloon, y, gfp);
+                _ = Balloon::lend(&mut balloon, y, gfp);
+                if let Some(own) = Balloon::ask(&mut balloon) { Balloon::acknowledge(&mut balloon, y, own)? }
+                Balloon::acknowledge(&mut balloon, y, pfn)?;
+                Ok(Balloon::pages(&balloon))
+            }
+        }
+    call_alloc_range_or_scatter(y, ranges: &mut [Range<Pfn>] = &mut [const { Pfn(0)..Pfn(0) }; 9], n: u64 = 700,
+            gfp: Gfp = Gfp::KERNEL)
+        -> Result<usize, ScatterError> { y.alloc_range_or_scatter(n, gfp, ranges) }
     call_alloc_at(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
         -> Result<(), PlaceError> { y.alloc_at(pfn, order, gfp) }
     call_alloc_with(y, order: Order = Order::ZERO, place: Place = Place { align: 64, below: None },

@@ -245,8 +245,23 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let req =
             self.request(Order::ZERO, gfp, NodeChoice::LOCAL).map_err(|_| ContigError::NoPlace)?;
+        self.contig_search(&req, pages, align, &within, (t, gfp), &mut 0)
+    }
+
+    /// Like [`alloc_contig_pages`](Self::alloc_contig_pages), for a valid request. Adds the number of
+    /// pageblocks looked at to `looks`.
+    pub(super) fn contig_search(
+        &self,
+        req: &Request,
+        pages: u64,
+        align: u64,
+        within: &core::ops::Range<Pfn>,
+        (t, gfp): (MigrateType, Gfp),
+        looks: &mut u64,
+    ) -> Result<Pfn, ContigError> {
         // `None` repeats the walk if the zonelists changed; a result ends it.
-        let found = self.walk(gfp, || self.contig_place(&req, pages, align, &within, (t, gfp)));
+        let found =
+            self.walk(gfp, || self.contig_place(req, pages, align, within, (t, gfp), looks));
         found.unwrap_or(Err(ContigError::NoPlace))
     }
 
@@ -258,6 +273,7 @@ impl<'a, C: Config> Yard<'a, C> {
         align: u64,
         within: &core::ops::Range<Pfn>,
         (t, gfp): (MigrateType, Gfp),
+        looks: &mut u64,
     ) -> Option<Result<Pfn, ContigError>> {
         for zone in self.zones_for(req) {
             let end = within.end.min(zone.end());
@@ -266,7 +282,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 let start = range.start;
                 // Places that overlap a refused one are not worth another full attempt.
                 let next = Pfn(start.0.saturating_add(pages.max(align)));
-                if let Some(after) = zone.past_obstacle(range.start, pages, t) {
+                if let Some(after) = zone.past_obstacle(range.start, pages, t, looks) {
                     from = after;
                     continue;
                 }
@@ -406,20 +422,27 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Returns where a range must begin to avoid everything that would refuse its isolation
     /// (§4.11), or `None` if there is no visible obstacle. Reads without the lock, only to save an
     /// attempt.
-    fn past_obstacle(&self, start: Pfn, pages: u64, t: MigrateType) -> Option<Pfn> {
+    fn past_obstacle(
+        &self,
+        start: Pfn,
+        pages: u64,
+        t: MigrateType,
+        looks: &mut u64,
+    ) -> Option<Pfn> {
         let first = self.index_of(start)?;
         let blocks = blocks_of(&(first..first.wrapping_add(pages as u32)));
-        let mut block = blocks.start;
-        let mut last = None;
-        while block < blocks.end {
-            let end = block.saturating_add(PAGEBLOCK_PAGES);
+        // The last obstacle counts: every range that begins before it contains it. So the last
+        // pageblock comes first, and those before an obstacle are not looked at.
+        let mut end = blocks.end;
+        while end > blocks.start {
+            let block = end.saturating_sub(PAGEBLOCK_PAGES);
+            *looks = looks.wrapping_add(1);
             let isolated = self.block_type(block) == MigrateType::Isolate;
             if isolated || self.unmovable_in(block..end, t, Purpose::Use).is_some() {
-                // The last obstacle counts: every range that begins before it contains it.
-                last = Some(self.pfn(end));
+                return Some(self.pfn(end));
             }
-            block = end;
+            end = block;
         }
-        last
+        None
     }
 }

@@ -141,6 +141,7 @@ fn slots(n: usize) -> &'static mut [Option<Pfn>] {
 
 hostile! {
     NodeMask: [1, u64::MAX, 0, 2, 1 << 63, 3].map(NodeMask);
+    policy::Engine: [policy::Engine::Exact, policy::Engine::Packed];
     Gfp: gfps();
     Range<Pfn>: ranges();
     Place: u64::values().into_iter().take(12).flat_map(|align| {
@@ -162,6 +163,9 @@ hostile! {
     Knobs: some_knobs();
     &'static str: words();
     &'static mut [Option<Pfn>]: [slots(7), slots(0), slots(1), slots(3000)];
+    &'static mut [(Pfn, Order)]: [0, 1, 3].map(|n| &mut *vec![(Pfn(u64::MAX), o(10)); n].leak());
+    &'static mut [Lent]: [0, 1, 3].map(|n| &mut *vec![Lent::NONE; n].leak());
+    &'static mut [Range<Pfn>]: [0, 1, 3000].map(|n| &mut *vec![Pfn(0)..Pfn(0); n].leak());
     &'static [Pfn]: [&[][..], leak([Pfn(u64::MAX); 70]), leak([Pfn(7); 3])];
     &'static [(Pfn, Order)]: [&[][..], leak([(Pfn(u64::MAX), o(10)); 70]), leak([(Pfn(4096), o(0)); 3])];
     &'static [AtomicU64]: [&[][..], leak([const { AtomicU64::new(u64::MAX) }; 16]),

@@ -2,6 +2,7 @@
 
 mod accounting;
 mod attempts;
+mod balloon;
 mod batch;
 mod buddy;
 mod bulk;
@@ -17,6 +18,7 @@ mod contig;
 mod corpus;
 mod counters;
 mod cpus;
+mod cursor;
 mod deferred;
 mod documented;
 mod error_texts;
@@ -55,6 +57,8 @@ mod report;
 mod reviewed;
 mod robustness;
 mod safety;
+mod scatter;
+mod shootdown;
 mod shuffle;
 mod slow_path;
 mod small;

@@ -315,6 +315,39 @@ impl Run<'_> {
         }
     }
 
+    /// Of memory in pieces: what becomes one range, what does not, and what is given back.
+    fn scattered(&self) {
+        let y = self.y;
+        let left = self.h().left.replace(0);
+        while self.take(10, Gfp::MEMALLOC | Gfp::NOWARN).is_some() {}
+        let blocks: Vec<Pfn> = self.h().blocks.borrow().keys().copied().take(4).collect();
+        for (i, pfn) in blocks.into_iter().enumerate() {
+            self.h().blocks.borrow_mut().remove(&pfn);
+            y.split(pfn, o(10), o(0)).unwrap();
+            for page in pfn.0..pfn.0 + 1024 {
+                match i {
+                    0..3 => y.free(Pfn(page), o(0)).unwrap(),
+                    _ if page % 2 == 0 => y.free(Pfn(page), o(0)).unwrap(),
+                    _ => self.h().own(Pfn(page), o(0), false),
+                }
+            }
+        }
+        y.drain_all(None);
+        self.h().left.set(left);
+        let gfp = QUIET | Gfp::MEMALLOC;
+        for (pages, room) in [(300, 1), (1200, 2), (2780, 40), (2800, 9), (1 << 20, 999)] {
+            let mut ranges = vec![Pfn(0)..Pfn(0); room];
+            let taken = tried(|| y.alloc_range_or_scatter(pages, gfp, &mut ranges));
+            let Some(Ok(n)) = taken else { continue };
+            for range in &ranges[..n] {
+                let pages: Vec<_> = (range.start.0..range.end.0).map(|p| (Pfn(p), o(0))).collect();
+                pages.iter().for_each(|&(pfn, _)| self.h().own(pfn, o(0), false));
+                let done = tried(|| y.free_contig(range.clone()).unwrap()).is_some();
+                self.sort_out(&pages, done);
+            }
+        }
+    }
+
     fn moves(&self) {
         let y = self.y;
         let owned: Vec<_> = self.h().blocks.borrow().iter().map(|(&p, &(o, _))| (p, o)).collect();
@@ -411,6 +444,12 @@ fn everything(r: &Run<'_>) {
 fn a_panic_in_a_request_or_a_free_loses_nothing() {
     let wanted = ["fail", "prepare", "is_plain", "context", "dirty_ok", "each"];
     each_in_turn(LINUX612, 1, |r| r.requests(), &wanted);
+}
+
+#[test]
+fn a_panic_while_many_pages_are_taken_loses_nothing() {
+    each_in_turn(LINUX612, 41, |r| r.scattered(), &["fail", "prepare"]);
+    each_in_turn(&<InitOnFree>::RULES, 97, |r| r.scattered(), &["zero"]);
 }
 
 #[test]

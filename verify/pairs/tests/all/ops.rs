@@ -4,8 +4,8 @@ use pageyard::compact::Priority;
 use pageyard::policy::StaticPolicy;
 use pageyard::tuning::{CacheSlice, Limits};
 use pageyard::{
-    CpuId, Gfp, Interleave, KNOBS, Mark, MigrateType, NodeId, NodeMask, Order, Pfn, Place,
-    Poisoned, ReclaimTask, SECTION_PAGES, VmEvent, ZoneKind,
+    ContigCursor, CpuId, Gfp, Interleave, KNOBS, Mark, MigrateType, NodeId, NodeMask, Order, Pfn,
+    Place, Poisoned, ReclaimTask, SECTION_PAGES, VmEvent, ZoneKind,
 };
 
 use crate::common::o;
@@ -97,6 +97,12 @@ fn requests<P: StaticPolicy>() -> Vec<Op<P>> {
         op("alloc-at-10", |h| {
             let pfn = h.blocks(2..4).start;
             h.take(10, Gfp::KERNEL, |order, gfp| h.y.alloc_at(pfn, order, gfp).map(|()| pfn));
+        }),
+        op("alloc-scatter", |h| {
+            let since = h.world().poisonings();
+            let mut ranges = [const { Pfn(0)..Pfn(0) }; 40];
+            let n = h.y.alloc_range_or_scatter(300, MOVABLE, &mut ranges).unwrap_or(0);
+            ranges.into_iter().take(n).for_each(|range| h.own_range(range, since));
         }),
         op("alloc-with", |h| {
             let place = Place { align: 1024, below: Some(h.blocks(0..6).end) };
@@ -294,6 +300,19 @@ fn ranges<P: StaticPolicy>() -> Vec<Op<P>> {
             let got = h.world().range(ask);
             if let Ok(pfn) = got {
                 h.own_range(pfn..Pfn(pfn.0 + 700), since);
+            }
+        }),
+        op("contig-pages-from", |h| {
+            let (since, within) = (h.world().poisonings(), h.blocks(0..8));
+            let cursor = ContigCursor::new();
+            for _ in 0..2 {
+                let ask = || {
+                    let all = within.clone();
+                    h.y.alloc_contig_pages_from(&cursor, 700, 128, all, AS_MOVABLE, Gfp::KERNEL)
+                };
+                if let Ok(pfn) = h.world().range(ask) {
+                    h.own_range(pfn..Pfn(pfn.0 + 700), since);
+                }
             }
         }),
         after(

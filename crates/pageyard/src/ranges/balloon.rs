@@ -1,0 +1,177 @@
+//! Reporting free memory in two phases, for hypervisors that take memory away and give it back by a
+//! request of their own: what they have not given back stays out of the allocator.
+//!
+//! [`Yard::report_free_blocks`] suits hypervisors that populate memory when it is touched. The spec
+//! does not define the type in this file.
+
+use core::fmt;
+
+use crate::allocator::yard::Yard;
+use crate::base::free_error::FreeError;
+use crate::base::gfp::Gfp;
+use crate::base::units::{Order, Pfn};
+use crate::embedder::config::Config;
+
+/// Where a block of a [`Balloon`] is on its way.
+///
+/// ```
+/// use pageyard::{Balloon, Lent, Order};
+///
+/// let mut room = [Lent::NONE; 16];
+/// let balloon = Balloon::new(&mut room, Order::HUGE);
+/// assert_eq!(balloon.pages(), 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lent(Option<(Pfn, Phase)>);
+
+impl Lent {
+    /// No block: what the room of a balloon holds at first.
+    pub const NONE: Lent = Lent(None);
+}
+
+/// Whether the hypervisor was asked for the block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Lent,
+    Asked,
+}
+
+/// Why a block did not return from a [`Balloon`].
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let mut room = [Lent::NONE; 16];
+/// let mut balloon = Balloon::new(&mut room, Order::HUGE);
+/// let block = balloon.lend(&yard, Gfp::HIGHUSER_MOVABLE).unwrap();
+/// assert_eq!(balloon.acknowledge(&yard, block), Err(BalloonError::NotAsked(block)));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BalloonError {
+    /// The block is not in the balloon.
+    Unknown(Pfn),
+    /// Nobody asked for the block back: an acknowledgement of something else.
+    NotAsked(Pfn),
+    /// The block could not be freed. Except on an unknown CPU, another caller has freed it, and it has
+    /// left the balloon.
+    Free(FreeError),
+}
+
+impl fmt::Display for BalloonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BalloonError::Unknown(p) => write!(f, "the block at {p} is not in the balloon"),
+            BalloonError::NotAsked(p) => write!(f, "the block at {p} was not asked back"),
+            BalloonError::Free(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for BalloonError {}
+
+/// Blocks of one order that are lent to a hypervisor, in memory of the caller's.
+///
+/// 1. [`lend`](Self::lend) takes a free block out of the allocator. The embedder unmaps it and releases it
+///    to the hypervisor.
+/// 2. [`ask`](Self::ask) names a block that is wanted back. The embedder asks the hypervisor to map it
+///    again.
+/// 3. [`acknowledge`](Self::acknowledge) frees it once the hypervisor has answered.
+///
+/// A block that is not acknowledged stays out of the allocator, as does one whose balloon is dropped or
+/// forgotten.
+///
+/// ```
+/// # use pageyard::*;
+/// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+/// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+/// let mut room = [Lent::NONE; 16];
+/// let mut balloon = Balloon::new(&mut room, Order::HUGE);
+///
+/// while let Some(block) = balloon.lend(&yard, Gfp::HIGHUSER_MOVABLE) {
+///     // Unmap the block and release it to the hypervisor.
+/// }
+/// assert_eq!(balloon.pages(), 16 * 512);
+/// // Memory is short.
+/// let block = balloon.ask().unwrap();
+/// // Ask the hypervisor for it. When it has answered:
+/// balloon.acknowledge(&yard, block)?;
+/// # Ok::<(), BalloonError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "the blocks of a balloon stay out of the allocator until they are acknowledged"]
+pub struct Balloon<'s> {
+    lent: &'s mut [Lent],
+    order: Order,
+}
+
+impl<'s> Balloon<'s> {
+    /// Creates an empty balloon for as many blocks of an order as the slice has entries, which are
+    /// overwritten.
+    pub fn new(room: &'s mut [Lent], order: Order) -> Self {
+        room.fill(Lent::NONE);
+        Balloon { lent: room, order }
+    }
+
+    /// Takes a free block out of the allocator, without reclaim. `None` if the balloon is full, no block
+    /// is free, or a zone would fall to its LOW watermark.
+    pub fn lend<C: Config>(&mut self, yard: &Yard<'_, C>, gfp: Gfp) -> Option<Pfn> {
+        let slot = self.lent.iter_mut().find(|slot| **slot == Lent::NONE)?;
+        let effort = Gfp::DIRECT_RECLAIM
+            | Gfp::KSWAPD_RECLAIM
+            | Gfp::NOFAIL
+            | Gfp::RETRY_MAYFAIL
+            | Gfp::HIGH
+            | Gfp::MEMALLOC
+            | Gfp::ZERO;
+        let gfp = (gfp - effort) | Gfp::NORETRY | Gfp::NOWARN | Gfp::NOMEMALLOC;
+        let pfn = yard.alloc(self.order, gfp).ok()?;
+        let spare = yard.zone_of(pfn).and_then(|zone| yard.above_low(zone));
+        if spare.is_some_and(|pages| pages > 0) {
+            *slot = Lent(Some((pfn, Phase::Lent)));
+            return Some(pfn);
+        }
+        _ = yard.free(pfn, self.order);
+        None
+    }
+
+    /// Chooses a block to get back from the hypervisor. `None` if there is none that was not asked for.
+    pub fn ask(&mut self) -> Option<Pfn> {
+        self.lent.iter_mut().find_map(|slot| match *slot {
+            Lent(Some((pfn, Phase::Lent))) => {
+                *slot = Lent(Some((pfn, Phase::Asked)));
+                Some(pfn)
+            }
+            _ => None,
+        })
+    }
+
+    /// Frees a block that the hypervisor has mapped again.
+    ///
+    /// # Errors
+    /// [`BalloonError`]. A block that is unknown, or was not asked for, stays where it is.
+    pub fn acknowledge<C: Config>(
+        &mut self,
+        yard: &Yard<'_, C>,
+        pfn: Pfn,
+    ) -> Result<(), BalloonError> {
+        let of = |slot: &&mut Lent| slot.0.is_some_and(|(p, _)| p == pfn);
+        let slot = self.lent.iter_mut().find(of).ok_or(BalloonError::Unknown(pfn))?;
+        if *slot != Lent(Some((pfn, Phase::Asked))) {
+            return Err(BalloonError::NotAsked(pfn));
+        }
+        let asked = core::mem::replace(slot, Lent::NONE);
+        yard.free(pfn, self.order).map_err(|e| {
+            if let FreeError::UnknownCpu(_) = e {
+                *slot = asked;
+            }
+            BalloonError::Free(e)
+        })
+    }
+
+    /// Returns the number of pages in the balloon.
+    pub fn pages(&self) -> u64 {
+        let blocks = self.lent.iter().filter(|slot| **slot != Lent::NONE).count();
+        blocks as u64 * u64::from(self.order.pages())
+    }
+}

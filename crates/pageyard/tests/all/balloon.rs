@@ -1,0 +1,92 @@
+//! Blocks lent to a hypervisor: what it has not given back stays out of the allocator.
+
+use crate::common;
+
+use std::collections::BTreeSet;
+
+use common::{Machine, Y, o};
+use pageyard::{Balloon, BalloonError, FreeError, Gfp, Lent, Order, Pfn, ZoneKind};
+
+const NORMAL: ZoneKind = ZoneKind::Normal;
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
+
+fn drain(y: &Y<'_>) -> Vec<Pfn> {
+    let all = Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::MOVABLE | Gfp::NOWARN;
+    std::iter::from_fn(|| y.alloc(Order::ZERO, all).ok()).collect()
+}
+
+#[test]
+fn blocks_that_are_not_acknowledged_stay_out() {
+    Machine::normal(16384).run(|y: &Y<'_>| {
+        let mut room = [Lent::NONE; 8];
+        let mut balloon = Balloon::new(&mut room, Order::HUGE);
+        let lent: BTreeSet<Pfn> = std::iter::from_fn(|| balloon.lend(y, GFP)).collect();
+        assert_eq!((lent.len(), balloon.pages()), (8, 8 * 512));
+        let (asked, other) = (balloon.ask().unwrap(), balloon.ask().unwrap());
+        assert_ne!(asked, other, "a block is asked for once");
+
+        // The allocator hands out everything else.
+        let pages = drain(y);
+        assert_eq!(pages.len(), 16384 - 8 * 512);
+        let of = |p: &Pfn| Pfn(p.0 & !511);
+        assert!(pages.iter().all(|p| !lent.contains(&of(p))), "a block is out and in use");
+
+        // Acknowledged: one block is free again.
+        balloon.acknowledge(y, asked).unwrap();
+        let back = drain(y);
+        assert!(back.len() == 512 && back.iter().all(|p| of(p) == asked));
+        assert_eq!(balloon.pages(), 7 * 512);
+        pages.into_iter().chain(back).for_each(|p| y.free(p, Order::ZERO).unwrap());
+
+        // An acknowledgement too many, too early, or of something else.
+        assert_eq!(balloon.acknowledge(y, asked), Err(BalloonError::Unknown(asked)));
+        let early = *lent.iter().find(|p| ![asked, other].contains(p)).unwrap();
+        assert_eq!(balloon.acknowledge(y, early), Err(BalloonError::NotAsked(early)));
+        assert_eq!(balloon.acknowledge(y, Pfn(7)), Err(BalloonError::Unknown(Pfn(7))));
+
+        // Another caller freed it.
+        y.free(other, Order::HUGE).unwrap();
+        let gone = Err(BalloonError::Free(FreeError::DoubleFree));
+        assert_eq!(balloon.acknowledge(y, other), gone);
+        assert_eq!(balloon.pages(), 6 * 512);
+        drop(balloon);
+        y.drain_all(None);
+        assert_eq!(y.zone_info(NORMAL).unwrap().free_exact, 16384 - 6 * 512, "dropped, not freed");
+        y.validate().unwrap();
+    });
+}
+
+#[test]
+fn lending_stops_at_the_low_watermark() {
+    Machine::normal(16384).run(|y: &Y<'_>| {
+        let mut room = [Lent::NONE; 64];
+        let mut balloon = Balloon::new(&mut room, o(8));
+        while balloon.lend(y, GFP | Gfp::MEMALLOC | Gfp::ZERO).is_some() {}
+        let above = y.above_low(NORMAL).unwrap();
+        assert!((0..256).contains(&above), "{above} pages above LOW");
+        assert!(balloon.pages() < 16384 && balloon.pages() > 8192);
+        // All come back.
+        while let Some(block) = balloon.ask() {
+            balloon.acknowledge(y, block).unwrap();
+        }
+        assert_eq!(balloon.pages(), 0);
+        y.drain_all(None);
+        assert_eq!(y.zone_info(NORMAL).unwrap().free_exact, 16384);
+    });
+}
+
+/// On a CPU that the allocator does not know, the block stays in the balloon.
+#[test]
+fn an_acknowledgement_on_an_unknown_cpu_can_be_repeated() {
+    Machine::normal(16384).run(|y: &Y<'_>| {
+        let mut room = [Lent::NONE; 1];
+        let mut balloon = Balloon::new(&mut room, Order::HUGE);
+        let block = balloon.lend(y, GFP).unwrap();
+        assert_eq!(balloon.lend(y, GFP), None, "full");
+        assert_eq!(balloon.ask(), Some(block));
+        y.hooks().on(99);
+        assert!(matches!(balloon.acknowledge(y, block), Err(BalloonError::Free(_))));
+        y.hooks().on(0);
+        balloon.acknowledge(y, block).unwrap();
+    });
+}
