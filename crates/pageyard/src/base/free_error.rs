@@ -6,9 +6,9 @@ use crate::base::units::{CpuId, Order, Pfn};
 
 /// Why a block was not freed. Nothing has changed (spec §11.8).
 ///
-/// If several CPUs [`free`](Yard::free) the same block concurrently, one succeeds and the others
-/// get an error. Only [`free_owned`](Yard::free_owned) and
-/// [`free_batch_owned`](Yard::free_batch_owned) leave such races to the caller.
+/// If several CPUs [`free`](crate::Yard::free) the same block concurrently, one succeeds and the others
+/// get an error. Only [`free_owned`](crate::Yard::free_owned) and
+/// [`free_batch_owned`](crate::Yard::free_batch_owned) leave such races to the caller.
 ///
 /// ```
 /// # use pageyard::*;

@@ -133,8 +133,8 @@ impl<'a, C: Config> Yard<'a, C> {
         range: Range<Pfn>,
         t: MigrateType,
     ) -> Result<(At<'_, 'a, C>, Range<u32>), IsolateError> {
-        let has_cma = matches!(self.rules().engine, Engine::Exact);
-        if !t.is_mergeable() && !(has_cma && t == MigrateType::Cma) {
+        let is_cma = t == MigrateType::Cma && matches!(self.rules().engine, Engine::Exact);
+        if !t.is_mergeable() && !is_cma {
             return Err(IsolateError::BadType(t));
         }
         if range.start >= range.end {

@@ -22,13 +22,13 @@ use crate::packed::{CpuCounts, Region};
 use crate::zone::at::At;
 use crate::zone::state::{PerCpu, Zone};
 
-/// A CPU's part of a region whose lock is held.
-type Own<'r, R> = MutexGuard<'r, R, Cpu>;
+/// A region, and a CPU's part of it whose lock is held.
+type Own<'z, 'a, R> = (&'z Region<'a, R>, MutexGuard<'z, R, Cpu>);
 
 impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// Returns the zone's region and this CPU's part of it, if no one else holds its lock.
     #[inline(always)]
-    fn own(&self) -> Option<(&'z Region<'a, C::Lock>, Own<'z, C::Lock>)> {
+    fn own(&self) -> Option<Own<'z, 'a, C::Lock>> {
         let region = self.zone.packed.as_ref()?;
         let own = region.cpus.get(self.cpu.0 as usize)?.own.try_lock()?;
         Some((region, own))

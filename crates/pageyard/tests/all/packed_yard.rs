@@ -1,6 +1,8 @@
 //! The packed engine under the yard: what the exact engine's tests check by its lists, here by
 //! counters and by `validate`.
 
+#![allow(clippy::single_range_in_vec_init)] // the lists hold ranges
+
 use pageyard::policy::Packed;
 use pageyard::*;
 
