@@ -2,12 +2,12 @@
 //!
 //! | feature | from | gives |
 //! |---|---|---|
-//! | `x86_64` | `x86_64` | [`Frames`]: `FrameAllocator` and `FrameDeallocator` of a yard |
-//! | `bootloader` | `bootloader_api` | [`bootloader::usable`] |
-//! | `multiboot2` | `multiboot2` | [`multiboot2::usable`], [`multiboot2::acpi`] |
-//! | `limine` | `limine` | [`limine::usable`], [`limine::reclaimable`] |
-//! | `uefi` | `uefi-raw`, which `uefi` re-exports | [`uefi::usable`], [`uefi::reclaimable`] |
-//! | `heap` | `talc` | [`KernelHeap`]: a `GlobalAlloc` of a yard's pages |
+//! | `x86_64` | `x86_64` | `Frames`: `FrameAllocator` and `FrameDeallocator` of a yard |
+//! | `bootloader` | `bootloader_api` | `bootloader::usable` |
+//! | `multiboot2` | `multiboot2` | `multiboot2::usable`, `multiboot2::acpi` |
+//! | `limine` | `limine` | `limine::usable`, `limine::reclaimable` |
+//! | `uefi` | `uefi-raw`, which `uefi` re-exports | `uefi::usable`, `uefi::reclaimable` |
+//! | `heap` | `talc` | `KernelHeap`: a `GlobalAlloc` of a yard's pages |
 //!
 //! None is on by default, and none needs a heap. Memory maps become iterators over ranges of physical
 //! addresses; [`collect`] writes them to the slices that `pageyard_carve::MemoryMap` takes.
