@@ -63,7 +63,8 @@ impl<R: RawMutex> Region<'_, R> {
         }
         self.pop(cpu.slot(class)).or_else(|| {
             let frame = self.take_direct(at, order, t, mixes);
-            let frame = frame.or_else(|| self.take_last(Some(cpu), at, order, t, mixes))?;
+            let frame = frame
+                .or_else(|| if mixes { self.take_last(Some(cpu), at, order, t) } else { None })?;
             cpu.counts.taken += 1 << order;
             Some(frame)
         })
@@ -396,13 +397,15 @@ impl<R: RawMutex> Region<'_, R> {
         let mut others = FALLBACKS.get(t).into_iter().flatten().filter(|_| mixes);
         others.find_map(|&other| self.take_partial(at, order, other)).or_else(|| {
             let current = self.cpus.iter().flat_map(|part| part.shared.current());
-            let mut blocks = current.map(|c| c.load(Relaxed)).filter(|&block| block != NONE);
-            blocks.find_map(|block| self.take_from(block, at, order, own_type, mixes))
+            let blocks = current.map(|c| c.load(Relaxed)).filter(|&block| block != NONE);
+            let mut mine = blocks.filter(|&b| mixes || self.blocks.block_type(b) == own_type);
+            mine.find_map(|block| self.blocks.take_direct(block, order, at.domain))
         })
     }
 
     /// The last attempt of a request that would fail: drains the CPU and the depots, then looks at
-    /// every pageblock. Long, but a request that fails takes longer elsewhere.
+    /// every pageblock. Long, but a request that fails takes longer elsewhere. Not for one that does
+    /// not mix types: it tries elsewhere first, and comes back without that restriction.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_last(
@@ -411,28 +414,18 @@ impl<R: RawMutex> Region<'_, R> {
         at: At,
         order: u8,
         t: usize,
-        mixes: bool,
     ) -> Option<u32> {
         if let Some(cpu) = cpu {
             self.drain_cpu(cpu);
         }
         self.trim_depots(false, at.domain);
-        self.take_direct(at, order, t, mixes).or_else(|| {
+        self.take_direct(at, order, t, true).or_else(|| {
             if order >= PAGEBLOCK_ORDER {
                 return None;
             }
-            let own_type = MigrateType::from_bits(t as u32);
             let mut blocks = 0..self.blocks.len();
-            blocks.find_map(|block| self.take_from(block, at, order, own_type, mixes))
+            blocks.find_map(|block| self.blocks.take_direct(block, order, at.domain))
         })
-    }
-
-    /// Takes a block from one pageblock, of its own type unless the request mixes types.
-    fn take_from(&self, block: u32, at: At, order: u8, t: MigrateType, mixes: bool) -> Option<u32> {
-        if !mixes && self.blocks.block_type(block) != t {
-            return None;
-        }
-        self.blocks.take_direct(block, order, at.domain)
     }
 
     /// Takes a block from a partly free pageblock of a type, the fullest first.

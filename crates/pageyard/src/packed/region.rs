@@ -381,7 +381,8 @@ impl<'a, R: RawMutex> Region<'a, R> {
         mixes: bool,
     ) -> Option<u32> {
         let frame = self.take_direct(at, order, t, mixes);
-        let frame = frame.or_else(|| self.take_last(cpu, at, order, t, mixes))?;
+        let last = || if mixes { self.take_last(cpu, at, order, t) } else { None };
+        let frame = frame.or_else(last)?;
         self.note_loose(-(1i64 << order));
         Some(frame)
     }

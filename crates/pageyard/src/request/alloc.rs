@@ -242,7 +242,7 @@ impl<'a, C: Config> Yard<'a, C> {
             return None;
         }
         let idx = if is_packed {
-            at.pop_packed(o, t)?
+            at.pop_packed(local.packed[highest as usize & 7]?, o, t)?
         } else {
             let mut pageset = at.slot.pageset.try_lock()?;
             let idx = pageset.pop(&at, o, t)?;

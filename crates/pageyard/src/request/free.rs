@@ -104,10 +104,12 @@ impl<'a, C: Config> Yard<'a, C> {
         let cpu = self.hooks.cpu();
         // Nearly every page goes back to the CPU's own node, and most of that node's memory is in
         // its highest zone.
-        let (zone, slot) = self.cpu_zones.get(cpu.0 as usize)?.quick[ZoneKind::Movable as usize]?;
+        let local = self.cpu_zones.get(cpu.0 as usize)?;
+        let (zone, slot) = local.quick[ZoneKind::Movable as usize]?;
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
         if matches!(self.rules().engine, Engine::Packed) {
-            return at.free_packed_fast::<OWNED>(pfn, o);
+            let part = local.packed[ZoneKind::Movable as usize]?;
+            return at.free_packed_fast::<OWNED>(part, pfn, o);
         }
         match zone.allocated(pfn, o) {
             Some(block) => at.free_fast::<OWNED>(block, o),

@@ -16,6 +16,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, Order, Pfn};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
+use crate::packed;
 use crate::packed::class::is_kept;
 use crate::packed::cpu::Cpu;
 use crate::packed::{CpuCounts, Region};
@@ -34,20 +35,30 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         Some((region, own))
     }
 
-    /// The common case of a request: a block of the loaded magazine or the run.
+    /// The common case of a request: a block of the loaded magazine or the run. `part` is this CPU's.
     #[inline(always)]
-    pub(crate) fn pop_packed(&self, order: u8, t: MigrateType) -> Option<u32> {
-        let (region, mut own) = self.own()?;
+    pub(crate) fn pop_packed(
+        &self,
+        part: &packed::PerCpu<C::Lock>,
+        order: u8,
+        t: MigrateType,
+    ) -> Option<u32> {
+        let (region, mut own) = (self.zone.packed.as_ref()?, part.own.try_lock()?);
         let frame = region.pop_block(&mut own, order, t)?;
         self.slot.counters.allocs.add(order, t);
         Some(frame)
     }
 
-    /// The common case of a free. `OWNED`: no other thread can free the block. `None`: nothing has
-    /// changed.
+    /// The common case of a free. `part` is this CPU's. `OWNED`: no other thread can free the block.
+    /// `None`: nothing has changed.
     #[inline(always)]
-    pub(crate) fn free_packed_fast<const OWNED: bool>(&self, pfn: Pfn, order: u8) -> Option<()> {
-        let (region, mut own) = self.own()?;
+    pub(crate) fn free_packed_fast<const OWNED: bool>(
+        &self,
+        part: &packed::PerCpu<C::Lock>,
+        pfn: Pfn,
+        order: u8,
+    ) -> Option<()> {
+        let (region, mut own) = (self.zone.packed.as_ref()?, part.own.try_lock()?);
         if !own.is_enabled {
             return None;
         }

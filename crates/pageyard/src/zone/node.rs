@@ -7,6 +7,7 @@ use crate::base::node_mask::{MAX_NODES, NodeMask};
 use crate::base::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use crate::base::units::{CpuId, NodeId, ZoneKind};
 use crate::base::wakeups::Wakeups;
+use crate::packed;
 use crate::zone::state::{PerCpu, Zone};
 
 /// The distance of a node to itself. The firmware gives all other distances relative to it.
@@ -156,12 +157,19 @@ pub struct CpuZones<'a, R: RawMutex> {
     /// Per highest zone, the zone to try first and this CPU's part of it. Eight entries, so an
     /// index masked to three bits is in range.
     pub(crate) quick: [Option<(&'a Zone<'a, R>, &'a PerCpu<R>)>; 8],
+    /// This CPU's part of those zones' regions, on the packed engine.
+    pub(crate) packed: [Option<&'a packed::PerCpu<R>>; 8],
 }
 
 impl<R: RawMutex> CpuZones<'_, R> {
     /// Returns the entry of a CPU that the yard does not have.
     pub const fn new() -> Self {
-        CpuZones { node: NodeId(0), up: AtomicBool::new(true), quick: [const { None }; 8] }
+        CpuZones {
+            node: NodeId(0),
+            up: AtomicBool::new(true),
+            quick: [const { None }; 8],
+            packed: [const { None }; 8],
+        }
     }
 }
 
@@ -183,6 +191,8 @@ impl<'a, R: RawMutex> CpuZones<'a, R> {
         for kind in ZoneKind::ALL {
             let quick = first(kind).and_then(|zone| Some((zone, zone.slot(cpu)?)));
             self.quick[kind as usize & 7] = quick;
+            let region = quick.and_then(|(zone, _)| zone.packed.as_ref());
+            self.packed[kind as usize & 7] = region.and_then(|r| r.cpus.get(cpu.0 as usize));
         }
     }
 }
