@@ -110,9 +110,14 @@ impl<R: RawMutex> Region<'_, R> {
     pub(crate) fn for_each_free(&self, mut each: impl FnMut(u32, u8, MigrateType)) {
         for block in 0..self.blocks.len() {
             let t = self.blocks.listed_type(block);
-            let (first, whole) = (block * PAGEBLOCK_PAGES, self.blocks.whole().contains(block));
-            if whole {
-                each(first, PAGEBLOCK_ORDER, t);
+            let (first, whole) = (block * PAGEBLOCK_PAGES, self.blocks.whole());
+            if whole.contains(block) {
+                // Two that are a block of the largest order are one.
+                match whole.contains(block ^ 1) {
+                    false => each(first, PAGEBLOCK_ORDER, t),
+                    true if block.is_multiple_of(2) => each(first, MAX_ORDER, t),
+                    true => {}
+                }
                 continue;
             }
             let mut frame = first;

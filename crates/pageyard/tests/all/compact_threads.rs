@@ -8,7 +8,7 @@ use std::thread;
 
 use common::owners::*;
 use common::{Chosen, Machine, o};
-use pageyard::policy::{Linux612, StaticPolicy, TypeChecked, Vanilla};
+use pageyard::policy::{Linux612, Packed, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{CpuId, Gfp, NodeId, Pfn, Priority, Relocation, ZoneKind};
 
 const PAGES: u64 = 24_576;
@@ -97,4 +97,9 @@ fn contents_survive_under_linux612() {
 #[test]
 fn contents_survive_under_vanilla() {
     run(&<Vanilla>::RULES);
+}
+
+#[test]
+fn contents_survive_on_the_packed_engine() {
+    run(&Packed::RULES);
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use common::check::{Owned, check};
 use common::{Chosen, LINUX612, Lock, Machine, frames, leaked, o};
 use pageyard::poison::Corruption;
-use pageyard::policy::{Linux612, Poisoned, StaticPolicy, TypeChecked};
+use pageyard::policy::{Linux612, Packed, Poisoned, StaticPolicy, TypeChecked};
 use pageyard::{
     Context, Defences, Gfp, Hooked, MigrateType, NodeCaches, NodeId, NodeReclaim, NodeReclaimJob,
     Observer, Oom, Order, PageState, Pfn, Platform, Reclaim, ReclaimJob, Relocation, SECTION_PAGES,
@@ -450,6 +450,19 @@ fn migration_succeeds_or_fails() {
     let tried =
         each_in_turn(&<TypeChecked>::RULES, &large(), sections, 1..20_000, step(5), (false, false));
     tell("sections", &tried, &["relocate"]);
+}
+
+#[test]
+fn hooks_fail_on_the_packed_engine() {
+    let run = |machine: &Machine, scenario, every, wanted: &[&str]| {
+        let rules = &Packed::RULES;
+        let tried = each_in_turn(rules, machine, scenario, 1..20_000, step(every), (false, false));
+        tell("packed", &tried, wanted);
+    };
+    run(&small(), slow_path, 1, &["fail", "reclaim", "throttle"]);
+    run(&small(), pieces, 4, &["fail"]);
+    run(&small(), exhaustion, 4, &["reclaim", "out_of_memory"]);
+    run(&medium(), moves, 2, &["relocate"]);
 }
 
 /// §11.1, §11.4: a page that is found to be bad is out of use; no other is lost.

@@ -125,3 +125,8 @@ fn s11_8_one_of_three_frees_succeeds_with_checks() {
 fn s11_8_one_of_two_frees_succeeds_with_two_passes() {
     race(&<TwoPassBulkFree<Step9>>::RULES, 2);
 }
+
+#[test]
+fn s11_8_one_of_three_frees_succeeds_on_the_packed_engine() {
+    race(&Packed::RULES, 3);
+}

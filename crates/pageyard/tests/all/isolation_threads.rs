@@ -11,7 +11,7 @@ use std::thread;
 
 use common::owners::*;
 use common::{Chosen, Machine, frames, o};
-use pageyard::policy::{Linux612, StaticPolicy, TypeChecked, Vanilla};
+use pageyard::policy::{Linux612, Packed, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{CpuId, Gfp, MigrateType, Pfn, Relocation, ZoneKind};
 
 const PAGES: u64 = 24_576;
@@ -223,4 +223,9 @@ fn isolated_blocks_and_ranges_are_withheld_under_linux612() {
 #[test]
 fn isolated_blocks_and_ranges_are_withheld_under_vanilla() {
     run(&<Vanilla>::RULES);
+}
+
+#[test]
+fn isolated_blocks_and_ranges_are_withheld_on_the_packed_engine() {
+    run(&Packed::RULES);
 }

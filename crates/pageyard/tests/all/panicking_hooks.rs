@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use common::state::State;
 use common::{Chosen, LINUX612, Lock, Machine, Reused, frames, o};
 use pageyard::poison::Corruption;
-use pageyard::policy::{InitOnFree, Poisoned, StaticPolicy, Unmapped};
+use pageyard::policy::{InitOnFree, Packed, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
     CmaArea, Context, CpuId, Defences, Gfp, Hooked, MigrateType, NodeCaches, NodeId, NodeReclaim,
     NodeReclaimJob, Observer, Oom, Order, Pfn, Platform, Priority, Reclaim, ReclaimJob, Relocation,
@@ -310,7 +310,7 @@ impl Run<'_> {
                 }
             }
         }
-        if tried(|| y.poison_frame(Pfn(S + 5000))).is_some() {
+        if matches!(tried(|| y.poison_frame(Pfn(S + 5000))), Some(Ok(_))) {
             _ = tried(|| y.unpoison_frame(Pfn(S + 5000)).unwrap());
         }
     }
@@ -472,6 +472,15 @@ fn a_panic_under_memory_shortage_loses_nothing() {
         "wake_reclaim",
     ];
     each_in_turn(LINUX612, 1, |r| r.shortage(), &wanted);
+}
+
+#[test]
+fn a_panic_on_the_packed_engine_loses_nothing() {
+    let wanted = ["fail", "prepare", "is_plain", "context", "dirty_ok", "each"];
+    each_in_turn(&Packed::RULES, 1, |r| r.requests(), &wanted);
+    each_in_turn(&Packed::RULES, 41, |r| r.scattered(), &["fail", "prepare"]);
+    each_in_turn(&Packed::RULES, 3, everything, &["relocate", "prepare"]);
+    each_in_turn(&Packed::RULES, 1, |r| r.shortage(), &["reclaim", "out_of_memory", "warn"]);
 }
 
 #[test]

@@ -208,3 +208,8 @@ fn four_threads_under_two_passes_and_step_9() {
 fn four_threads_under_vanilla() {
     run(&<Vanilla>::RULES);
 }
+
+#[test]
+fn four_threads_on_the_packed_engine() {
+    run(&Packed::RULES);
+}
