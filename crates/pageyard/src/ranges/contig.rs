@@ -134,6 +134,7 @@ impl<'a, C: Config> Yard<'a, C> {
             None
         };
         {
+            self.move_whole_blocks(&at, &whole);
             // Ends the isolation also if a hook panics.
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
             at.isolate(whole.clone(), t, Purpose::Use)?;

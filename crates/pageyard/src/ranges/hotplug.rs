@@ -145,6 +145,7 @@ impl<'a, C: Config> Yard<'a, C> {
             return Err(HotplugError::Hole(zone.pfn(block)));
         }
         let disabled = self.disable_pcp(zone.id());
+        self.move_whole_blocks(&at, &frames);
         self.isolate_to_leave(&at, &frames).map_err(ContigError::from)?;
         let refused = Rollback::new(|| at.unisolate(frames.clone(), MigrateType::Movable));
         self.empty(&at, &frames)?;

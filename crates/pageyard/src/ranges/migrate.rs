@@ -9,13 +9,13 @@ use crate::base::frame::Kind;
 use crate::base::free_error::FreeError;
 use crate::base::gfp::Gfp;
 use crate::base::node_mask::NodeChoice;
-use crate::base::units::{Order, Pfn, ZoneKind};
+use crate::base::units::{Order, PAGEBLOCK_ORDER, Pfn, ZoneKind};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::{Defences, Reclaim, Relocation};
 use crate::embedder::policy::Engine;
 use crate::ranges::contig::ContigError;
-use crate::ranges::isolate::blocks_of;
+use crate::ranges::isolate::{blocks_of, each_block};
 use crate::zone::at::At;
 use crate::zone::state::Zone;
 
@@ -87,8 +87,13 @@ impl<'a, C: Config> Yard<'a, C> {
             // It was freed, or became part of another block, since it was found.
             return Ok(Step::Done);
         }
-        let from = zone.pfn(from);
         let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
+        Ok(self.relocate_to(zone.pfn(from), to, order))
+    }
+
+    /// Has a block moved to another that was allocated for it, and frees what is left.
+    #[inline(always)]
+    fn relocate_to(&self, from: Pfn, to: Pfn, order: Order) -> Step {
         // Set before the move: afterwards its owner may free it at any time.
         let _ = self.set_movable(to, order, true);
         let refused = Rollback::new(|| self.return_unprepared(to, order));
@@ -100,11 +105,38 @@ impl<'a, C: Config> Yard<'a, C> {
             Relocation::Moved => self.free_prepared(from, order),
             Relocation::Busy | Relocation::Refused => self.free_prepared(to, order),
         }
-        Ok(match moved {
+        match moved {
             Relocation::Moved => Step::Done,
             Relocation::Busy => Step::Again,
             Relocation::Refused => Step::Never,
-        })
+        }
+    }
+
+    /// Migrates the movable blocks in use as whole pageblocks that have a frame in these pageblocks.
+    /// On the packed engine such a pageblock cannot be isolated, so they move first, and the range's
+    /// isolation fails if another request takes their place meanwhile.
+    #[inline(never)]
+    pub(crate) fn move_whole_blocks(&self, at: &At<'_, 'a, C>, blocks: &Range<u32>) {
+        let Some(region) = &at.zone.packed else { return };
+        for block in each_block(blocks.clone()) {
+            for _ in 0..TRIES {
+                let Some((head, state)) = at.zone.block_over(block) else { break };
+                let Some(order) = Order::new(state.order()).filter(|o| o.get() >= PAGEBLOCK_ORDER)
+                else {
+                    break;
+                };
+                if state.kind() != Kind::Allocated || !state.is_movable() {
+                    break;
+                }
+                let Some(to) = at.take_packed_outside(region, order.get(), blocks) else { return };
+                let (from, to) = (at.zone.pfn(head), at.zone.pfn(to));
+                match self.relocate_to(from, to, order) {
+                    Step::Done => break,
+                    Step::Again => {}
+                    Step::Never => return,
+                }
+            }
+        }
     }
 
     /// Frees a block that has no owner any more. If a hook panics, the block is out of use or free,

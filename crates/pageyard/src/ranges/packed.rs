@@ -212,19 +212,38 @@ impl<'a, C: Config> At<'_, 'a, C> {
         Err(PlaceError::InUse(z.pfn(idx)))
     }
 
-    /// Allocates the first block of the zone that meets an alignment and ends at or before `limit`.
+    /// Allocates a movable block outside these pageblocks, if the zone keeps its MIN watermark.
+    pub(crate) fn take_packed_outside(
+        &self,
+        region: &Region<'a, C::Lock>,
+        order: u8,
+        blocks: &Range<u32>,
+    ) -> Option<u32> {
+        let z = self.zone;
+        let mark = z.watermarks.base(MIN).saturating_add(1 << order);
+        let flags = AllocFlags::WMARK_MIN;
+        if !z.watermarks.ok(0, mark, ZoneKind::Dma, flags, z.supply(), || true) {
+            return None;
+        }
+        let below = z.start..z.pfn(blocks.start.max(z.first_index()));
+        let above = z.pfn(blocks.end)..Pfn(u64::MAX);
+        let take = |within| self.take_packed_placed(region, order, 1, within, MigrateType::Movable);
+        take(below).or_else(|| take(above))
+    }
+
+    /// Allocates the first block of the zone within a range that meets an alignment.
     pub(crate) fn take_packed_placed(
         &self,
         region: &Region<'a, C::Lock>,
         order: u8,
         align: u64,
-        limit: Pfn,
+        within: Range<Pfn>,
         t: MigrateType,
     ) -> Option<u32> {
         let z = self.zone;
         let step = align.max(1 << order);
-        let mut start = z.start.0.checked_next_multiple_of(step)?;
-        let end = limit.0.min(z.start.0.wrapping_add(z.spanned));
+        let mut start = z.start.max(within.start).0.checked_next_multiple_of(step)?;
+        let end = within.end.0.min(z.start.0.wrapping_add(z.spanned));
         while start.checked_add(1 << order)? <= end {
             let idx = z.index_of(Pfn(start))?;
             let block = idx / PAGEBLOCK_PAGES;

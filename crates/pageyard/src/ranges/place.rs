@@ -196,7 +196,7 @@ impl<'a, C: Config> Yard<'a, C> {
                     if let Some(region) = &zone.packed {
                         let Wanted { order, align, limit } = wanted;
                         let t = req.migrate_type;
-                        match at.take_packed_placed(region, order, align, limit, t) {
+                        match at.take_packed_placed(region, order, align, Pfn(0)..limit, t) {
                             Some(idx) => return Some(zone.pfn(idx)),
                             None => continue,
                         }

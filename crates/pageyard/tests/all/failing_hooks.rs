@@ -463,6 +463,7 @@ fn hooks_fail_on_the_packed_engine() {
     run(&small(), pieces, 4, &["fail"]);
     run(&small(), exhaustion, 4, &["reclaim", "out_of_memory"]);
     run(&medium(), moves, 2, &["relocate"]);
+    run(&large(), sections, 5, &["relocate"]);
 }
 
 /// §11.1, §11.4: a page that is found to be bad is out of use; no other is lost.
