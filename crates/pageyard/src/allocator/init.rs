@@ -22,7 +22,7 @@ use crate::base::units::{
 use crate::base::unwind::Rollback;
 use crate::base::watermark::HIGH;
 use crate::embedder::config::Config;
-use crate::embedder::policy::{Engine, StaticPolicy};
+use crate::embedder::policy::StaticPolicy;
 use crate::packed;
 use crate::zone::area::End;
 use crate::zone::at::At;
@@ -157,12 +157,14 @@ impl<'a, C: Config> Yard<'a, C> {
         room("CPU slots", needs.slots, storage.slots.len())?;
         room("nodes", needs.nodes, storage.nodes.len())?;
         room("CPU zones", needs.cpu_zones, storage.cpu_zones.len())?;
-        if let Some((what, needed, given)) = storage.packed.shortage(&needs.packed) {
-            return Err(InitError::TooSmall { what, needed, given });
-        }
         let mut packed = storage.packed;
-        if !packed.clear() {
-            return Err(InitError::InUse);
+        if self.rules().is_packed() {
+            if let Some((what, needed, given)) = packed.shortage(&needs.packed) {
+                return Err(InitError::TooSmall { what, needed, given });
+            }
+            if !packed.clear() {
+                return Err(InitError::InUse);
+            }
         }
 
         for (i, slot) in storage.slots.iter_mut().take(needs.slots).enumerate() {
@@ -178,9 +180,9 @@ impl<'a, C: Config> Yard<'a, C> {
         });
         let specs = ids.filter_map(|id| layout.zones.iter().find(|z| (z.node, z.kind) == id));
         for (spec, zone) in specs.zip(storage.zones.iter_mut()) {
-            let region = match self.rules().engine {
-                Engine::Exact => None,
-                Engine::Packed => Some(region_of(layout, spec, &mut packed)?),
+            let region = match self.rules().is_packed() {
+                true => Some(region_of(layout, spec, &mut packed)?),
+                false => None,
             };
             let zone_is_exact = region.is_none();
             let own;
@@ -274,7 +276,7 @@ fn populate<C: Config>(
     let span = zone.start..zone.end();
     let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
     zone.present.store(present, Relaxed);
-    if let Some(region) = &zone.packed {
+    if let Some(region) = zone.region() {
         return populate_packed(zone, region, layout);
     }
     let Some(at) = zone.at::<C>(hooks, CpuId(0), policy) else { return };

@@ -284,7 +284,7 @@ impl<'a, C: Config> Yard<'a, C> {
     pub fn zone_info(&self, zone: impl Into<ZoneId>) -> Option<ZoneInfo> {
         let z = self.zone(zone)?;
         let counter = z.nr_free.load(Relaxed);
-        let cached: i64 = match &z.packed {
+        let cached: i64 = match z.region() {
             None => z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning().count)).sum(),
             Some(region) => region.kept_pages() as i64,
         };
@@ -342,7 +342,7 @@ impl<'a, C: Config> Yard<'a, C> {
     pub fn free_blocks_by_type(&self, zone: impl Into<ZoneId>) -> Option<BlockCounts> {
         let z = self.zone(zone)?;
         let mut counts = BlockCounts::default();
-        if let Some(region) = &z.packed {
+        if let Some(region) = z.region() {
             for t in MigrateType::ALL {
                 let blocks = region.free_blocks(Some(t));
                 for (row, n) in counts.0.iter_mut().zip(blocks) {
@@ -369,7 +369,7 @@ impl<'a, C: Config> Yard<'a, C> {
         limit: usize,
     ) -> Option<u64> {
         let zone = self.zone(zone)?;
-        Some(match &zone.packed {
+        Some(match zone.region() {
             None => zone.count_free_list(order.get(), t, limit),
             Some(region) => {
                 let blocks = region.free_blocks(Some(t));
@@ -386,7 +386,7 @@ impl<'a, C: Config> Yard<'a, C> {
         zone: impl Into<ZoneId>,
     ) -> Option<[BlockSupply; MAX_ORDER as usize + 1]> {
         let z = self.zone(zone)?;
-        if let Some(region) = &z.packed {
+        if let Some(region) = z.region() {
             let types = MigrateType::ALL.map(|t| region.free_blocks(Some(t)));
             return Some(core::array::from_fn(|order| {
                 let of = |blocks: &[u64; MAX_ORDER as usize + 1]| blocks[order % blocks.len()];

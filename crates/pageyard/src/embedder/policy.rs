@@ -174,12 +174,21 @@ impl Rules {
 }
 
 impl Rules {
+    /// Whether the policy asks for the packed engine. Without the feature `packed` none does that can
+    /// create an allocator.
+    #[inline(always)]
+    pub(crate) const fn is_packed(&self) -> bool {
+        cfg!(feature = "packed") && matches!(self.engine, Engine::Packed)
+    }
+
     /// Returns the name of the first rule that the packed engine does not follow, if the policy asks
     /// for that engine.
     pub(crate) const fn not_on_packed(&self) -> Option<&'static str> {
         let safety = &self.safety;
         if matches!(self.engine, Engine::Exact) {
             None
+        } else if cfg!(not(feature = "packed")) {
+            Some("engine: it lacks the feature `packed`")
         } else if !self.high_order_lists {
             Some("high_order_lists")
         } else if !matches!(self.bulk_free, BulkFree::SinglePass) {
@@ -499,7 +508,7 @@ pub struct Named<T> {
 
 /// The packed engine: the zones, watermarks, reserves and reclaim of Linux 6.12, with free memory as
 /// bits, magazines in place of per-CPU lists, and allocations in the fullest pageblocks. Modifiers
-/// do not apply to it.
+/// do not apply to it. Needs the feature `packed`, which is on by default.
 ///
 /// ```
 /// use pageyard::policy::Packed;

@@ -231,7 +231,7 @@ impl<'a, C: Config> Yard<'a, C> {
     pub fn snapshot(&self, zone: impl Into<ZoneId>, mut each: impl FnMut(Record)) -> bool {
         let Some(z) = self.zone(zone) else { return false };
         each(Record::Zone(z.record()));
-        if let Some(region) = &z.packed {
+        if let Some(region) = z.region() {
             z.snapshot_packed(region, &mut each);
             return true;
         }
@@ -316,7 +316,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let Some(_turn) = self.begin_hotplug() else {
             return refuse("memory comes or goes further up on this task's stack");
         };
-        if zone.packed.is_some() {
+        if zone.region().is_some() {
             return refuse("the packed engine restores no snapshots");
         }
         if zone.is_populated() {

@@ -130,7 +130,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
     }
 
     fn all(&self) -> Result<(), Invalid> {
-        if let Some(region) = &self.zone.packed {
+        if let Some(region) = self.zone.region() {
             return self.packed(region);
         }
         let cached = self.pagesets()?;

@@ -92,7 +92,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let movable = MigrateType::Movable;
         let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
-        if at.zone.packed.is_some() {
+        if at.zone.region().is_some() {
             return Err(CmaError::NotOnPacked);
         }
         at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;

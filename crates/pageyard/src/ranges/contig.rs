@@ -139,7 +139,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
             at.isolate(whole.clone(), t, Purpose::Use)?;
             self.empty_and_take(&at, &frames, order, Purpose::Use, gfp)?;
-            match &at.zone.packed {
+            match at.zone.region() {
                 None => at.occupy_range(&frames, order.unwrap_or_default(), t)?,
                 Some(region) => at.occupy_packed(region, &frames, order.unwrap_or_default(), t),
             }
@@ -185,7 +185,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         for (index, pfn) in pages().enumerate() {
             let left = match self.owned(pfn, Order::ZERO) {
-                Ok((zone, _)) if zone.packed.is_some() => {
+                Ok((zone, _)) if zone.region().is_some() => {
                     self.begin_free_packed(pfn, Order::ZERO).map(|_| ())
                 }
                 Ok((zone, idx)) => zone.begin_free(idx, Order::ZERO),
@@ -201,7 +201,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let Some(at) = self.at(zone, cpu) else { continue };
             // If a hook panics, the remaining pages stay allocated.
             let unfinished = Rollback::new(|| self.roll_back_frees((pfn.0..range.end.0).map(Pfn)));
-            match zone.packed {
+            match zone.region() {
                 None => at.free_block_checked(idx, Order::ZERO.get()),
                 Some(_) => self.finish_free_packed(&at, idx, Order::ZERO),
             }
@@ -223,7 +223,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
         self.migrate_range(at, frames, gfp)?;
-        match &at.zone.packed {
+        match at.zone.region() {
             None => at.lock().take_range(frames, order.is_some(), purpose),
             Some(region) => at.lock().take_packed_range(region, frames, purpose),
         }
@@ -232,7 +232,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Drains all CPUs' lists of a zone (§5.16).
     pub(crate) fn drain_zone(&self, at: &At<'_, 'a, C>) {
         let _turn = self.draining.lock();
-        if at.zone.packed.is_some() {
+        if at.zone.region().is_some() {
             return at.drain_packed_zone();
         }
         (0..self.cpus).for_each(|cpu| at.drain(CpuId(cpu)));

@@ -108,17 +108,17 @@ impl<'a, C: Config> Yard<'a, C> {
             return Err(HotplugError::Present(zone.pfn(block)));
         }
         let was_empty = !zone.is_populated();
-        match &zone.packed {
+        match zone.region() {
             None => at.arrive(frames.clone()),
             Some(region) => at.lock().arrive_packed(region, &frames),
         }
         if was_empty {
             self.rebuild_zonelists();
         }
-        if zone.packed.is_none() {
+        if zone.region().is_none() {
             at.unisolate(frames, MigrateType::Movable);
         }
-        if zone.packed.is_none() && self.knobs.lock().shuffle_seed.is_some() {
+        if zone.region().is_none() && self.knobs.lock().shuffle_seed.is_some() {
             at.shuffle();
         }
         self.recalculate();
@@ -229,7 +229,7 @@ impl<'a, C: Config> Yard<'a, C> {
         zone.limits.set(Limits::DISABLED);
         zone.limit_pagesets(self.rules());
         for cpu in (0..self.cpus).map(CpuId) {
-            if zone.packed.is_some() {
+            if zone.region().is_some() {
                 zone.enable_packed(cpu, false);
             } else if let Some(at) = self.at(zone, cpu) {
                 let locked = at.lock();

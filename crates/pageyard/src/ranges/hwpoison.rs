@@ -87,7 +87,7 @@ impl<C: Config> Yard<'_, C> {
     /// [`PoisonError`]; nothing has changed.
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        if zone.packed.is_some() {
+        if zone.region().is_some() {
             return Err(PoisonError::NotOnPacked);
         }
         let at = self.at(zone, self.hooks.cpu());
@@ -131,7 +131,7 @@ impl<C: Config> Yard<'_, C> {
     /// [`PoisonError`]; nothing has changed.
     pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        if zone.packed.is_some() {
+        if zone.region().is_some() {
             return Err(PoisonError::NotOnPacked);
         }
         let at = self.at(zone, self.hooks.cpu());

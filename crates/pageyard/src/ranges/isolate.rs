@@ -12,7 +12,6 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind};
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
-use crate::embedder::policy::Engine;
 use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 use crate::zone::state::Zone;
@@ -133,7 +132,7 @@ impl<'a, C: Config> Yard<'a, C> {
         range: Range<Pfn>,
         t: MigrateType,
     ) -> Result<(At<'_, 'a, C>, Range<u32>), IsolateError> {
-        let is_cma = t == MigrateType::Cma && matches!(self.rules().engine, Engine::Exact);
+        let is_cma = t == MigrateType::Cma && !self.rules().is_packed();
         if !t.is_mergeable() && !is_cma {
             return Err(IsolateError::BadType(t));
         }
@@ -176,7 +175,7 @@ impl<C: Config> At<'_, '_, C> {
     ) -> Result<(), IsolateError> {
         let blocks = blocks_of(&frames);
         let (first, last) = (blocks.start, blocks.end.wrapping_sub(PAGEBLOCK_PAGES));
-        let one = |block| match &self.zone.packed {
+        let one = |block| match self.zone.region() {
             None => self.lock().isolate_block(block, &frames, t, purpose),
             Some(region) => self.isolate_packed(region, block, &frames, t, purpose),
         };
@@ -242,7 +241,7 @@ impl<C: Config> Locked<'_, '_, C> {
 
     pub(crate) fn unisolate_block(&self, block: u32, t: MigrateType) {
         let z = self.zone;
-        if let Some(region) = &z.packed {
+        if let Some(region) = z.region() {
             return self.unisolate_packed(region, block, t);
         }
         if z.map.block_type(block) != MigrateType::Isolate {

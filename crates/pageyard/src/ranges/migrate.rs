@@ -13,7 +13,6 @@ use crate::base::units::{Order, PAGEBLOCK_ORDER, Pfn, ZoneKind};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::{Defences, Reclaim, Relocation};
-use crate::embedder::policy::Engine;
 use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::{blocks_of, each_block};
 use crate::zone::at::At;
@@ -117,7 +116,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// isolation fails if another request takes their place meanwhile.
     #[inline(never)]
     pub(crate) fn move_whole_blocks(&self, at: &At<'_, 'a, C>, blocks: &Range<u32>) {
-        let Some(region) = &at.zone.packed else { return };
+        let Some(region) = at.zone.region() else { return };
         for block in each_block(blocks.clone()) {
             for _ in 0..TRIES {
                 let Some((head, state)) = at.zone.block_over(block) else { break };
@@ -144,7 +143,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// the next place.
     #[inline(never)]
     fn free_prepared(&self, pfn: Pfn, order: Order) {
-        if matches!(self.rules().engine, Engine::Packed) {
+        if self.rules().is_packed() {
             _ = self.free_rest_packed(pfn, order);
             return;
         }

@@ -130,7 +130,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let at =
             self.at(zone, req.cpu).ok_or(PlaceError::Alloc(AllocError::UnknownCpu(req.cpu)))?;
         let flags = AllocFlags::of(gfp);
-        if let Some(region) = &zone.packed {
+        if let Some(region) = zone.region() {
             at.take_packed_at(region, idx, order.get(), req.migrate_type, flags)?;
             self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
             return Ok(());
@@ -193,7 +193,7 @@ impl<'a, C: Config> Yard<'a, C> {
                     if !zone.watermark_fast(wanted.order, mark, req.highest, flags) {
                         continue;
                     }
-                    if let Some(region) = &zone.packed {
+                    if let Some(region) = zone.region() {
                         let Wanted { order, align, limit } = wanted;
                         let t = req.migrate_type;
                         match at.take_packed_placed(region, order, align, Pfn(0)..limit, t) {

@@ -129,7 +129,7 @@ impl<'a, C: Config> Yard<'a, C> {
         {
             let end = zone.end().min(range.end);
             let pages = end.0.wrapping_sub(from.0) as u32;
-            if let Some(region) = &zone.packed {
+            if let Some(region) = zone.region() {
                 zone.release_packed(region, from..end);
                 from = end;
                 continue;

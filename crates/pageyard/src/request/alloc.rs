@@ -16,7 +16,7 @@ use crate::embedder::context::{Context, TaskFlags};
 use crate::embedder::events::Event;
 use crate::embedder::hooks::{Defences, Observer, Reclaim};
 use crate::embedder::platform::Platform;
-use crate::embedder::policy::{BelowHigh, Engine};
+use crate::embedder::policy::BelowHigh;
 use crate::embedder::reclaim_job::NodeReclaim;
 use crate::pcp::pageset::is_cached_order;
 use crate::zone::at::At;
@@ -225,7 +225,7 @@ impl<'a, C: Config> Yard<'a, C> {
         if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | ZONELIST_STALE << highest as u32) {
             return None;
         }
-        let is_packed = matches!(self.rules().engine, Engine::Packed);
+        let is_packed = self.rules().is_packed();
         // A magazine's block is there whatever its order.
         let passes = if o == 0 || is_packed {
             zone.watermarks.is_above_cached_mark(zone.nr_free.load(Relaxed), highest)
@@ -461,7 +461,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(always)]
     fn serve(&self, at: &At<'_, 'a, C>, req: &Request, flags: AllocFlags) -> Option<u32> {
         let zone = at.zone;
-        let answer = if matches!(self.rules().engine, Engine::Packed) {
+        let answer = if self.rules().is_packed() {
             at.take_packed(req.order.get(), req.migrate_type, flags)
         } else {
             match at.take_cached(req, flags) {

@@ -10,7 +10,6 @@ use crate::base::units::{CpuId, MigrateType, Order, Pfn};
 use crate::base::watermark::LOW;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::{Defences, Observer};
-use crate::embedder::policy::Engine;
 use crate::request::alloc::{AllocError, Request};
 use crate::zone::state::Zone;
 
@@ -217,7 +216,7 @@ impl<'a, C: Config> Yard<'a, C> {
         places: impl Iterator<Item = &'p mut u32>,
     ) -> usize {
         let Some(at) = self.at(source.zone, source.cpu) else { return 0 };
-        if matches!(self.rules().engine, Engine::Packed) {
+        if self.rules().is_packed() {
             return at.take_packed_bulk(source.migrate_type, places);
         }
         let Some(mut pageset) = at.slot.pageset.try_lock() else { return 0 };

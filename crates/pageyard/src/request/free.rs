@@ -14,7 +14,6 @@ use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::hooks::Observer;
 use crate::embedder::platform::Platform;
-use crate::embedder::policy::Engine;
 use crate::pcp::pageset::{Pageset, is_cached_order};
 use crate::zone::at::At;
 use crate::zone::state::Zone;
@@ -107,7 +106,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let local = self.cpu_zones.get(cpu.0 as usize)?;
         let (zone, slot) = local.quick[ZoneKind::Movable as usize]?;
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
-        if matches!(self.rules().engine, Engine::Packed) {
+        if self.rules().is_packed() {
             let part = local.packed[ZoneKind::Movable as usize]?;
             return at.free_packed_fast::<OWNED>(part, pfn, o);
         }
@@ -135,7 +134,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[cold]
     #[inline(never)]
     pub fn free_rest(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if matches!(self.rules().engine, Engine::Packed) {
+        if self.rules().is_packed() {
             return self.free_rest_packed(pfn, order);
         }
         let (at, idx) = self.begin_free(pfn, order)?;
@@ -149,7 +148,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if matches!(self.rules().engine, Engine::Packed) {
+        if self.rules().is_packed() {
             return self.free_direct_packed(pfn, order);
         }
         let (at, idx) = self.begin_free(pfn, order)?;
@@ -181,7 +180,7 @@ impl<'a, C: Config> Yard<'a, C> {
         order: Order,
     ) -> Result<(&'a Zone<'a, C::Lock>, u32), FreeError> {
         let (zone, idx) = self.locate(pfn).ok_or(FreeError::Foreign)?;
-        if let Some(region) = &zone.packed {
+        if let Some(region) = zone.region() {
             let owned = region.is_allocated(idx, order);
             return if owned { Ok((zone, idx)) } else { Err(region.why_not(pfn, order)) };
         }
@@ -239,7 +238,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
             let left = self.owned(pfn, order).and_then(|(zone, idx)| {
-                if let Some(region) = &zone.packed {
+                if let Some(region) = zone.region() {
                     let left = region.begin_leaving(idx, order.get());
                     return if left { Ok(()) } else { Err(region.why_not(pfn, order)) };
                 }
@@ -254,7 +253,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 return Err(BatchError { index, error });
             }
         }
-        if matches!(self.rules().engine, Engine::Packed) {
+        if self.rules().is_packed() {
             self.finish_batch_packed(cpu, blocks.iter().map(&of));
             return Ok(());
         }
@@ -287,7 +286,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Rolls back `begin_free` of these blocks. Skips blocks whose free has completed.
     pub(crate) fn roll_back_frees(&self, blocks: impl Iterator<Item = Pfn>) {
         for (zone, idx) in blocks.filter_map(|pfn| self.locate(pfn)) {
-            if let Some(region) = &zone.packed {
+            if let Some(region) = zone.region() {
                 region.stay(idx);
                 continue;
             }
@@ -342,7 +341,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_shared(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if matches!(self.rules().engine, Engine::Packed) {
+        if self.rules().is_packed() {
             return self.free_shared_packed(pfn, order);
         }
         let (at, idx) = self.begin_free(pfn, order)?;
@@ -375,7 +374,7 @@ impl<'a, C: Config> Yard<'a, C> {
         if into > order {
             return Err(FreeError::WrongOrder { allocated: order });
         }
-        if let Some(region) = &zone.packed {
+        if let Some(region) = zone.region() {
             return region.split(pfn, order, into);
         }
         zone.begin_free(idx, order)?;
@@ -396,7 +395,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// As [`free`](Yard::free).
     pub fn set_movable(&self, pfn: Pfn, order: Order, movable: bool) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
-        if let Some(region) = &zone.packed {
+        if let Some(region) = zone.region() {
             let changed = region.set_movable(idx, order.get(), movable);
             return if changed { Ok(()) } else { Err(region.why_not(pfn, order)) };
         }

@@ -15,7 +15,7 @@ impl<C: Config> At<'_, '_, C> {
     /// the zone.
     #[cold]
     pub(crate) fn reserve_highatomic(&self, idx: u32, order: u8) {
-        if self.zone.packed.is_some() {
+        if self.zone.region().is_some() {
             return;
         }
         let z = self.zone;
@@ -97,7 +97,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     fn unreserve(&self, zone: &Zone<'a, C::Lock>, cpu: CpuId, t: MigrateType, force: bool) -> bool {
-        if zone.packed.is_some() {
+        if zone.region().is_some() {
             return false;
         }
         let at = self.at(zone, cpu);

@@ -30,7 +30,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// Returns the zone's region and this CPU's part of it, if no one else holds its lock.
     #[inline(always)]
     fn own(&self) -> Option<Own<'z, 'a, C::Lock>> {
-        let region = self.zone.packed.as_ref()?;
+        let region = self.zone.region()?;
         let own = region.cpus.get(self.cpu.0 as usize)?.own.try_lock()?;
         Some((region, own))
     }
@@ -43,7 +43,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         order: u8,
         t: MigrateType,
     ) -> Option<u32> {
-        let (region, mut own) = (self.zone.packed.as_ref()?, part.own.try_lock()?);
+        let (region, mut own) = (self.zone.region()?, part.own.try_lock()?);
         let frame = region.pop_block(&mut own, order, t)?;
         self.slot.counters.allocs.add(order, t);
         Some(frame)
@@ -58,7 +58,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         pfn: Pfn,
         order: u8,
     ) -> Option<()> {
-        let (region, mut own) = (self.zone.packed.as_ref()?, part.own.try_lock()?);
+        let (region, mut own) = (self.zone.region()?, part.own.try_lock()?);
         if !own.is_enabled {
             return None;
         }
@@ -76,7 +76,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// Takes a block: from this CPU's magazines, which are refilled, or from the zone.
     #[inline(never)]
     pub(crate) fn take_packed(&self, order: u8, t: MigrateType, flags: AllocFlags) -> Option<u32> {
-        let region = self.zone.packed.as_ref()?;
+        let region = self.zone.region()?;
         let mixes = !flags.contains(AllocFlags::NOFRAGMENT);
         if is_kept(order) {
             match self.own() {
@@ -130,7 +130,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Returns a block that has left its owner to this CPU's magazines or to the zone.
     pub(crate) fn put_packed(&self, frame: u32, order: u8) {
-        let Some(region) = self.zone.packed.as_ref() else { return };
+        let Some(region) = self.zone.region() else { return };
         let t = region.finish_leaving(frame);
         let kind = MigrateType::from_bits(t as u32);
         match self.own() {
@@ -160,7 +160,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// Returns a block to the zone without a word to the observer, after a hook panicked before the
     /// caller received it.
     pub(crate) fn give_up_packed(&self, frame: u32, order: u8) {
-        let Some(region) = self.zone.packed.as_ref() else { return };
+        let Some(region) = self.zone.region() else { return };
         if region.begin_leaving(frame, order) {
             let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
             self.put_packed_direct(region, frame, order, t);
@@ -211,7 +211,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Returns all of a CPU's frames to the zone. Waits for a request of that CPU.
     pub(crate) fn drain_packed(&self, owner: CpuId) {
-        let Some(region) = self.zone.packed.as_ref() else { return };
+        let Some(region) = self.zone.region() else { return };
         let (Some(part), Some(slot)) = (region.cpus.get(owner.0 as usize), self.zone.slot(owner))
         else {
             return;
@@ -231,7 +231,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// it has collected. The tick of the first online CPU also trims the depots. Returns whether
     /// the CPU or the depots have pages for another one.
     pub(crate) fn tick_packed(&self, first: bool) -> bool {
-        let Some(region) = self.zone.packed.as_ref() else { return false };
+        let Some(region) = self.zone.region() else { return false };
         let Some(part) = region.cpus.get(self.cpu.0 as usize) else { return false };
         let mut own = part.own.lock();
         region.flush(&mut own);
@@ -289,7 +289,7 @@ impl<R: RawMutex> Zone<'_, R> {
 
     /// Returns the frames of the packed engine's depots to the zone.
     pub(crate) fn drain_depots(&self) {
-        if let Some(region) = &self.packed {
+        if let Some(region) = self.region() {
             region.trim_depots(false, 0);
             self.count_loose(region);
         }
@@ -298,7 +298,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Lets requests use a CPU's magazines, or keeps them empty from here on. Folds the CPU's part
     /// of the free counter if they are to be empty; the caller drains.
     pub(crate) fn enable_packed(&self, cpu: CpuId, enabled: bool) {
-        let Some(region) = &self.packed else { return };
+        let Some(region) = self.region() else { return };
         if let (Some(part), Some(slot)) = (region.cpus.get(cpu.0 as usize), self.slot(cpu)) {
             let mut own = part.own.lock();
             own.is_enabled = enabled;
@@ -326,7 +326,7 @@ impl<'a, C: Config> Yard<'a, C> {
         order: Order,
     ) -> Result<(At<'_, 'a, C>, u32), FreeError> {
         let (zone, frame) = self.locate(pfn).ok_or(FreeError::Foreign)?;
-        let region = zone.packed.as_ref().ok_or(FreeError::Foreign)?;
+        let region = zone.region().ok_or(FreeError::Foreign)?;
         if !region.is_allocated(frame, order) {
             return Err(region.why_not(pfn, order));
         }
@@ -341,7 +341,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Reports a free and completes it. If the observer panics, the block stays its owner's.
     pub(crate) fn finish_free_packed(&self, at: &At<'_, 'a, C>, frame: u32, order: Order) {
         let untold = Rollback::new(|| {
-            if let Some(region) = &at.zone.packed {
+            if let Some(region) = at.zone.region() {
                 region.stay(frame);
             }
         });
@@ -353,7 +353,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Frees a block to the zone, past this CPU's magazines.
     pub(crate) fn free_direct_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, frame) = self.begin_free_packed(pfn, order)?;
-        let Some(region) = at.zone.packed.as_ref() else { return Err(FreeError::Foreign) };
+        let Some(region) = at.zone.region() else { return Err(FreeError::Foreign) };
         let untold = Rollback::new(|| region.stay(frame));
         at.note_free(frame, order.get());
         untold.disarm();
@@ -384,7 +384,7 @@ impl<'a, C: Config> Yard<'a, C> {
     pub(crate) fn free_shared_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (zone, _) = self.owned(pfn, order)?;
         self.here(zone)?;
-        let Some(region) = &zone.packed else { return Err(FreeError::Foreign) };
+        let Some(region) = zone.region() else { return Err(FreeError::Foreign) };
         region.split(pfn, order, Order::ZERO)?;
         // One by one: the zone's bits merge by themselves. Should the observer panic, the remaining
         // pages stay allocated, each as a block of its own.

@@ -93,7 +93,7 @@ impl<C: Config> Yard<'_, C> {
     #[inline(never)]
     pub(crate) fn return_unprepared(&self, pfn: Pfn, order: Order) {
         let Some((zone, idx)) = self.locate(pfn) else { return };
-        if zone.packed.is_some() {
+        if zone.region().is_some() {
             if let Some(at) = self.at(zone, CpuId(0)) {
                 at.give_up_packed(idx, order.get());
             }

@@ -590,7 +590,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     fn mark_pfmemalloc(&self, pfn: Pfn, order: Order) {
         if let Some((zone, idx)) = self.locate(pfn) {
-            if let Some(region) = &zone.packed {
+            if let Some(region) = zone.region() {
                 return region.set_pfmemalloc(idx, order.get());
             }
             zone.map.frame(idx).change_allocated(order.get(), State::with_pfmemalloc);
@@ -601,7 +601,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// should only be used to free memory.
     pub fn is_pfmemalloc(&self, pfn: Pfn) -> bool {
         self.locate(pfn).is_some_and(|(zone, idx)| {
-            if let Some(region) = &zone.packed {
+            if let Some(region) = zone.region() {
                 return region.is_pfmemalloc(idx);
             }
             let state = zone.map.frame(idx).state();

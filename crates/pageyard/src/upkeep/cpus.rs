@@ -75,7 +75,7 @@ impl<'a, C: Config> Yard<'a, C> {
             zone.enable_packed(cpu, false);
         }
         self.drain_cpu(cpu, None);
-        for zone in self.zones.iter().filter(|z| z.packed.is_none()) {
+        for zone in self.zones.iter().filter(|z| z.region().is_none()) {
             if let Some(at) = self.at(zone, cpu) {
                 let locked = at.lock();
                 locked.fold(at.slot.diff());

@@ -24,7 +24,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut again = false;
         for zone in self.zones {
             if let Some(at) = self.at(zone, cpu) {
-                if zone.packed.is_some() {
+                if zone.region().is_some() {
                     let first = (0..self.cpus).map(CpuId).find(|&cpu| self.is_up(cpu));
                     again |= at.tick_packed(first == Some(cpu));
                     continue;
@@ -42,7 +42,7 @@ impl<'a, C: Config> Yard<'a, C> {
             // If the caller's CPU is unknown, account the work to the drained CPU.
             let at = self.at(zone, by);
             if let Some(at) = at.or_else(|| self.at(zone, cpu)) {
-                match zone.packed {
+                match zone.region() {
                     None => at.drain(cpu),
                     Some(_) => at.drain_packed(cpu),
                 }

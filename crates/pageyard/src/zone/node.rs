@@ -191,7 +191,7 @@ impl<'a, R: RawMutex> CpuZones<'a, R> {
         for kind in ZoneKind::ALL {
             let quick = first(kind).and_then(|zone| Some((zone, zone.slot(cpu)?)));
             self.quick[kind as usize & 7] = quick;
-            let region = quick.and_then(|(zone, _)| zone.packed.as_ref());
+            let region = quick.and_then(|(zone, _)| zone.region());
             self.packed[kind as usize & 7] = region.and_then(|r| r.cpus.get(cpu.0 as usize));
         }
     }

@@ -249,6 +249,13 @@ impl<R: RawMutex> Default for Zone<'_, R> {
 }
 
 impl<'a, R: RawMutex> Zone<'a, R> {
+    /// Returns the zone's region on the packed engine. Without the feature `packed` there is none,
+    /// and no code for it.
+    #[inline(always)]
+    pub(crate) fn region(&self) -> Option<&Region<'a, R>> {
+        if cfg!(feature = "packed") { self.packed.as_ref() } else { None }
+    }
+
     /// Returns the index of a frame, or `None` for a frame outside the zone.
     #[inline]
     pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
@@ -285,7 +292,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// Returns the number of pageblocks that have memory, by type.
     pub(crate) fn pageblocks(&self) -> [u64; TYPES] {
-        if let Some(region) = &self.packed {
+        if let Some(region) = self.region() {
             return region.pageblocks();
         }
         let mut counts = [0; TYPES];
@@ -334,7 +341,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// Returns the supply with the CPUs' parts of the counter (§3.7, *snapshot*).
     pub(crate) fn supply_exact(&self) -> Supply {
         let parts: i64 = self.cpus.iter().map(|c| i64::from(c.diff())).sum();
-        let parts = match &self.packed {
+        let parts = match self.region() {
             None => parts,
             Some(region) => {
                 // What was freed into isolated pageblocks since their isolation is in the counters.
@@ -363,7 +370,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// Returns whether the zone has a free block of at least `order` that these flags may use
     /// (§3.7).
     pub(crate) fn has_block(&self, order: u8, flags: AllocFlags) -> bool {
-        match &self.packed {
+        match self.region() {
             None => self.areas.has_block(order, flags),
             Some(region) => region.blocks.has_block(order),
         }
@@ -371,7 +378,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// Returns the free blocks of an order.
     pub(crate) fn free_blocks(&self) -> [u64; MAX_ORDER as usize + 1] {
-        match &self.packed {
+        match self.region() {
             None => core::array::from_fn(|o| self.areas.blocks(o as u8)),
             Some(region) => region.free_blocks(None),
         }
@@ -379,7 +386,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// Returns the type of the pageblock that contains a frame.
     pub(crate) fn block_type(&self, idx: u32) -> MigrateType {
-        match &self.packed {
+        match self.region() {
             None => self.map.block_type(idx),
             Some(region) => region.blocks.listed_type(idx / PAGEBLOCK_PAGES),
         }

@@ -11,7 +11,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// is a tail or reserved, and a block is movable if its type is.
     #[inline]
     pub(crate) fn state(&self, idx: u32) -> State {
-        let Some(region) = &self.packed else { return self.map.frame(idx).state() };
+        let Some(region) = self.region() else { return self.map.frame(idx).state() };
         let Some(frame) = region.state(idx) else { return State::RESERVED };
         if frame.is_reserved() {
             State::RESERVED_MEMORY
@@ -31,7 +31,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// head is found. The state of a block in use may change at any moment. The packed engine has
     /// no heads of free blocks.
     pub(crate) fn block_over(&self, idx: u32) -> Option<(u32, State)> {
-        if self.packed.is_none() {
+        if self.region().is_none() {
             return self.map.block_over(idx);
         }
         // Only the nearest head below can contain the frame.
@@ -45,7 +45,7 @@ impl<R: RawMutex> Zone<'_, R> {
 
     /// Returns whether no frame of a pageblock is memory.
     pub(crate) fn block_is_absent(&self, idx: u32) -> bool {
-        let Some(region) = &self.packed else { return self.map.block_is_absent(idx) };
+        let Some(region) = self.region() else { return self.map.block_is_absent(idx) };
         let first = idx & !(PAGEBLOCK_PAGES - 1);
         (first..first + PAGEBLOCK_PAGES).all(|i| region.state(i).is_none_or(|s| !s.is_memory()))
     }

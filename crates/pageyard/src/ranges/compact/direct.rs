@@ -225,7 +225,7 @@ impl<'a, C: Config> Yard<'a, C> {
         if result != CompactResult::Continue {
             return result;
         }
-        if let Some(region) = &at.zone.packed {
+        if let Some(region) = at.zone.region() {
             return self.compact_packed(at, region, job).result;
         }
         let mut sorting = Sorting::new(job);
@@ -242,7 +242,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Inlined, so that only one frame lies on the stack of a request.
     #[inline(always)]
     fn run_pass(&self, at: &At<'_, 'a, C>, job: &Job, only: Option<u8>) -> Outcome {
-        if let Some(region) = &at.zone.packed {
+        if let Some(region) = at.zone.region() {
             return self.compact_packed(at, region, job);
         }
         let mut pass = self.pass(at, job, only);
