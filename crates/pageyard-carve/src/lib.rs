@@ -45,6 +45,7 @@ use core::ptr;
 use core::slice;
 
 use lock_api::RawMutex;
+use pageyard::packed::YardStorage;
 use pageyard::policy::Engine;
 use pageyard::{
     CpuZones, Frame, InitError, Layout, Needs, Node, Pageblock, PerCpu, Storage, Zone, packed,
@@ -70,7 +71,12 @@ pub fn carve<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
 ) -> Result<Storage<'a, R>, InitError> {
-    carve_on(Engine::Exact, layout, region)
+    divide(Engine::Exact, layout, region, exact_maps, |_, _| Some(YardStorage::EMPTY))
+}
+
+fn exact_maps<'a>(carver: &mut Carver<'a>, needs: &Needs) -> Option<Maps<'a>> {
+    let frames = carver.slice(needs.frames, |_| Frame::new())?;
+    Some((frames, carver.slice(needs.blocks, |_| Pageblock::new())?))
 }
 
 /// Like [`carve`], for an allocator on either engine.
@@ -104,10 +110,7 @@ pub fn carve_on<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
 ) -> Result<Storage<'a, R>, InitError> {
-    divide(engine, layout, region, |carver, needs| {
-        let frames = carver.slice(needs.frames, |_| Frame::new())?;
-        Some((frames, carver.slice(needs.blocks, |_| Pageblock::new())?))
-    })
+    divide(engine, layout, region, exact_maps, packed_parts)
 }
 
 /// Like [`carve`], but does not initialize frame descriptors and pageblock entries. This saves a
@@ -126,7 +129,7 @@ pub unsafe fn carve_initialized<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
 ) -> Result<Storage<'a, R>, InitError> {
-    divide(Engine::Exact, layout, region, |carver, needs| {
+    let maps = |carver: &mut Carver<'a>, needs: &Needs| -> Option<Maps<'a>> {
         // SAFETY: the caller guarantees that the bytes are initialized. Both types are atomic
         // integers and padding (their documentation guarantees that zero bytes are valid), so any
         // bytes are a valid value (`maps_work_on_uninitialised_memory` fails under Miri if
@@ -136,7 +139,8 @@ pub unsafe fn carve_initialized<'a, R: RawMutex>(
             let blocks = carver.take::<Pageblock>(needs.blocks)?;
             Some((initialized(frames), initialized(blocks)))
         }
-    })
+    };
+    divide(Engine::Exact, layout, region, maps, |_, _| Some(YardStorage::EMPTY))
 }
 
 type Maps<'a> = (&'a [Frame], &'a [Pageblock]);
@@ -146,11 +150,14 @@ fn divide<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
     maps: impl FnOnce(&mut Carver<'a>, &Needs) -> Option<Maps<'a>>,
+    packed: impl FnOnce(&mut Carver<'a>, &packed::Needs) -> Option<YardStorage<'a, R>>,
 ) -> Result<Storage<'a, R>, InitError> {
     let needs = layout.needs_on::<R>(engine)?;
     let metadata = needs.metadata::<R>()?;
     let given = region.len();
-    let needed = region.as_ptr().align_offset(metadata.align()).saturating_add(metadata.size());
+    // Not `align_offset`: it panics unless the compiler sees that an alignment is a power of two.
+    let padding = region.as_ptr().addr().wrapping_neg() & (metadata.align() - 1);
+    let needed = padding.saturating_add(metadata.size());
     let too_small = InitError::TooSmall { what: "bytes for its maps", needed, given };
     if given < needed {
         return Err(too_small);
@@ -163,7 +170,7 @@ fn divide<'a, R: RawMutex>(
         let cpu_zones = carver.slice(needs.cpu_zones, |_| const { CpuZones::new() })?;
         let nodes = carver.slice(needs.nodes, |_| const { Node::new() })?;
         let (frames, blocks) = maps(&mut carver, &needs)?;
-        let packed = packed_parts(&mut carver, &needs.packed)?;
+        let packed = packed(&mut carver, &needs.packed.get())?;
         Some(Storage { frames, blocks, zones, slots, nodes, cpu_zones, packed })
     };
     storage().ok_or(too_small)
@@ -173,7 +180,7 @@ fn divide<'a, R: RawMutex>(
 fn packed_parts<'a, R: RawMutex>(
     carver: &mut Carver<'a>,
     needs: &packed::Needs,
-) -> Option<packed::Storage<'a, R>> {
+) -> Option<YardStorage<'a, R>> {
     let cpus = carver.slice(needs.cpus, |_| const { packed::PerCpu::new() })?;
     let domains = carver.slice(needs.domains, |_| const { packed::Domain::new() })?;
     let magazines = carver.slice(needs.magazines, |_| const { packed::Magazine::new() })?;
@@ -183,7 +190,9 @@ fn packed_parts<'a, R: RawMutex>(
     let links = carver.slice(needs.magazines, |_| packed::Link::new())?;
     let routes = carver.slice(needs.blocks, |_| packed::Route::new())?;
     let states = carver.slice(needs.states, |_| packed::FrameState::new())?;
-    Some(packed::Storage { states, words, labels, routes, index, magazines, links, cpus, domains })
+    let parts =
+        packed::Storage { states, words, labels, routes, index, magazines, links, cpus, domains };
+    Some(parts.into())
 }
 
 /// Places values in a region of memory, one slice after another.

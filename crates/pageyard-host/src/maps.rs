@@ -126,7 +126,7 @@ impl<R: RawMutex> Maps<R> {
                 slots: &mut *self.slots.as_ptr(),
                 nodes: &mut *self.nodes.as_ptr(),
                 cpu_zones: &mut *self.cpu_zones.as_ptr(),
-                packed: pageyard::packed::Storage::EMPTY,
+                packed: pageyard::packed::YardStorage::EMPTY,
             };
             ((*self.parts.as_ptr()).layout(), storage)
         }

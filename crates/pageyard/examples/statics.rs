@@ -61,7 +61,7 @@ fn storage() -> Option<Storage<'static, Lock>> {
         slots: take(&SLOTS)?,
         nodes: take(&NODES)?,
         cpu_zones: take(&CPU_ZONES)?,
-        packed: pageyard::packed::Storage::EMPTY,
+        packed: pageyard::packed::YardStorage::EMPTY,
     })
 }
 

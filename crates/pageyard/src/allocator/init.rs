@@ -157,9 +157,9 @@ impl<'a, C: Config> Yard<'a, C> {
         room("CPU slots", needs.slots, storage.slots.len())?;
         room("nodes", needs.nodes, storage.nodes.len())?;
         room("CPU zones", needs.cpu_zones, storage.cpu_zones.len())?;
-        let mut packed = storage.packed;
+        let mut packed = storage.packed.into_parts();
         if self.rules().is_packed() {
-            if let Some((what, needed, given)) = packed.shortage(&needs.packed) {
+            if let Some((what, needed, given)) = packed.shortage(&needs.packed.get()) {
                 return Err(InitError::TooSmall { what, needed, given });
             }
             if !packed.clear() {

@@ -112,7 +112,7 @@ pub struct Needs {
     /// Preferred zones of CPUs ([`CpuZones`]): one per CPU.
     pub cpu_zones: usize,
     /// The packed engine's parts of all zones together; none on the exact engine.
-    pub packed: packed::Needs,
+    pub packed: packed::YardNeeds,
     /// Total size of all maps, in bytes, without padding.
     pub bytes: usize,
 }
@@ -126,7 +126,7 @@ impl Needs {
         slots: 0,
         nodes: 0,
         cpu_zones: 0,
-        packed: packed::Needs::NONE,
+        packed: packed::YardNeeds::NONE,
         bytes: 0,
     };
 
@@ -147,6 +147,7 @@ impl Needs {
     /// # Ok::<(), pageyard::InitError>(())
     /// ```
     pub fn metadata<R: RawMutex>(&self) -> Result<Bytes, InitError> {
+        let packed = self.packed.get();
         let place = |sum: Bytes, part: Result<Bytes, LayoutError>| Ok(sum.extend(part?)?.0);
         Bytes::array::<Zone<'_, R>>(self.zones)
             .and_then(|sum| place(sum, Bytes::array::<PerCpu<R>>(self.slots)))
@@ -154,15 +155,15 @@ impl Needs {
             .and_then(|sum| place(sum, Bytes::array::<Node<'_, R>>(self.nodes)))
             .and_then(|sum| place(sum, Bytes::array::<Frame>(self.frames)))
             .and_then(|sum| place(sum, Bytes::array::<Pageblock>(self.blocks)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::PerCpu<R>>(self.packed.cpus)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::Domain>(self.packed.domains)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::Magazine>(self.packed.magazines)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::Words>(self.packed.blocks)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::IndexWord>(self.packed.index)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::Label>(self.packed.blocks)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::Link>(self.packed.magazines)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::Route>(self.packed.blocks)))
-            .and_then(|sum| place(sum, Bytes::array::<packed::FrameState>(self.packed.states)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::PerCpu<R>>(packed.cpus)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Domain>(packed.domains)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Magazine>(packed.magazines)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Words>(packed.blocks)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::IndexWord>(packed.index)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Label>(packed.blocks)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Link>(packed.magazines)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Route>(packed.blocks)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::FrameState>(packed.states)))
             .map(|sum| sum.pad_to_align())
             .map_err(|_| InitError::MapsTooLarge)
     }
@@ -185,7 +186,7 @@ impl Needs {
 ///     slots: &mut slots,
 ///     nodes: &mut nodes,
 ///     cpu_zones: &mut cpu_zones,
-///     packed: pageyard::packed::Storage::EMPTY,
+///     packed: pageyard::packed::YardStorage::EMPTY,
 /// };
 /// ```
 #[derive(Debug)]
@@ -202,8 +203,8 @@ pub struct Storage<'a, R: RawMutex> {
     pub nodes: &'a mut [Node<'a, R>],
     /// Preferred zones of CPUs.
     pub cpu_zones: &'a mut [CpuZones<'a, R>],
-    /// The packed engine's parts; [`EMPTY`](packed::Storage::EMPTY) on the exact engine.
-    pub packed: packed::Storage<'a, R>,
+    /// The packed engine's parts; [`EMPTY`](packed::YardStorage::EMPTY) on the exact engine.
+    pub packed: packed::YardStorage<'a, R>,
 }
 
 /// Why an allocator could not be created. Nothing was written.
@@ -456,10 +457,10 @@ impl Layout<'_> {
     /// Like [`needs`](Self::needs), for a target whose largest object size is `most` bytes.
     fn needs_within<R: RawMutex>(&self, engine: Engine, most: u128) -> Result<Needs, InitError> {
         self.validate()?;
-        let mut packed = packed::Needs::NONE;
-        if engine == Engine::Packed {
+        let mut packed = packed::YardNeeds::NONE;
+        if cfg!(feature = "packed") && engine == Engine::Packed {
             for (i, zone) in self.zones.iter().enumerate() {
-                packed = packed.and(self.packed_needs(i, zone)?);
+                packed.add(self.packed_needs(i, zone)?);
             }
         }
         let sum = |of: fn(&ZoneSpec) -> usize| match engine {
@@ -476,7 +477,7 @@ impl Layout<'_> {
             + slots * size_of::<PerCpu<R>>() as u128
             + nodes as u128 * size_of::<Node<'_, R>>() as u128
             + cpu_zones as u128 * size_of::<CpuZones<'_, R>>() as u128
-            + packed.bytes::<R>() as u128;
+            + packed.get().bytes::<R>() as u128;
         if bytes > most {
             return Err(InitError::MapsTooLarge);
         }

@@ -156,7 +156,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             slots: reserve("CPU slots", needs.slots)?,
             nodes: reserve("nodes", needs.nodes)?,
             cpu_zones: reserve("CPU zones", needs.cpu_zones)?,
-            packed: Packed::new(&needs.packed)?,
+            packed: Packed::new(&needs.packed.get())?,
         };
         maps.frames.resize_with(needs.frames, Frame::new);
         maps.blocks.resize_with(needs.blocks, Pageblock::new);
@@ -176,7 +176,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             slots: &mut self.slots,
             nodes: &mut self.nodes,
             cpu_zones: &mut self.cpu_zones,
-            packed: self.packed.storage(),
+            packed: self.packed.storage().into(),
         }
     }
 
@@ -207,7 +207,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             slots: self.slots.leak(),
             nodes: self.nodes.leak(),
             cpu_zones: self.cpu_zones.leak(),
-            packed: self.packed.leak(),
+            packed: self.packed.leak().into(),
         }
     }
 }

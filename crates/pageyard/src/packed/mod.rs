@@ -65,5 +65,5 @@ pub use owned_storage::OwnedStorage;
 pub use pinned::Pinned;
 pub use region::{AddError, IsolateError, Region};
 pub use set::IndexWord;
-pub use storage::{FrameState, Needs, RegionError, Storage};
+pub use storage::{FrameState, Needs, RegionError, Storage, YardNeeds, YardStorage};
 pub use validate::{Broken, Census};

@@ -258,7 +258,8 @@ impl Needs {
         Needs { states: 0, blocks: 0, index: 0, magazines: 0, cpus: 0, domains: 0, depot_pages: 0 };
 
     /// Returns the needs of two regions together.
-    pub(crate) fn and(self, other: Needs) -> Needs {
+    #[cfg(feature = "packed")]
+    fn and(self, other: Needs) -> Needs {
         Needs {
             states: self.states + other.states,
             blocks: self.blocks + other.blocks,
@@ -383,8 +384,89 @@ pub struct Storage<'a, R: RawMutex> {
     pub domains: &'a [Domain],
 }
 
+/// What a yard's zones need together. Nothing on the exact engine, and without the feature `packed`.
+///
+/// ```
+/// use pageyard::packed::{Needs, YardNeeds};
+///
+/// assert_eq!(YardNeeds::NONE.get(), Needs::NONE);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct YardNeeds(#[cfg(feature = "packed")] Needs, #[cfg(not(feature = "packed"))] ());
+
+impl YardNeeds {
+    /// Nothing.
+    pub const NONE: YardNeeds = YardNeeds(
+        #[cfg(feature = "packed")]
+        Needs::NONE,
+        #[cfg(not(feature = "packed"))]
+        (),
+    );
+
+    /// Returns the numbers of elements.
+    pub const fn get(&self) -> Needs {
+        #[cfg(feature = "packed")]
+        return self.0;
+        #[cfg(not(feature = "packed"))]
+        Needs::NONE
+    }
+
+    /// Adds the needs of a zone.
+    #[cfg_attr(not(feature = "packed"), allow(unused_variables))]
+    pub(crate) fn add(&mut self, needs: Needs) {
+        #[cfg(feature = "packed")]
+        {
+            self.0 = self.0.and(needs);
+        }
+    }
+}
+
+/// The [`Storage`] of a yard's zones together, one after the other. Empty for the exact engine; takes
+/// no room without the feature `packed`.
+///
+/// ```
+/// use pageyard::packed::{Storage, YardStorage};
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// let none: YardStorage<'_, Lock> = Storage::EMPTY.into();
+/// ```
+#[derive(Debug)]
+pub struct YardStorage<'a, R: RawMutex>(
+    #[cfg(feature = "packed")] Storage<'a, R>,
+    #[cfg(not(feature = "packed"))] core::marker::PhantomData<Storage<'a, R>>,
+);
+
+impl<'a, R: RawMutex> YardStorage<'a, R> {
+    /// Storage of a yard on the exact engine: none.
+    pub const EMPTY: YardStorage<'a, R> = YardStorage(
+        #[cfg(feature = "packed")]
+        Storage::EMPTY,
+        #[cfg(not(feature = "packed"))]
+        core::marker::PhantomData,
+    );
+
+    pub(crate) fn into_parts(self) -> Storage<'a, R> {
+        #[cfg(feature = "packed")]
+        return self.0;
+        #[cfg(not(feature = "packed"))]
+        Storage::EMPTY
+    }
+}
+
+impl<'a, R: RawMutex> From<Storage<'a, R>> for YardStorage<'a, R> {
+    #[cfg_attr(not(feature = "packed"), allow(unused_variables))]
+    fn from(storage: Storage<'a, R>) -> Self {
+        YardStorage(
+            #[cfg(feature = "packed")]
+            storage,
+            #[cfg(not(feature = "packed"))]
+            core::marker::PhantomData,
+        )
+    }
+}
+
 impl<'a, R: RawMutex> Storage<'a, R> {
-    /// Storage of an allocator on the exact engine: none.
+    /// No storage.
     pub const EMPTY: Storage<'a, R> = Storage {
         states: &[],
         words: &[],
