@@ -125,6 +125,8 @@ impl Meta {
     const ISOLATED: u32 = 1 << 16;
     /// Free pages that the zone does not count while the pageblock is isolated.
     const WITHHELD: u32 = 0x3ff << 17;
+    /// Compaction isolated the pageblock.
+    const COMPACTED: u32 = 1 << 28;
     const BUCKET: u32 = 0xf00;
     const TYPE: u32 = 7;
 
@@ -811,6 +813,19 @@ impl<'a> Blocks<'a> {
         if let Some(label) = self.label(block) {
             label.fetch_or(pages << Meta::WITHHELD.trailing_zeros(), SeqCst);
         }
+    }
+
+    /// Notes that compaction isolated a pageblock.
+    pub(crate) fn set_compacted(&self, block: u32) {
+        if let Some(label) = self.label(block) {
+            label.fetch_or(Meta::COMPACTED, SeqCst);
+        }
+    }
+
+    /// Returns whether compaction isolated a pageblock, and nobody has ended that.
+    pub(crate) fn is_compacted(&self, block: u32) -> bool {
+        let both = Meta::ISOLATED | Meta::COMPACTED;
+        self.meta(block).0 & both == both
     }
 
     pub(crate) fn clear_withheld(&self, block: u32) {

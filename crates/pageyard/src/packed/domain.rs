@@ -245,6 +245,9 @@ pub(crate) struct Depots<'a> {
     held: Counts,
     /// Pages that went from depots to the zone.
     returned: AtomicU64,
+    /// Pageblocks that are isolated. While there are any, no magazine enters or leaves a depot: a
+    /// frame of theirs would pass from a CPU that is not drained yet to one that is.
+    isolated: AtomicU32,
 }
 
 impl<'a> Depots<'a> {
@@ -256,7 +259,8 @@ impl<'a> Depots<'a> {
     ) -> Self {
         let held = Counts([const { AtomicI32::new(0) }; 8]);
         let returned = AtomicU64::new(0);
-        Depots { domains, links, cpus_per_domain, budget, held, returned }
+        let isolated = AtomicU32::new(0);
+        Depots { domains, links, cpus_per_domain, budget, held, returned, isolated }
     }
 
     /// Returns the number of a CPU's domain.
@@ -294,8 +298,26 @@ impl<'a> Depots<'a> {
         held.saturating_add(pages) <= self.budget as i32
     }
 
+    /// Closes the depots for an isolated pageblock. It takes effect on a CPU that is drained
+    /// afterwards, through that CPU's lock.
+    pub(crate) fn close(&self) {
+        self.isolated.fetch_add(1, Relaxed);
+    }
+
+    /// Undoes one [`close`](Self::close).
+    pub(crate) fn open(&self) {
+        self.isolated.fetch_sub(1, Relaxed);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.isolated.load(Relaxed) != 0
+    }
+
     /// Exchanges an empty magazine for a full one of the domain's depot, or else the node's.
     pub(crate) fn full_for_empty(&self, domain: usize, class: usize, empty: u32) -> Option<u32> {
+        if self.is_closed() {
+            return None;
+        }
         let near = self.domains.get(domain)?;
         let stack = near.full.get(class)?;
         let full = match stack.pop(self.links) {
@@ -317,6 +339,9 @@ impl<'a> Depots<'a> {
 
     /// Exchanges a full magazine for an empty one. `None` if no depot has room.
     pub(crate) fn empty_for_full(&self, domain: usize, class: usize, full: u32) -> Option<u32> {
+        if self.is_closed() {
+            return None;
+        }
         let near = self.domains.get(domain)?;
         let node = self.node()?;
         let limit = near_limit(class);

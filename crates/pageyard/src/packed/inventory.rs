@@ -7,6 +7,7 @@ use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGE
 use crate::packed::bits::{self, WORDS};
 use crate::packed::blocks::{BUCKETS, Blocks};
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, order_of};
+use crate::packed::domain::ENTRIES;
 use crate::packed::region::Region;
 
 /// Free blocks by order.
@@ -141,23 +142,35 @@ impl<R: RawMutex> Region<'_, R> {
     /// has collected for the zone, which have the type of their pageblock.
     pub(crate) fn for_each_kept(&self, cpu: u32, mut each: impl FnMut(u32, u8, MigrateType)) {
         let Some(part) = self.cpus.get(cpu as usize) else { return };
-        let mut own = part.own.lock();
+        // `each` runs without the lock: it may ask about this CPU.
         for class in 0..CLASSES {
             let (order, t) = (order_of(class), MigrateType::from_bits((class % KEPT_TYPES) as u32));
-            let slot = own.slot(class);
-            let magazines = [(slot.loaded, slot.count), (slot.previous, slot.previous_count)];
-            for (magazine, n) in magazines {
-                self.for_each_entry(magazine, n, |frame| each(frame, order, t));
+            for which in 0..2 {
+                let (entries, n) = {
+                    let mut own = part.own.lock();
+                    let slot = own.slot(class);
+                    let halves = [(slot.loaded, slot.count), (slot.previous, slot.previous_count)];
+                    let (magazine, n) = halves[which];
+                    (self.entries(magazine), n)
+                };
+                entries.into_iter().take(n as usize).for_each(|frame| each(frame, order, t));
             }
-            let mut run = slot.run;
+            let (base, mut run) = {
+                let mut own = part.own.lock();
+                let slot = own.slot(class);
+                (slot.run_base, slot.run)
+            };
             while run != 0 {
-                each(slot.run_base + run.trailing_zeros(), order, t);
+                each(base + run.trailing_zeros(), order, t);
                 run &= run - 1;
             }
         }
-        let mut pending = own.pending;
+        let (word, mut pending) = {
+            let own = part.own.lock();
+            (own.pending_word, own.pending)
+        };
         while pending != 0 {
-            let frame = own.pending_word * 64 + pending.trailing_zeros();
+            let frame = word * 64 + pending.trailing_zeros();
             each(frame, 0, self.blocks.block_type(frame / PAGEBLOCK_PAGES));
             pending &= pending - 1;
         }
@@ -167,13 +180,14 @@ impl<R: RawMutex> Region<'_, R> {
     pub(crate) fn for_each_in_depots(&self, mut each: impl FnMut(u32, u8, MigrateType)) {
         self.depots.for_each_full(|magazine, class| {
             let (order, t) = (order_of(class), MigrateType::from_bits((class % KEPT_TYPES) as u32));
-            self.for_each_entry(magazine, capacity(order), |frame| each(frame, order, t));
+            let entries = self.entries(magazine).into_iter().take(capacity(order) as usize);
+            entries.for_each(|frame| each(frame, order, t));
         });
     }
 
-    fn for_each_entry(&self, magazine: u32, n: u32, each: impl FnMut(u32)) {
-        let entries = self.magazines.get(magazine as usize).into_iter().flat_map(|m| &m.0);
-        entries.take(n as usize).map(|entry| entry.load(Relaxed)).for_each(each);
+    fn entries(&self, magazine: u32) -> [u32; ENTRIES] {
+        let entries = self.magazines.get(magazine as usize).map(|m| &m.0);
+        core::array::from_fn(|i| entries.map_or(0, |entries| entries[i].load(Relaxed)))
     }
 
     /// Finds movable pageblocks more than half of which is free, the emptiest first, as far as the
@@ -229,8 +243,11 @@ impl<R: RawMutex> Region<'_, R> {
     /// Isolates a pageblock, as [`isolate`](Region::isolate), and counts its free pages as taken.
     /// The caller serialises this with [`unisolate_block`](Self::unisolate_block).
     pub(crate) fn isolate_block(&self, block: u32) -> bool {
+        self.depots.close();
         let done = self.blocks.isolate(block, 0);
-        if done {
+        if !done {
+            self.depots.open();
+        } else {
             let free = self.blocks.free_in(block);
             self.blocks.set_withheld(block, free);
             self.note_loose(-i64::from(free));
@@ -244,6 +261,7 @@ impl<R: RawMutex> Region<'_, R> {
         let withheld = self.blocks.withheld(block);
         let done = self.blocks.unisolate(block, Some(t), 0);
         if done {
+            self.depots.open();
             self.note_loose(withheld.into());
         }
         done
@@ -254,6 +272,8 @@ impl<R: RawMutex> Region<'_, R> {
     pub(crate) fn count_again(&self, block: u32) {
         self.note_loose(self.blocks.withheld(block).into());
         self.blocks.clear_withheld(block);
+        // Nothing of it is in a magazine: its memory is gone. `unisolate_block` opens them again.
+        self.depots.open();
     }
 
     /// Returns how many more pages are free in isolated pageblocks than when they were isolated.

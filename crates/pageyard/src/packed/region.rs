@@ -721,9 +721,11 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// [`IsolateError`].
     pub fn isolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
         let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
+        self.depots.close();
         if self.blocks.isolate(block, 0) {
             return Ok(());
         }
+        self.depots.open();
         let isolated = self.blocks.is_isolated(block);
         Err(if isolated { IsolateError::Isolated } else { IsolateError::Busy })
     }
@@ -734,7 +736,11 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// [`IsolateError`].
     pub fn unisolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
         let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
-        if self.blocks.unisolate(block, None, 0) { Ok(()) } else { Err(IsolateError::NotIsolated) }
+        if !self.blocks.unisolate(block, None, 0) {
+            return Err(IsolateError::NotIsolated);
+        }
+        self.depots.open();
+        Ok(())
     }
 
     /// Splits an allocated block into blocks of a smaller order, each freed on its own.

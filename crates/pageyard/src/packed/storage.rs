@@ -17,8 +17,8 @@ use crate::packed::set::IndexWord;
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
 /// free frame or one inside a block, 2 for memory in use from the start, else bit 7 with the
 /// request's type in bits 4 and 5, the order in bits 0 to 3, and bit 6 for a block from the last
-/// reserves. With bit 6 in place of bit 7, the block is on its way from its owner. The embedder
-/// provides the memory.
+/// reserves. Without bit 7, and with the order plus 5, the block is on its way from its owner. The
+/// embedder provides the memory.
 ///
 /// ```
 /// use pageyard::packed::FrameState;
@@ -34,10 +34,10 @@ impl FrameState {
     const FREE: u8 = 1;
     const RESERVED: u8 = 2;
     const ALLOCATED: u8 = 0x80;
-    const LEAVING: u8 = 0x40;
+    /// What distinguishes a block on its way from its owner from a frame in none: the order's four
+    /// bits are above those of the three values.
+    const LEAVING: u8 = 5;
     const PFMEMALLOC: u8 = 0x40;
-    /// Order and type.
-    const BLOCK: u8 = 0x3f;
     /// The bits that a free compares.
     const CHECKED: u8 = 0x8f;
 
@@ -70,7 +70,7 @@ impl FrameState {
     /// Begins a free that may still be rolled back. Of several callers one succeeds.
     pub(crate) fn begin_leaving(&self, order: u8) -> bool {
         let seen = self.0.load(Relaxed);
-        let leaving = FrameState::LEAVING | seen & FrameState::BLOCK;
+        let leaving = (seen & !FrameState::ALLOCATED).wrapping_add(FrameState::LEAVING);
         seen & FrameState::CHECKED == FrameState::ALLOCATED | order
             && self.0.compare_exchange(seen, leaving, Acquire, Relaxed).is_ok()
     }
@@ -84,7 +84,7 @@ impl FrameState {
 
     /// Rolls back [`begin_leaving`](Self::begin_leaving): the block belongs to its owner again.
     pub(crate) fn stay(&self) {
-        let block = self.0.load(Relaxed) & FrameState::BLOCK;
+        let block = self.0.load(Relaxed).wrapping_sub(FrameState::LEAVING);
         self.0.store(FrameState::ALLOCATED | block, Release);
     }
 
@@ -93,9 +93,9 @@ impl FrameState {
         self.0.load(Relaxed) >> 4 & 3
     }
 
-    /// Returns the order of a block in use or on its way from its owner.
-    pub(crate) fn order(&self) -> u8 {
-        (self.0.load(Relaxed) & 15).min(MAX_ORDER)
+    /// Returns the order of a block on its way from its owner.
+    pub(crate) fn leaving_order(&self) -> u8 {
+        (self.0.load(Relaxed) & 15).saturating_sub(FrameState::LEAVING).min(MAX_ORDER)
     }
 
     /// Sets the type of a block in use of this order. Returns whether there is one.
@@ -108,8 +108,8 @@ impl FrameState {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        let kind = FrameState::ALLOCATED | FrameState::LEAVING;
-        self.0.load(Relaxed) & kind == FrameState::LEAVING
+        let seen = self.0.load(Relaxed);
+        seen & FrameState::ALLOCATED == 0 && seen & 15 >= FrameState::LEAVING
     }
 
     /// Marks a block of this order as one from the last reserves.

@@ -138,10 +138,9 @@ impl<'a, C: Config> Yard<'a, C> {
             // Ends the isolation also if a hook panics.
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
             at.isolate(whole.clone(), t, Purpose::Use)?;
-            self.empty_and_take(&at, &frames, order, Purpose::Use, gfp)?;
-            match at.zone.region() {
-                None => at.occupy_range(&frames, order.unwrap_or_default(), t)?,
-                Some(region) => at.occupy_packed(region, &frames, order.unwrap_or_default(), t),
+            self.empty_and_take(&at, &frames, order, Purpose::Use, (t, gfp))?;
+            if at.zone.region().is_none() {
+                at.occupy_range(&frames, order.unwrap_or_default(), t)?;
             }
         }
         let order = order.unwrap_or_default();
@@ -185,10 +184,11 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         for (index, pfn) in pages().enumerate() {
             let left = match self.owned(pfn, Order::ZERO) {
-                Ok((zone, _)) if zone.region().is_some() => {
-                    self.begin_free_packed(pfn, Order::ZERO).map(|_| ())
-                }
-                Ok((zone, idx)) => zone.begin_free(idx, Order::ZERO),
+                Ok((zone, idx)) => match zone.region() {
+                    Some(region) if region.begin_leaving(idx, 0) => Ok(()),
+                    Some(region) => Err(region.why_not(pfn, Order::ZERO)),
+                    None => zone.begin_free(idx, Order::ZERO),
+                },
                 Err(error) => Err(error),
             };
             if let Err(error) = left {
@@ -211,21 +211,28 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Drains and migrates the isolated range and takes it off the free lists. With
-    /// [`Purpose::Leave`] the memory is then removed.
+    /// Drains and migrates the isolated range and takes it off the free lists; on the packed engine it
+    /// is allocated then. With [`Purpose::Leave`] the memory is removed.
     pub(crate) fn empty_and_take(
         &self,
         at: &At<'_, 'a, C>,
         frames: &Range<u32>,
         order: Option<Order>,
         purpose: Purpose,
-        gfp: Gfp,
+        (t, gfp): (MigrateType, Gfp),
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
         self.migrate_range(at, frames, gfp)?;
+        if at.zone.region().is_some() {
+            // What other CPUs freed into the range meanwhile is collected a word at a time.
+            self.drain_zone(at);
+        }
         match at.zone.region() {
             None => at.lock().take_range(frames, order.is_some(), purpose),
-            Some(region) => at.lock().take_packed_range(region, frames, purpose),
+            Some(region) => {
+                let block = (order.unwrap_or_default(), t);
+                at.lock().take_packed_range(region, frames, purpose, block)
+            }
         }
     }
 

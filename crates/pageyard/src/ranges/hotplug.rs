@@ -211,7 +211,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Takes everything in isolated sections off the lists, once nothing is in use there, and
     /// forgets the sections.
     fn empty(&self, at: &At<'_, 'a, C>, frames: &Range<u32>) -> Result<(), ContigError> {
-        let gfp = Gfp::USER | Gfp::NOWARN;
+        let gfp = (MigrateType::Movable, Gfp::USER | Gfp::NOWARN);
         let mut tries = 0;
         loop {
             tries += 1;

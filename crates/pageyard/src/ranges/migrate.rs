@@ -143,11 +143,12 @@ impl<'a, C: Config> Yard<'a, C> {
     /// the next place.
     #[inline(never)]
     fn free_prepared(&self, pfn: Pfn, order: Order) {
+        let unfinished = Rollback::new(|| self.return_unprepared(pfn, order));
         if self.rules().is_packed() {
             _ = self.free_rest_packed(pfn, order);
+            unfinished.disarm();
             return;
         }
-        let unfinished = Rollback::new(|| self.return_unprepared(pfn, order));
         let left = self.begin_free(pfn, order);
         if let Err(FreeError::UnknownCpu(_)) = left {
             // The hooks name an unknown CPU, which they did not when the request began.

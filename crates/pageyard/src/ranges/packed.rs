@@ -85,6 +85,26 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         Ok(())
     }
 
+    /// Isolates a pageblock for compaction, which ends that with
+    /// [`end_compaction`](Self::end_compaction).
+    pub(crate) fn isolate_for_compaction(&self, region: &Region<'a, C::Lock>, block: u32) -> bool {
+        let frames = block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES;
+        let t = MigrateType::Movable;
+        let done = self.isolate_packed(region, frames.start, &frames, t, Purpose::Use).is_ok();
+        if done {
+            region.blocks.set_compacted(block);
+        }
+        done
+    }
+
+    /// Ends an isolation that compaction began, unless somebody else ended it meanwhile: another one
+    /// may have followed.
+    pub(crate) fn end_compaction(&self, region: &Region<'a, C::Lock>, block: u32) {
+        if region.blocks.is_compacted(block) {
+            self.unisolate_packed(region, block * PAGEBLOCK_PAGES, MigrateType::Movable);
+        }
+    }
+
     /// Ends the isolation of a pageblock, which gets type `t`. Nothing happens to any other one.
     pub(crate) fn unisolate_packed(
         &self,
@@ -100,12 +120,14 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         }
     }
 
-    /// Takes all frames of an isolated range, or none.
+    /// Allocates all frames of an isolated range in blocks of one order and type, or none. Removes
+    /// them with [`Purpose::Leave`].
     pub(crate) fn take_packed_range(
         &self,
         region: &Region<'a, C::Lock>,
         frames: &Range<u32>,
         purpose: Purpose,
+        (order, t): (Order, MigrateType),
     ) -> Result<(), ContigError> {
         let z = self.zone;
         if let Some(block) = each_block(frames.start & !(PAGEBLOCK_PAGES - 1)..frames.end)
@@ -117,7 +139,14 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         z.count_loose(region);
         if purpose == Purpose::Leave {
             self.forget_packed(region, frames);
+            return Ok(());
         }
+        // Under the same hold of the lock: whoever ends the isolation finds blocks in use.
+        for frame in frames.clone().step_by(1 << order.get()) {
+            region.set_allocated(frame, order.get(), t);
+        }
+        let pages = frames.end.wrapping_sub(frames.start);
+        z.placed_pages.fetch_add(pages.into(), Relaxed);
         Ok(())
     }
 
@@ -153,22 +182,6 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
 }
 
 impl<'a, C: Config> At<'_, 'a, C> {
-    /// Allocates the frames of a range that were taken, in blocks of one order. Their pageblocks are
-    /// isolated.
-    pub(crate) fn occupy_packed(
-        &self,
-        region: &Region<'a, C::Lock>,
-        frames: &Range<u32>,
-        order: Order,
-        t: MigrateType,
-    ) {
-        for frame in frames.clone().step_by(1 << order.get()) {
-            region.set_allocated(frame, order.get(), t);
-        }
-        let pages = frames.end.wrapping_sub(frames.start);
-        self.zone.placed_pages.fetch_add(pages.into(), Relaxed);
-    }
-
     /// Allocates the block at a frame, if all of it is free and the zone keeps its MIN watermark.
     pub(crate) fn take_packed_at(
         &self,

@@ -13,7 +13,7 @@ use crate::base::free_error::FreeError;
 use crate::base::gfp::AllocFlags;
 use crate::base::stats::DrainReason;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, Order, Pfn};
+use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::packed;
@@ -133,8 +133,10 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         let Some(region) = self.zone.region() else { return };
         let t = region.finish_leaving(frame);
         let kind = MigrateType::from_bits(t as u32);
+        // What goes to an isolated pageblock is waited for: it is not collected first.
+        let isolated = region.blocks.is_isolated(frame / PAGEBLOCK_PAGES);
         match self.own() {
-            Some((region, mut own)) if own.is_enabled && is_kept(order) => {
+            Some((region, mut own)) if own.is_enabled && is_kept(order) && !isolated => {
                 self.slot.counters.frees.add(order, kind);
                 region.put_block(&mut own, frame, order, t);
                 return self.settle(region, &mut own);
@@ -382,14 +384,16 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Frees all pages of a block but its first, which stays allocated as a block of order 0.
     pub(crate) fn free_shared_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (zone, _) = self.owned(pfn, order)?;
-        self.here(zone)?;
+        let (zone, first) = self.owned(pfn, order)?;
+        let at = self.here(zone)?;
         let Some(region) = zone.region() else { return Err(FreeError::Foreign) };
         region.split(pfn, order, Order::ZERO)?;
         // One by one: the zone's bits merge by themselves. Should the observer panic, the remaining
         // pages stay allocated, each as a block of its own.
-        for page in pfn.0 + 1..pfn.0 + u64::from(order.pages()) {
-            self.free_rest_packed(Pfn(page), Order::ZERO)?;
+        for frame in first + 1..first + order.pages() {
+            if region.begin_leaving(frame, 0) {
+                self.finish_free_packed(&at, frame, Order::ZERO);
+            }
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let t = MigrateType::from_bits(frame.kind() as u32);
             State::new(Kind::Allocated, order.get(), t).with_movable(t == MigrateType::Movable)
         } else if frame.is_leaving() {
-            State::new(Kind::BeingFreed, frame.order(), MigrateType::Unmovable)
+            State::new(Kind::BeingFreed, frame.leaving_order(), MigrateType::Unmovable)
         } else {
             State::TAIL
         }

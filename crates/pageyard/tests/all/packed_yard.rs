@@ -102,3 +102,208 @@ fn compaction_empties_sparse_pageblocks() {
     let free = yard.zone_info(ZoneKind::Normal).unwrap().free_exact;
     assert_eq!((free, used), (64 << 8, 1500));
 }
+
+// What a fresh review of the code found.
+
+/// Answers as a test wants.
+struct Answers {
+    relocate: Box<dyn Fn(Pfn, Pfn) -> Relocation>,
+    unevictable: bool,
+    panics: std::cell::Cell<bool>,
+    cpu: Box<dyn Fn() -> u32>,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Answers {
+            relocate: Box::new(|_, _| Relocation::Moved),
+            unevictable: false,
+            panics: std::cell::Cell::new(false),
+            cpu: Box::new(|| 0),
+        }
+    }
+}
+
+impl Platform for Answers {
+    fn cpu(&self) -> CpuId {
+        CpuId((self.cpu)())
+    }
+}
+impl Defences for Answers {}
+impl Reclaim for Answers {
+    fn relocate(&self, from: Pfn, to: Pfn, _: Order) -> Relocation {
+        (self.relocate)(from, to)
+    }
+
+    fn is_unevictable(&self, _: Pfn, _: Order) -> bool {
+        self.unevictable
+    }
+}
+impl Observer for Answers {
+    fn event(&self, _: CpuId, event: Event) {
+        let free = matches!(event, Event::Free { .. });
+        assert!(!(free && self.panics.get()), "the observer of a free");
+    }
+}
+
+type Asked = Yard<'static, Hooked<Lock, Answers, Packed>>;
+
+fn asked(hooks: Answers) -> Asked {
+    Asked::from_memory_map(&[1 << 32..(1 << 32) + 64 * MIB], &[], 2, hooks).unwrap()
+}
+
+const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
+
+/// Pages, at least one in each of some pageblocks, and the pageblock of the first.
+fn pages(yard: &Asked, n: usize) -> (Vec<Pfn>, std::ops::Range<Pfn>) {
+    let all: Vec<Pfn> = (0..n).map(|_| yard.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
+    let start = all[0].0 & !511;
+    (all, Pfn(start)..Pfn(start + 512))
+}
+
+#[test]
+fn a_range_is_taken_once_its_last_page_has_moved() {
+    let yard = asked(Answers::default());
+    let (_, block) = pages(&yard, 300);
+    yard.alloc_contig(block, MigrateType::Movable, Gfp::KERNEL).unwrap();
+    yard.validate().unwrap();
+}
+
+#[test]
+fn a_panic_while_a_moved_block_is_freed_loses_nothing() {
+    for answer in [Relocation::Moved, Relocation::Refused] {
+        let yard = asked(Answers { relocate: Box::new(move |_, _| answer), ..Answers::default() });
+        let (page, block) = pages(&yard, 1);
+        yard.hooks().panics.set(true);
+        let taken = std::panic::AssertUnwindSafe(|| {
+            yard.alloc_contig(block, MigrateType::Movable, Gfp::KERNEL)
+        });
+        assert!(std::panic::catch_unwind(taken).is_err());
+        yard.hooks().panics.set(false);
+        if answer == Relocation::Refused {
+            yard.free(page[0], Order::ZERO).unwrap();
+        }
+        yard.drain_all(None);
+        yard.validate().unwrap();
+        let used = yard.zone_info(ZoneKind::Normal).unwrap();
+        // A block that moved has a new owner, who keeps it.
+        let kept = u64::from(answer == Relocation::Moved);
+        assert_eq!(used.free_exact + kept, used.managed, "{answer:?}");
+    }
+}
+
+#[test]
+fn compaction_leaves_locked_blocks() {
+    let yard = asked(Answers {
+        relocate: Box::new(|_, _| panic!("a locked block is moved")),
+        unevictable: true,
+        ..Answers::default()
+    });
+    yard.set_knob("compact_unevictable_allowed", "0").unwrap();
+    let (mut all, _) = pages(&yard, 9000);
+    all.retain(|pfn| pfn.0 % 8 == 3 || yard.free(*pfn, Order::ZERO).is_err());
+    yard.drain_all(None);
+    yard.compact_all();
+    yard.validate().unwrap();
+}
+
+#[test]
+fn compaction_ends_no_isolation_but_its_own() {
+    use std::cell::{Cell, RefCell};
+    use std::rc::{Rc, Weak};
+    let place: Rc<RefCell<Weak<Asked>>> = Rc::default();
+    let isolated = Rc::new(Cell::new(None));
+    let (here, mine) = (place.clone(), isolated.clone());
+    let relocate = move |from: Pfn, _: Pfn| {
+        let yard = here.borrow().upgrade().expect("the yard lives");
+        let range = from..Pfn(from.0 + 1);
+        if mine.get().is_none() {
+            // Ends compaction's isolation, then begins one of its own.
+            yard.unisolate(range.clone(), MigrateType::Movable).unwrap();
+            if yard.isolate(range, MigrateType::Movable).is_ok() {
+                mine.set(Some(from));
+            }
+        }
+        Relocation::Busy
+    };
+    let yard = Rc::new(asked(Answers { relocate: Box::new(relocate), ..Answers::default() }));
+    *place.borrow_mut() = Rc::downgrade(&yard);
+    let (mut all, _) = pages(&yard, 9000);
+    all.retain(|pfn| pfn.0 % 8 == 3 || yard.free(*pfn, Order::ZERO).is_err());
+    yard.drain_all(None);
+    yard.compact_all();
+    let pfn = isolated.get().expect("a pageblock was isolated");
+    assert_eq!(yard.block_type(pfn), Some(MigrateType::Isolate));
+    yard.unisolate(pfn..Pfn(pfn.0 + 1), MigrateType::Movable).unwrap();
+    yard.validate().unwrap();
+}
+
+#[test]
+fn a_snapshots_reader_may_ask() {
+    let yard = asked(Answers::default());
+    pages(&yard, 100);
+    let mut records = 0;
+    yard.snapshot(ZoneKind::Normal, |_| {
+        records += 1;
+        assert!(yard.zone_info(ZoneKind::Normal).is_some());
+    });
+    assert!(records > 100);
+}
+
+#[test]
+fn one_cpu_frees_all_of_a_shared_block() {
+    let calls = std::rc::Rc::new(std::cell::Cell::new(0));
+    let seen = calls.clone();
+    let cpu = move || {
+        seen.set(seen.get() + 1);
+        if seen.get() > 1 { 77 } else { 0 }
+    };
+    let yard = asked(Answers { cpu: Box::new(cpu), ..Answers::default() });
+    calls.set(0);
+    let block = yard.alloc(Order::new(4).unwrap(), MOVABLE).unwrap();
+    calls.set(0);
+    yard.free_shared(block, Order::new(4).unwrap()).unwrap();
+    calls.set(0);
+    yard.free(block, Order::ZERO).unwrap();
+}
+
+#[test]
+fn a_refused_batch_keeps_the_mark_of_the_reserves() {
+    let yard = asked(Answers::default());
+    // Only what is below all marks comes from the reserves.
+    let mut last = None;
+    while let Ok(pfn) = yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN) {
+        last = Some(pfn);
+    }
+    let page = last.expect("memory");
+    assert!(yard.is_pfmemalloc(page));
+    assert!(yard.free_batch(&[(page, Order::ZERO), (Pfn(0), Order::ZERO)]).is_err());
+    assert!(yard.is_pfmemalloc(page));
+    yard.free(page, Order::ZERO).unwrap();
+}
+
+#[test]
+fn no_isolated_page_passes_from_one_cpu_to_a_drained_one() {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    let cpu = Rc::new(Cell::new(1));
+    let here = cpu.clone();
+    let yard = asked(Answers { cpu: Box::new(move || here.get()), ..Answers::default() });
+    // All of one pageblock, then some of the next: nobody refills from the first.
+    let (all, block) = pages(&yard, 700);
+    let (inside, outside): (Vec<Pfn>, Vec<Pfn>) = all.iter().partition(|p| block.contains(p));
+    assert_eq!(inside.len(), 512);
+    // Two full magazines of its pages.
+    inside[..128].iter().for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
+    yard.isolate(block.clone(), MigrateType::Movable).unwrap();
+    yard.drain_cpu(CpuId(0), None);
+    outside[..2].iter().for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
+    cpu.set(0);
+    for _ in 0..200 {
+        let page = yard.alloc(Order::ZERO, MOVABLE).unwrap();
+        assert!(!block.contains(&page), "{page} is isolated, and on its way to a drained CPU");
+    }
+    yard.drain_all(None);
+    yard.unisolate(block, MigrateType::Movable).unwrap();
+    yard.validate().unwrap();
+}

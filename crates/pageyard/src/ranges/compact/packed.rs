@@ -2,17 +2,19 @@
 //! engine packs as blocks come and go; what is left are pageblocks whose blocks nobody frees.
 
 use core::cell::Cell;
+use core::ops::Range;
 
 use super::Job;
 use super::pass::Outcome;
 use crate::allocator::yard::Yard;
+use crate::base::frame::Kind;
 use crate::base::gfp::Gfp;
-use crate::base::units::{MigrateType, PAGEBLOCK_PAGES};
+use crate::base::units::{Order, PAGEBLOCK_PAGES};
 use crate::base::unwind::Finally;
 use crate::embedder::compact_events::{CompactResult, Mode};
 use crate::embedder::config::Config;
+use crate::embedder::hooks::Reclaim;
 use crate::packed::{BUCKETS, Region};
-use crate::ranges::isolate::Purpose;
 use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 
@@ -48,7 +50,8 @@ impl<'a, C: Config> Yard<'a, C> {
                 result = CompactResult::Success;
                 break;
             }
-            if batch.iter().any(Option::is_none) {
+            let enough = job.proactive && at.zone.score() <= super::stop_at(self.proactiveness());
+            if enough || batch.iter().any(Option::is_none) {
                 break;
             }
         }
@@ -64,15 +67,14 @@ impl<'a, C: Config> Yard<'a, C> {
         region: &Region<'a, C::Lock>,
         blocks: &[Option<u32>],
     ) -> Option<u32> {
-        let movable = MigrateType::Movable;
         let frames = |block: u32| block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES;
         let isolated = [const { Cell::new(None) }; BATCH];
         let all = || isolated.iter().filter_map(Cell::get);
         // Ends the isolation also if a hook panics.
-        let _isolation = Finally(|| all().for_each(|b| at.unisolate(frames(b), movable)));
+        let _isolation = Finally(|| all().for_each(|b| at.lock().end_compaction(region, b)));
         for (slot, &block) in isolated.iter().zip(blocks.iter().flatten()) {
-            let here = frames(block);
-            if at.isolate_packed(region, here.start, &here, movable, Purpose::Use).is_ok() {
+            if self.may_empty(at, frames(block)) && at.lock().isolate_for_compaction(region, block)
+            {
                 slot.set(Some(block));
             }
         }
@@ -85,6 +87,22 @@ impl<'a, C: Config> Yard<'a, C> {
         at.flush_packed();
         let pages = free().saturating_sub(before);
         (moved.is_ok() || pages > 0).then_some(pages)
+    }
+}
+
+impl<C: Config> Yard<'_, C> {
+    /// Returns whether the owners of all blocks in a pageblock allow compaction to move them. One
+    /// that is locked keeps its pageblock as it is.
+    fn may_empty(&self, at: &At<'_, '_, C>, frames: Range<u32>) -> bool {
+        if self.knobs.lock().compact_unevictable_allowed {
+            return true;
+        }
+        frames.into_iter().all(|idx| {
+            let state = at.zone.state(idx);
+            let order = Order::new(state.order()).unwrap_or_default();
+            let locked = || self.hooks.is_unevictable(at.zone.pfn(idx), order);
+            state.kind() != Kind::Allocated || !self.as_reclaimer(locked)
+        })
     }
 }
 
