@@ -76,7 +76,7 @@ pub(crate) unsafe fn build(
         unsafe { say(why, why_size, Some(&e)) };
         PAGEYARD_ERR_LAYOUT
     };
-    layout.needs::<CLock>().map_err(refused)?;
+    check(&layout).map_err(refused)?;
     let hooked = !table.hooks.is_null();
     if hooked && cfg!(feature = "without-hooks") {
         return Err(PAGEYARD_ERR_ARGUMENT);
@@ -95,6 +95,12 @@ pub(crate) unsafe fn build(
         unsafe { carve_initialized(&layout, carver.into_rest()) }.map_err(refused)?;
     handle.init(table, hooked, &layout, storage).map_err(refused)?;
     Ok(handle)
+}
+
+/// Checks a layout. Outlined to keep its needs off the stack below what follows.
+#[inline(never)]
+fn check(layout: &Layout<'_>) -> Result<(), InitError> {
+    layout.needs::<CLock>().map(|_| ())
 }
 
 /// Creates a yard in which every usable frame that is not reserved is free.

@@ -145,6 +145,8 @@ pub unsafe fn carve_initialized<'a, R: RawMutex>(
 
 type Maps<'a> = (&'a [Frame], &'a [Pageblock]);
 
+// Outlined: its locals should not lie below what the caller does with the storage.
+#[inline(never)]
 fn divide<'a, R: RawMutex>(
     engine: Engine,
     layout: &Layout<'_>,

@@ -19,6 +19,8 @@ use super::{here, hold_current};
 fn limit(function: &str) -> u32 {
     match function {
         "pageyard_core_create" => 2048,
+        // As pageyard_core_alloc, below two frames of its own.
+        "pageyard_core_alloc_bulk" => 1056,
         // As pageyard_core_alloc, on top of its own frame.
         "pageyard_page" => 1152,
         // As pageyard_core_create, above the memory map.

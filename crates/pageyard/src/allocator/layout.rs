@@ -463,12 +463,13 @@ impl Layout<'_> {
                 packed.add(self.packed_needs(i, zone)?);
             }
         }
-        let sum = |of: fn(&ZoneSpec) -> usize| match engine {
-            Engine::Exact => self.zones.iter().map(|z| of(z) as u128).sum(),
-            Engine::Packed => 0,
-        };
-        // 128 bits hold these sums for any layout that fits into memory.
-        let (frames, blocks): (u128, u128) = (sum(ZoneSpec::frames), sum(ZoneSpec::blocks));
+        // The packed engine has neither frame descriptors nor pageblock entries.
+        let (mut frames, mut blocks) = (0u64, 0u64);
+        for zone in self.zones.iter().filter(|_| engine == Engine::Exact) {
+            frames = frames.saturating_add(zone.frames() as u64);
+            blocks = blocks.saturating_add(zone.blocks() as u64);
+        }
+        let (frames, blocks) = (u128::from(frames), u128::from(blocks));
         let (zones, nodes, cpu_zones) = (self.zones.len(), self.nodes(), self.cpus.len());
         let slots = zones as u128 * cpu_zones as u128;
         let bytes = frames * size_of::<Frame>() as u128
@@ -482,7 +483,8 @@ impl Layout<'_> {
             return Err(InitError::MapsTooLarge);
         }
         // The casts are lossless: no count exceeds the total in bytes.
-        let [frames, blocks, slots, bytes] = [frames, blocks, slots, bytes].map(|n| n as usize);
+        let (frames, blocks) = (frames as usize, blocks as usize);
+        let (slots, bytes) = (slots as usize, bytes as usize);
         Ok(Needs { frames, blocks, zones, slots, nodes, cpu_zones, packed, bytes })
     }
 
