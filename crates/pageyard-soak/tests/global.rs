@@ -149,13 +149,17 @@ fn a_soak_runs_under_the_global_allocator() {
         }
     };
     let report = std::thread::scope(|s| {
-        s.spawn(|| repeat(&|| yard.tick()));
-        s.spawn(|| repeat(&|| yard.tick()));
-        s.spawn(|| repeat(&|| yard.drain()));
-        s.spawn(|| repeat(&|| swing(yard)));
+        let helpers = [
+            s.spawn(|| repeat(&|| yard.tick())),
+            s.spawn(|| repeat(&|| yard.tick())),
+            s.spawn(|| repeat(&|| yard.drain())),
+            s.spawn(|| repeat(&|| swing(yard))),
+        ];
         let plan = Plan { size: 64 << 20, phases: phases(), seed: 5, ..Plan::new(u64::MAX) };
         let report = soak(&plan, &mut |_| ControlFlow::Continue(()));
         over.store(true, Relaxed);
+        // The end of a scope does not wait for what threads free as they exit; this does.
+        helpers.into_iter().for_each(|helper| helper.join().unwrap());
         report.unwrap()
     });
     assert_eq!(report.found, None);
