@@ -358,6 +358,8 @@ calls! {
         -> Result<Needs, InitError> { Layout::needs::<Lock>(layout) }
     call_needs_on(_y, layout: &Layout<'_> = &layout(), engine: policy::Engine = policy::Engine::Packed)
         -> Result<Needs, InitError> { Layout::needs_on::<Lock>(layout, engine) }
+    call_yard_needs(_y, needs: &Needs = &NEEDS)
+        -> usize { pageyard::packed::YardNeeds::get(&needs.packed).blocks }
     call_needs_metadata(_y, needs: &Needs = &NEEDS)
         -> bool { Needs::metadata::<Lock>(needs).is_ok() }
     call_metadata(_y, layout: &Layout<'_> = &layout())
