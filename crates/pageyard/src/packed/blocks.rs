@@ -349,15 +349,22 @@ impl<'a> Blocks<'a> {
 
     /// Frees a block of order 6 or more within one pageblock, or whole pageblocks.
     pub(crate) fn put_large(&self, frame: u32, order: u8, domain: usize) {
-        if order >= PAGEBLOCK_ORDER {
-            for i in 0..1u32 << (order - PAGEBLOCK_ORDER) {
-                self.whole().insert(frame / PAGEBLOCK_PAGES + i);
-            }
-        } else {
-            for i in 0..1u32 << (order - 6) {
-                self.put(frame / 64 + i, !0, domain);
+        if order < PAGEBLOCK_ORDER {
+            return self.put_words(frame / 64, 1 << (order - 6), domain);
+        }
+        for i in 0..1u32 << (order - PAGEBLOCK_ORDER) {
+            let block = frame / PAGEBLOCK_PAGES + i;
+            if self.deactivate_isolated(block) {
+                self.put_words(block * WORDS as u32, WORDS as u32, domain);
+            } else {
+                self.whole().insert(block);
             }
         }
+    }
+
+    /// Frees all frames of `n` words.
+    fn put_words(&self, first: u32, n: u32, domain: usize) {
+        (first..first + n).for_each(|word| self.put(word, !0, domain));
     }
 
     /// Moves a pageblock to a bucket, 0 for a pageblock without free frames.
@@ -607,13 +614,25 @@ impl<'a> Blocks<'a> {
         }
     }
 
+    /// Ends the allocation of an isolated pageblock as a whole: it stays isolated, and its frames will
+    /// be bits. Returns false, with nothing changed, for one that is not isolated.
+    fn deactivate_isolated(&self, block: u32) -> bool {
+        let Some(label) = self.label(block) else { return false };
+        let change = |now| Meta(now).is_isolated().then_some(now & !Meta::ACTIVE);
+        label.fetch_update(SeqCst, SeqCst, change).is_ok()
+    }
+
     /// Ends the allocation of a pageblock as a whole: its frames will be freed one by one, as those
-    /// of a pageblock of type `t`.
+    /// of a pageblock of type `t`. An isolated one stays as it is otherwise.
     pub(crate) fn break_up(&self, block: u32, t: MigrateType) {
+        if self.deactivate_isolated(block) {
+            return;
+        }
+        // The route first: isolation sets it as soon as the pageblock is no longer active.
+        self.set_route(block, 0);
         if let Some(label) = self.label(block) {
             label.store(Meta::of(t, 0).0, SeqCst);
         }
-        self.set_route(block, 0);
     }
 
     /// Sets the type of a pageblock in no index. Returns false for any other one.
@@ -631,9 +650,7 @@ impl<'a> Blocks<'a> {
         if self.activate(block) {
             self.whole().insert(block);
         } else {
-            for i in 0..WORDS as u32 {
-                self.put(block * WORDS as u32 + i, !0, domain);
-            }
+            self.put_words(block * WORDS as u32, WORDS as u32, domain);
         }
     }
 

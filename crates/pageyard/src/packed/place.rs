@@ -201,4 +201,43 @@ mod tests {
             assert_eq!(region.validate().unwrap().allocated, 1);
         }
     }
+
+    #[test]
+    fn a_block_freed_or_split_while_its_pageblocks_are_isolated_leaves_them_isolated() {
+        for order in [9u8, 10] {
+            for splits in [false, true] {
+                let storage = OwnedStorage::<spin::Mutex<()>>::new(1024, 1, 1).unwrap();
+                let region = storage.region(Pfn(0)).unwrap();
+                region.add(Pfn(0)..Pfn(1024)).unwrap();
+                let (pages, o, t) = (1 << order, Order::new(order).unwrap(), MigrateType::Movable);
+                let blocks = 0..pages / PAGEBLOCK_PAGES;
+                // As a contiguous range: isolated, taken, allocated.
+                blocks.clone().for_each(|block| assert!(region.isolate_block(block)));
+                region.take_bits(0..pages).unwrap();
+                region.set_allocated(0, order, t);
+                if splits {
+                    region.split(Pfn(0), o, Order::ZERO).unwrap();
+                    (0..pages).for_each(|frame| {
+                        region.free(CpuId(0), Pfn(frame.into()), Order::ZERO).unwrap();
+                    });
+                } else {
+                    region.free(CpuId(0), Pfn(0), o).unwrap();
+                }
+                region.drain_all();
+                for block in blocks.clone() {
+                    assert!(region.blocks.is_isolated(block), "{order} {splits}");
+                    assert!(!region.blocks.whole().contains(block), "{order} {splits}");
+                    assert_eq!(region.blocks.free_in(block), PAGEBLOCK_PAGES);
+                }
+                for block in blocks {
+                    assert!(region.unisolate_block(block, t), "{order} {splits}");
+                }
+                assert_eq!(region.whole_blocks(), 2, "{order} {splits}");
+                let counts = region.counts(CpuId(0)).unwrap();
+                let moved = counts.returned as i64 - counts.taken as i64;
+                assert_eq!(region.take_loose() + moved, 1024);
+                region.validate().unwrap();
+            }
+        }
+    }
 }
