@@ -839,7 +839,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Returns whether compaction isolated a pageblock, and nobody has ended that.
+    /// Returns whether a pageblock is isolated, by compaction.
     pub(crate) fn is_compacted(&self, block: u32) -> bool {
         let both = Meta::ISOLATED | Meta::COMPACTED;
         self.meta(block).0 & both == both

@@ -99,7 +99,7 @@ pub(crate) struct Cpu {
     pub(crate) counts: CpuCounts,
     /// `returned` less `taken` and what is pending, when the zone counted last.
     pub(crate) settled: i64,
-    /// Requests may use the CPU's magazines: the CPU is online, and nobody keeps them empty.
+    /// Requests may use the CPU's magazines: the CPU is online, and the zone's are not disabled.
     pub(crate) is_enabled: bool,
 }
 

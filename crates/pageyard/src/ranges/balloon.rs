@@ -51,7 +51,7 @@ enum Phase {
 pub enum BalloonError {
     /// The block is not in the balloon.
     Unknown(Pfn),
-    /// Nobody asked for the block back: an acknowledgement of something else.
+    /// [`ask`](Balloon::ask) has not named the block since it was lent.
     NotAsked(Pfn),
     /// The block could not be freed. Except on an unknown CPU, another caller has freed it, and it has
     /// left the balloon.

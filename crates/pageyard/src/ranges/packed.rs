@@ -97,8 +97,8 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         done
     }
 
-    /// Ends an isolation that compaction began, unless somebody else ended it meanwhile: another one
-    /// may have followed.
+    /// Ends an isolation that compaction began, unless another call ended it meanwhile. That call may
+    /// have been followed by an isolation that is not compaction's.
     pub(crate) fn end_compaction(&self, region: &Region<'a, C::Lock>, block: u32) {
         if region.blocks.is_compacted(block) {
             self.unisolate_packed(region, block * PAGEBLOCK_PAGES, MigrateType::Movable);
@@ -141,7 +141,7 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
             self.forget_packed(region, frames);
             return Ok(());
         }
-        // Under the same hold of the lock: whoever ends the isolation finds blocks in use.
+        // Under the same hold of the lock: a call that ends the isolation finds blocks in use.
         for frame in frames.clone().step_by(1 << order.get()) {
             region.set_allocated(frame, order.get(), t);
         }

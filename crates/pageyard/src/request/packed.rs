@@ -159,8 +159,8 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.lock().slot.counters.direct_frees.add(order, t);
     }
 
-    /// Returns a block to the zone without a word to the observer, after a hook panicked before the
-    /// caller received it.
+    /// Returns a block to the zone after a hook panicked before the caller received it. The observer
+    /// is not told.
     pub(crate) fn give_up_packed(&self, frame: u32, order: u8) {
         let Some(region) = self.zone.region() else { return };
         if region.begin_leaving(frame, order) {
@@ -297,8 +297,8 @@ impl<R: RawMutex> Zone<'_, R> {
         }
     }
 
-    /// Lets requests use a CPU's magazines, or keeps them empty from here on. Folds the CPU's part
-    /// of the free counter if they are to be empty; the caller drains.
+    /// Lets requests use a CPU's magazines, or drains them, keeps them empty from here on and folds
+    /// the CPU's part of the free counter.
     pub(crate) fn enable_packed(&self, cpu: CpuId, enabled: bool) {
         let Some(region) = self.region() else { return };
         if let (Some(part), Some(slot)) = (region.cpus.get(cpu.0 as usize), self.slot(cpu)) {

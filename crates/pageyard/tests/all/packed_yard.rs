@@ -289,7 +289,7 @@ fn no_isolated_page_passes_from_one_cpu_to_a_drained_one() {
     let cpu = Rc::new(Cell::new(1));
     let here = cpu.clone();
     let yard = asked(Answers { cpu: Box::new(move || here.get()), ..Answers::default() });
-    // All of one pageblock, then some of the next: nobody refills from the first.
+    // All of one pageblock, then some of the next: the CPU refills from that one.
     let (all, block) = pages(&yard, 700);
     let (inside, outside): (Vec<Pfn>, Vec<Pfn>) = all.iter().partition(|p| block.contains(p));
     assert_eq!(inside.len(), 512);

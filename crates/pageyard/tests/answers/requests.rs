@@ -235,7 +235,7 @@ fn s5_7_a_refill_of_a_bad_page_is_followed_by_another() {
     let y: &'static Y = leaked(&Machine::normal(PAGES), actor, rules);
     assert!(y.set_pcp_limits(ZONE, Limits { batch: 1, high_min: 1, high_max: 1 }));
     while y.alloc(o(0), Gfp::NOWAIT).unwrap() != Pfn(6) {}
-    // Of all pages, the one whose number leaves 7.
+    // The pages whose number leaves 7 when divided by `PAGES`: page 7 alone.
     actor.state().mood.bad = PAGES;
     assert_eq!(y.alloc(o(0), Gfp::NOWAIT), Ok(Pfn(8)));
     assert_eq!(y.out_of_use(ZONE).unwrap().bad, 1);

@@ -1,5 +1,5 @@
 //! Compaction on the packed engine: empties the sparsest movable pageblocks into the others. The
-//! engine packs as blocks come and go; what is left are pageblocks whose blocks nobody frees.
+//! engine packs with each request and free; what is left are pageblocks whose blocks stay allocated.
 
 use core::cell::Cell;
 use core::ops::Range;
