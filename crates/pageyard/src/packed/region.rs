@@ -560,25 +560,14 @@ impl<'a, R: RawMutex> Region<'a, R> {
 
     /// Rolls back [`begin_leaving`](Self::begin_leaving), if it is not complete.
     pub(crate) fn stay(&self, frame: u32) {
-        if let Some(state) = self.state(frame).filter(|state| state.is_leaving()) {
+        if let Some(state) = self.state(frame) {
             state.stay();
         }
     }
 
-    /// Sets whether a block in use is movable: of type movable, or else unmovable. Returns whether
-    /// there is a block of this order.
+    /// Sets whether a block in use is movable. Returns whether there is a block of this order.
     pub(crate) fn set_movable(&self, frame: u32, order: u8, movable: bool) -> bool {
-        let Some(state) = self.state(frame) else { return false };
-        let is_movable = usize::from(state.kind()) == MigrateType::Movable as usize;
-        let to = if movable { MigrateType::Movable } else { MigrateType::Unmovable };
-        match is_movable == movable {
-            true => self.is_allocated_as(frame, order),
-            false => state.set_kind(order, to as usize),
-        }
-    }
-
-    fn is_allocated_as(&self, frame: u32, order: u8) -> bool {
-        self.state(frame).and_then(FrameState::allocated).is_some_and(|o| o.get() == order)
+        self.state(frame).is_some_and(|state| state.set_movable(order, movable))
     }
 
     /// Marks a block as one from the last reserves.

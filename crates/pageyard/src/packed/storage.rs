@@ -4,9 +4,10 @@ use core::fmt;
 
 use lock_api::RawMutex;
 
+use crate::base::frame::{Kind, State};
 use crate::base::sync::AtomicU8;
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
-use crate::base::units::{MAX_ORDER, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::packed::blocks::{Blocks, Label, Route, Words};
 use crate::packed::class::{CLASSES, KEPT_TYPES};
 use crate::packed::cpu::PerCpu;
@@ -38,6 +39,7 @@ impl FrameState {
     /// bits are above those of the three values.
     const LEAVING: u8 = 5;
     const PFMEMALLOC: u8 = 0x40;
+    const TYPE: u8 = 0x30;
     /// The bits that a free compares.
     const CHECKED: u8 = 0x8f;
 
@@ -82,34 +84,47 @@ impl FrameState {
         usize::from(seen >> 4 & 3)
     }
 
-    /// Rolls back [`begin_leaving`](Self::begin_leaving): the block belongs to its owner again.
+    /// Rolls back [`begin_leaving`](Self::begin_leaving), if it is not complete: the block belongs to
+    /// its owner again.
     pub(crate) fn stay(&self) {
-        let block = self.0.load(Relaxed).wrapping_sub(FrameState::LEAVING);
-        self.0.store(FrameState::ALLOCATED | block, Release);
+        let seen = self.0.load(Relaxed);
+        if seen & FrameState::ALLOCATED == 0 && seen & 15 >= FrameState::LEAVING {
+            self.0.store(FrameState::ALLOCATED | (seen - FrameState::LEAVING), Release);
+        }
     }
 
-    /// Returns the type's number of a block in use.
-    pub(crate) fn kind(&self) -> u8 {
-        self.0.load(Relaxed) >> 4 & 3
-    }
-
-    /// Returns the order of a block on its way from its owner.
-    pub(crate) fn leaving_order(&self) -> u8 {
-        (self.0.load(Relaxed) & 15).saturating_sub(FrameState::LEAVING).min(MAX_ORDER)
-    }
-
-    /// Sets the type of a block in use of this order. Returns whether there is one.
-    pub(crate) fn set_kind(&self, order: u8, t: usize) -> bool {
+    /// Sets whether a block in use of this order is movable: of type movable, or else unmovable if it
+    /// was movable. Returns whether there is such a block.
+    pub(crate) fn set_movable(&self, order: u8, movable: bool) -> bool {
         let change = |seen: u8| {
+            let t = match (movable, type_of(seen)) {
+                (true, _) => MigrateType::Movable,
+                (false, MigrateType::Movable) => MigrateType::Unmovable,
+                (false, t) => t,
+            };
             let is = seen & FrameState::CHECKED == FrameState::ALLOCATED | order;
-            is.then_some(seen & !0x30 | (t as u8) << 4)
+            is.then_some(seen & !FrameState::TYPE | (t as u8) << 4)
         };
         self.0.fetch_update(Relaxed, Relaxed, change).is_ok()
     }
 
-    pub(crate) fn is_leaving(&self) -> bool {
+    /// Returns what one look at the frame says, as the exact engine describes frames. A frame that is
+    /// not the head of a block in use is a tail or reserved; a block is movable if its type is.
+    pub(crate) fn state(&self) -> State {
         let seen = self.0.load(Relaxed);
-        seen & FrameState::ALLOCATED == 0 && seen & 15 >= FrameState::LEAVING
+        let (order, t) = (seen & 15, type_of(seen));
+        match seen {
+            FrameState::ABSENT => State::RESERVED,
+            FrameState::RESERVED => State::RESERVED_MEMORY,
+            FrameState::FREE => State::TAIL,
+            _ if seen & FrameState::ALLOCATED != 0 => {
+                State::new(Kind::Allocated, order, t).with_movable(t == MigrateType::Movable)
+            }
+            _ => {
+                let order = order.saturating_sub(FrameState::LEAVING).min(MAX_ORDER);
+                State::new(Kind::BeingFreed, order, MigrateType::Unmovable)
+            }
+        }
     }
 
     /// Marks a block of this order as one from the last reserves.
@@ -143,10 +158,6 @@ impl FrameState {
         _ = self.0.compare_exchange(from, to, Relaxed, Relaxed);
     }
 
-    pub(crate) fn is_reserved(&self) -> bool {
-        self.0.load(Relaxed) == FrameState::RESERVED
-    }
-
     /// Returns whether the frame is memory, in use from the start or added.
     pub(crate) fn is_memory(&self) -> bool {
         self.0.load(Relaxed) != FrameState::ABSENT
@@ -167,6 +178,10 @@ impl FrameState {
         let is = seen & FrameState::ALLOCATED != 0;
         if is { Order::new(seen & 15) } else { None }
     }
+}
+
+const fn type_of(seen: u8) -> MigrateType {
+    MigrateType::from_bits((seen as u32) >> 4 & 3)
 }
 
 impl Default for FrameState {

@@ -3,7 +3,8 @@
 use lock_api::RawMutex;
 
 use crate::base::frame::{Kind, State};
-use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_PAGES};
+use crate::base::units::{MAX_ORDER, PAGEBLOCK_PAGES};
+use crate::packed::FrameState;
 use crate::zone::state::Zone;
 
 impl<R: RawMutex> Zone<'_, R> {
@@ -11,19 +12,9 @@ impl<R: RawMutex> Zone<'_, R> {
     /// is a tail or reserved, and a block is movable if its type is.
     #[inline]
     pub(crate) fn state(&self, idx: u32) -> State {
-        let Some(region) = self.region() else { return self.map.frame(idx).state() };
-        let Some(frame) = region.state(idx) else { return State::RESERVED };
-        if frame.is_reserved() {
-            State::RESERVED_MEMORY
-        } else if frame.is_absent() {
-            State::RESERVED
-        } else if let Some(order) = frame.allocated() {
-            let t = MigrateType::from_bits(frame.kind() as u32);
-            State::new(Kind::Allocated, order.get(), t).with_movable(t == MigrateType::Movable)
-        } else if frame.is_leaving() {
-            State::new(Kind::BeingFreed, frame.leaving_order(), MigrateType::Unmovable)
-        } else {
-            State::TAIL
+        match self.region() {
+            None => self.map.frame(idx).state(),
+            Some(region) => region.state(idx).map_or(State::RESERVED, FrameState::state),
         }
     }
 
