@@ -19,7 +19,7 @@ pub(crate) const BUCKETS: u32 = 8;
 const KEEP_ALL: u8 = BUCKETS as u8;
 
 /// A route above all levels: frames always go to the zone.
-const ALWAYS_TO_ZONE: u8 = 255;
+pub(super) const ALWAYS_TO_ZONE: u8 = 255;
 
 /// One bit in sixteen of a word. A free that sets one of them counts its pageblock's free frames
 /// again; the others leave the pageblock's bucket as it is.
@@ -115,26 +115,26 @@ impl Default for Route {
 /// The value of a [`Label`]: bits 0 to 2 the type, 8 to 11 the bucket (0: in no index), then
 /// [`ACTIVE`](Meta::ACTIVE) and [`ISOLATED`](Meta::ISOLATED).
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Meta(u32);
+pub(super) struct Meta(pub(super) u32);
 
 impl Meta {
     /// The pageblock belongs to one operation or CPU: a CPU refills from it, or it is whole (free or
     /// allocated as such). It is in no index.
-    const ACTIVE: u32 = 1 << 12;
+    pub(super) const ACTIVE: u32 = 1 << 12;
     /// Nothing is allocated from the pageblock.
-    const ISOLATED: u32 = 1 << 16;
+    pub(super) const ISOLATED: u32 = 1 << 16;
     /// Free pages that the zone does not count while the pageblock is isolated.
-    const WITHHELD: u32 = 0x3ff << 17;
+    pub(super) const WITHHELD: u32 = 0x3ff << 17;
     /// Compaction isolated the pageblock.
-    const COMPACTED: u32 = 1 << 28;
+    pub(super) const COMPACTED: u32 = 1 << 28;
     const BUCKET: u32 = 0xf00;
     const TYPE: u32 = 7;
 
-    const fn of(t: MigrateType, bucket: u32) -> Meta {
+    pub(super) const fn of(t: MigrateType, bucket: u32) -> Meta {
         Meta(t as u32 | bucket << 8)
     }
 
-    fn migrate_type(self) -> MigrateType {
+    pub(super) fn migrate_type(self) -> MigrateType {
         MigrateType::from_bits(self.0 & Meta::TYPE)
     }
 
@@ -146,11 +146,11 @@ impl Meta {
         self.0 & (Meta::ACTIVE | Meta::ISOLATED) != 0
     }
 
-    fn is_isolated(self) -> bool {
+    pub(super) fn is_isolated(self) -> bool {
         self.0 & Meta::ISOLATED != 0
     }
 
-    fn with_bucket(self, bucket: u32) -> Meta {
+    pub(super) fn with_bucket(self, bucket: u32) -> Meta {
         Meta(self.0 & !Meta::BUCKET | bucket << 8)
     }
 }
@@ -241,15 +241,15 @@ impl<'a> Blocks<'a> {
         self.words.get(word as usize / WORDS)?.0.get(word as usize % WORDS)
     }
 
-    fn label(&self, block: u32) -> Option<&'a AtomicU32> {
+    pub(super) fn label(&self, block: u32) -> Option<&'a AtomicU32> {
         Some(&self.labels.get(block as usize)?.0)
     }
 
-    fn meta(&self, block: u32) -> Meta {
+    pub(super) fn meta(&self, block: u32) -> Meta {
         Meta(self.label(block).map_or(Meta::ISOLATED, |label| label.load(SeqCst)))
     }
 
-    fn set_route(&self, block: u32, route: u8) {
+    pub(super) fn set_route(&self, block: u32, route: u8) {
         if let Some(r) = self.routes.get(block as usize) {
             fence_for_loom();
             r.0.store(route, SeqCst);
@@ -505,7 +505,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// Updates hints and index for a pageblock whose label has just lost its bucket.
-    fn unlist(&self, block: u32, was: Meta, route: u8, domain: usize) {
+    pub(super) fn unlist(&self, block: u32, was: Meta, route: u8, domain: usize) {
         let (t, bucket) = (was.migrate_type(), was.bucket());
         self.set_route(block, route);
         self.note_sparse(t, bucket, 0, domain);
@@ -612,14 +612,6 @@ impl<'a> Blocks<'a> {
         if let Some(label) = self.label(block) {
             label.fetch_and(!Meta::ACTIVE, SeqCst);
         }
-    }
-
-    /// Ends the allocation of an isolated pageblock as a whole: it stays isolated, and its frames will
-    /// be bits. Returns false, with nothing changed, for one that is not isolated.
-    fn deactivate_isolated(&self, block: u32) -> bool {
-        let Some(label) = self.label(block) else { return false };
-        let change = |now| Meta(now).is_isolated().then_some(now & !Meta::ACTIVE);
-        label.fetch_update(SeqCst, SeqCst, change).is_ok()
     }
 
     /// Ends the allocation of a pageblock as a whole: its frames will be freed one by one, as those
@@ -766,99 +758,6 @@ impl<'a> Blocks<'a> {
     /// Returns whether a pageblock has an aligned free run of an order up to 6.
     pub(crate) fn has_run(&self, block: u32, order: u8) -> bool {
         self.words_of(block).iter().any(|w| bits::run_heads(w.load(Relaxed), order) != 0)
-    }
-
-    /// Stops allocation from a pageblock; frames that are freed stay there. Returns false if the
-    /// pageblock is isolated or active: a CPU that refills from it must be drained first.
-    pub(crate) fn isolate(&self, block: u32, domain: usize) -> bool {
-        let Some(label) = self.label(block) else { return false };
-        let mut meta = Meta(label.load(SeqCst));
-        loop {
-            if meta.is_isolated() {
-                return false;
-            }
-            if meta.0 & Meta::ACTIVE != 0 {
-                if !self.whole().remove(block) && !planted(Bug::NoOwnership) {
-                    return false;
-                }
-                // The bit gave the pageblock and its frames to this call. The label comes last:
-                // another CPU may end the isolation as soon as it sees it.
-                for w in self.words_of(block) {
-                    w.store(!0, SeqCst);
-                }
-                self.set_route(block, ALWAYS_TO_ZONE);
-                label.store(meta.migrate_type() as u32 | Meta::ISOLATED, SeqCst);
-                return true;
-            }
-            let new = meta.with_bucket(0).0 | Meta::ISOLATED;
-            match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
-                Ok(_) => break,
-                Err(now) => meta = Meta(now),
-            }
-        }
-        self.unlist(block, meta, ALWAYS_TO_ZONE, domain);
-        true
-    }
-
-    /// Ends [`isolate`](Self::isolate). The pageblock gets type `to`, or keeps its own. One that is
-    /// allocated as a whole meanwhile stays so. Returns false, with nothing changed, if the pageblock
-    /// is not isolated.
-    pub(crate) fn unisolate(&self, block: u32, to: Option<MigrateType>, domain: usize) -> bool {
-        let Some(label) = self.label(block) else { return false };
-        let mut meta = Meta(label.load(SeqCst));
-        loop {
-            if !meta.is_isolated() {
-                return false;
-            }
-            let t = to.unwrap_or(meta.migrate_type());
-            // Active until its place is known, as any other pageblock that changes hands.
-            let new = Meta::of(t, 0).0 | Meta::ACTIVE;
-            match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
-                Ok(_) => break,
-                Err(now) => meta = Meta(now),
-            }
-        }
-        self.set_route(block, 0);
-        if meta.0 & Meta::ACTIVE == 0 {
-            self.release(block, domain);
-        }
-        true
-    }
-
-    /// Notes how many free pages of an isolated pageblock the zone does not count.
-    pub(crate) fn set_withheld(&self, block: u32, pages: u32) {
-        if let Some(label) = self.label(block) {
-            label.fetch_or(pages << Meta::WITHHELD.trailing_zeros(), SeqCst);
-        }
-    }
-
-    /// Notes that compaction isolated a pageblock.
-    pub(crate) fn set_compacted(&self, block: u32) {
-        if let Some(label) = self.label(block) {
-            label.fetch_or(Meta::COMPACTED, SeqCst);
-        }
-    }
-
-    /// Returns whether a pageblock is isolated, by compaction.
-    pub(crate) fn is_compacted(&self, block: u32) -> bool {
-        let both = Meta::ISOLATED | Meta::COMPACTED;
-        self.meta(block).0 & both == both
-    }
-
-    pub(crate) fn clear_withheld(&self, block: u32) {
-        if let Some(label) = self.label(block) {
-            label.fetch_and(!Meta::WITHHELD, SeqCst);
-        }
-    }
-
-    /// Returns how many free pages of a pageblock the zone does not count.
-    pub(crate) fn withheld(&self, block: u32) -> u32 {
-        let meta = self.meta(block);
-        if meta.is_isolated() {
-            (meta.0 & Meta::WITHHELD) >> Meta::WITHHELD.trailing_zeros()
-        } else {
-            0
-        }
     }
 
     /// Returns a pageblock's place for a check while nothing else runs: bucket, active, isolated.

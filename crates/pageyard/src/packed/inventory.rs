@@ -83,6 +83,23 @@ impl Blocks<'_> {
             heads = pairs;
         }
     }
+
+    /// Returns a pageblock's type as texts show it.
+    pub(crate) fn listed_type(&self, block: u32) -> MigrateType {
+        let (_, _, isolated) = self.place(block);
+        if isolated {
+            MigrateType::Isolate
+        } else if self.whole().contains(block) {
+            MigrateType::Movable
+        } else {
+            self.block_type(block)
+        }
+    }
+
+    fn words_now(&self, block: u32) -> [u64; WORDS] {
+        let words = self.words_of(block);
+        core::array::from_fn(|i| words.get(i).map_or(0, |w| w.load(Relaxed)))
+    }
 }
 
 impl<R: RawMutex> Region<'_, R> {
@@ -238,75 +255,6 @@ impl<R: RawMutex> Region<'_, R> {
     pub(crate) fn kept_pages(&self) -> u64 {
         let cpus: u64 = self.cpus.iter().map(|part| part.own.lock().pages()).sum();
         cpus + self.depots.pages()
-    }
-
-    /// Isolates a pageblock, as [`isolate`](Region::isolate), and counts its free pages as taken.
-    /// The caller serialises this with [`unisolate_block`](Self::unisolate_block).
-    pub(crate) fn isolate_block(&self, block: u32) -> bool {
-        self.depots.close();
-        let done = self.blocks.isolate(block, 0);
-        if !done {
-            self.depots.open();
-        } else {
-            let free = self.blocks.free_in(block);
-            self.blocks.set_withheld(block, free);
-            self.note_loose(-i64::from(free));
-        }
-        done
-    }
-
-    /// Ends [`isolate_block`](Self::isolate_block): the pages counted as taken are free again. The
-    /// pageblock gets type `t`.
-    pub(crate) fn unisolate_block(&self, block: u32, t: MigrateType) -> bool {
-        let withheld = self.blocks.withheld(block);
-        let done = self.blocks.unisolate(block, Some(t), 0);
-        if done {
-            self.depots.open();
-            self.note_loose(withheld.into());
-        }
-        done
-    }
-
-    /// Counts the pages that isolation counted as taken again, because the pageblock's frames were
-    /// taken meanwhile. It stays isolated.
-    pub(crate) fn count_again(&self, block: u32) {
-        self.note_loose(self.blocks.withheld(block).into());
-        self.blocks.clear_withheld(block);
-        // Nothing of it is in a magazine: its memory is gone. `unisolate_block` opens them again.
-        self.depots.open();
-    }
-
-    /// Returns how many more pages are free in isolated pageblocks than when they were isolated.
-    pub(crate) fn freed_into_isolated(&self) -> i64 {
-        let isolated = (0..self.blocks.len()).filter(|&block| self.blocks.is_isolated(block));
-        let freed = isolated.map(|block| {
-            i64::from(self.blocks.free_in(block)) - i64::from(self.blocks.withheld(block))
-        });
-        freed.sum()
-    }
-
-    /// Returns the pages that isolated pageblocks withhold from the zone's counter.
-    pub(crate) fn withheld_pages(&self) -> u64 {
-        (0..self.blocks.len()).map(|block| u64::from(self.blocks.withheld(block))).sum()
-    }
-}
-
-impl Blocks<'_> {
-    /// Returns a pageblock's type as texts show it.
-    pub(crate) fn listed_type(&self, block: u32) -> MigrateType {
-        let (_, _, isolated) = self.place(block);
-        if isolated {
-            MigrateType::Isolate
-        } else if self.whole().contains(block) {
-            MigrateType::Movable
-        } else {
-            self.block_type(block)
-        }
-    }
-
-    fn words_now(&self, block: u32) -> [u64; WORDS] {
-        let words = self.words_of(block);
-        core::array::from_fn(|i| words.get(i).map_or(0, |w| w.load(Relaxed)))
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) mod class;
 pub(crate) mod cpu;
 mod domain;
 pub(crate) mod inventory;
+mod isolation;
 #[cfg(feature = "alloc")]
 mod owned_storage;
 mod pinned;
@@ -51,6 +52,7 @@ mod planted;
 mod refill;
 mod region;
 mod set;
+mod steps;
 mod storage;
 mod validate;
 
@@ -60,10 +62,11 @@ pub use cpu::{CpuCounts, PerCpu};
 pub use domain::{Domain, Link, Magazine};
 #[cfg(pageyard_loom)]
 pub use domain::{ModelStack, Stack};
+pub use isolation::IsolateError;
 #[cfg(feature = "alloc")]
 pub use owned_storage::OwnedStorage;
 pub use pinned::Pinned;
-pub use region::{AddError, IsolateError, Region};
+pub use region::{AddError, Region};
 pub use set::IndexWord;
 pub use storage::{FrameState, Needs, RegionError, Storage, YardNeeds, YardStorage};
 pub use validate::{Broken, Census};

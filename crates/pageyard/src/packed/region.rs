@@ -55,49 +55,6 @@ impl fmt::Display for AddError {
 
 impl core::error::Error for AddError {}
 
-/// Why a pageblock was not isolated, or its isolation not ended. Nothing has changed.
-///
-/// ```
-/// use pageyard::packed::{IsolateError, OwnedStorage};
-/// use pageyard::{CpuId, MigrateType, Order, Pfn};
-///
-/// let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1)?;
-/// let region = storage.region(Pfn(0))?;
-/// region.add(Pfn(0)..Pfn(4096))?;
-/// let page = region.alloc(CpuId(0), Order::ZERO, MigrateType::Movable).expect("plenty");
-/// assert_eq!(region.isolate(page), Err(IsolateError::Busy), "the CPU refills from there");
-/// region.drain_all();
-/// region.isolate(page)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IsolateError {
-    /// The frame lies outside the region.
-    Foreign,
-    /// The pageblock is isolated already.
-    Isolated,
-    /// The pageblock is not isolated.
-    NotIsolated,
-    /// A CPU refills from the pageblock, or it is allocated as a whole: drain the CPUs, then try
-    /// again.
-    Busy,
-}
-
-impl fmt::Display for IsolateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IsolateError::Foreign => "the frame lies outside the region",
-            IsolateError::Isolated => "the pageblock is isolated already",
-            IsolateError::NotIsolated => "the pageblock is not isolated",
-            IsolateError::Busy => {
-                "the pageblock is in use as a whole: drain the CPUs and try again"
-            }
-        })
-    }
-}
-
-impl core::error::Error for IsolateError {}
-
 /// One contiguous range of frames under the packed engine.
 ///
 /// All methods take `&self` and may run on all CPUs at once. A request names the CPU that it runs
@@ -493,102 +450,6 @@ impl<'a, R: RawMutex> Region<'a, R> {
         true
     }
 
-    /// Takes a block from the loaded magazine or the run, if they have one.
-    #[inline(always)]
-    pub(crate) fn pop_block(&self, cpu: &mut Cpu, order: u8, t: MigrateType) -> Option<u32> {
-        let t = t as usize;
-        if !is_kept(order) || t >= KEPT_TYPES {
-            return None;
-        }
-        let frame = self.pop(cpu.slot(class_of(order, t)))?;
-        self.state(frame)?.set_allocated(order, t);
-        Some(frame)
-    }
-
-    /// Takes a block of a kept order for a CPU. Pageblocks of other types serve it if the request
-    /// `mixes` types.
-    pub(crate) fn take_block(
-        &self,
-        cpu: &mut Cpu,
-        order: u8,
-        t: MigrateType,
-        mixes: bool,
-    ) -> Option<u32> {
-        if let Some(frame) = self.pop_block(cpu, order, t) {
-            return Some(frame);
-        }
-        let t = t as usize;
-        if !is_kept(order) || t >= KEPT_TYPES {
-            return None;
-        }
-        let frame = self.alloc_slow(cpu, order, t, mixes)?;
-        self.state(frame)?.set_allocated(order, t);
-        Some(frame)
-    }
-
-    /// Takes a block of any order from the zone, for a CPU whose magazines the caller does not have.
-    pub(crate) fn take_without_cpu(
-        &self,
-        cpu: u32,
-        order: u8,
-        t: MigrateType,
-        mixes: bool,
-    ) -> Option<u32> {
-        let t = t as usize;
-        if t >= KEPT_TYPES {
-            return None;
-        }
-        let frame = self.take_alone(None, self.here(cpu), order, t, mixes)?;
-        self.state(frame)?.set_allocated(order, t);
-        Some(frame)
-    }
-
-    /// Returns whether a block of this order is allocated at a frame.
-    pub(crate) fn is_allocated(&self, frame: u32, order: Order) -> bool {
-        self.state(frame).and_then(FrameState::allocated) == Some(order)
-    }
-
-    /// Takes a block from its owner in a way that can be rolled back. Returns whether it did.
-    pub(crate) fn begin_leaving(&self, frame: u32, order: u8) -> bool {
-        self.state(frame).is_some_and(|state| state.begin_leaving(order))
-    }
-
-    /// Completes [`begin_leaving`](Self::begin_leaving). Returns the block's type.
-    pub(crate) fn finish_leaving(&self, frame: u32) -> usize {
-        self.state(frame).map_or(0, FrameState::finish_leaving)
-    }
-
-    /// Rolls back [`begin_leaving`](Self::begin_leaving), if it is not complete.
-    pub(crate) fn stay(&self, frame: u32) {
-        if let Some(state) = self.state(frame) {
-            state.stay();
-        }
-    }
-
-    /// Sets whether a block in use is movable. Returns whether there is a block of this order.
-    pub(crate) fn set_movable(&self, frame: u32, order: u8, movable: bool) -> bool {
-        self.state(frame).is_some_and(|state| state.set_movable(order, movable))
-    }
-
-    /// Marks a block as one from the last reserves.
-    pub(crate) fn set_pfmemalloc(&self, frame: u32, order: u8) {
-        if let Some(state) = self.state(frame) {
-            state.set_pfmemalloc(order);
-        }
-    }
-
-    /// Returns whether a block is one from the last reserves.
-    pub(crate) fn is_pfmemalloc(&self, frame: u32) -> bool {
-        self.state(frame).is_some_and(FrameState::is_pfmemalloc)
-    }
-
-    /// Rolls back [`begin_free`](Self::begin_free).
-    pub(crate) fn undo_free(&self, frame: u32, order: u8, t: usize) {
-        if let Some(state) = self.state(frame) {
-            state.set_allocated(order, t);
-        }
-    }
-
     /// Takes a block from its owner if it is allocated with this order. Returns its frame and type.
     #[inline(always)]
     pub(crate) fn begin_free<const OWNED: bool>(
@@ -699,37 +560,6 @@ impl<'a, R: RawMutex> Region<'a, R> {
         for t in [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable] {
             self.blocks.set_level(t);
         }
-    }
-
-    /// Stops allocation from the pageblock of a frame. What is freed stays in the pageblock.
-    ///
-    /// Frames of the pageblock that CPUs and depots keep are allocated until they are
-    /// [drained](Region::drain_all).
-    ///
-    /// # Errors
-    /// [`IsolateError`].
-    pub fn isolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
-        let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
-        self.depots.close();
-        if self.blocks.isolate(block, 0) {
-            return Ok(());
-        }
-        self.depots.open();
-        let isolated = self.blocks.is_isolated(block);
-        Err(if isolated { IsolateError::Isolated } else { IsolateError::Busy })
-    }
-
-    /// Ends [`isolate`](Region::isolate).
-    ///
-    /// # Errors
-    /// [`IsolateError`].
-    pub fn unisolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
-        let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
-        if !self.blocks.unisolate(block, None, 0) {
-            return Err(IsolateError::NotIsolated);
-        }
-        self.depots.open();
-        Ok(())
     }
 
     /// Splits an allocated block into blocks of a smaller order, each freed on its own.

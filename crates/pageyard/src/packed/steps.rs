@@ -1,0 +1,107 @@
+//! Requests and frees of a yard in steps. Between them the yard checks, counts and reports.
+
+use lock_api::RawMutex;
+
+use crate::base::units::{MigrateType, Order};
+use crate::packed::class::{KEPT_TYPES, class_of, is_kept};
+use crate::packed::cpu::Cpu;
+use crate::packed::region::Region;
+use crate::packed::storage::FrameState;
+
+impl<R: RawMutex> Region<'_, R> {
+    /// Takes a block from the loaded magazine or the run, if they have one.
+    #[inline(always)]
+    pub(crate) fn pop_block(&self, cpu: &mut Cpu, order: u8, t: MigrateType) -> Option<u32> {
+        let t = t as usize;
+        if !is_kept(order) || t >= KEPT_TYPES {
+            return None;
+        }
+        let frame = self.pop(cpu.slot(class_of(order, t)))?;
+        self.state(frame)?.set_allocated(order, t);
+        Some(frame)
+    }
+
+    /// Takes a block of a kept order for a CPU. Pageblocks of other types serve it if the request
+    /// `mixes` types.
+    pub(crate) fn take_block(
+        &self,
+        cpu: &mut Cpu,
+        order: u8,
+        t: MigrateType,
+        mixes: bool,
+    ) -> Option<u32> {
+        if let Some(frame) = self.pop_block(cpu, order, t) {
+            return Some(frame);
+        }
+        let t = t as usize;
+        if !is_kept(order) || t >= KEPT_TYPES {
+            return None;
+        }
+        let frame = self.alloc_slow(cpu, order, t, mixes)?;
+        self.state(frame)?.set_allocated(order, t);
+        Some(frame)
+    }
+
+    /// Takes a block of any order from the zone, for a CPU whose magazines the caller does not have.
+    pub(crate) fn take_without_cpu(
+        &self,
+        cpu: u32,
+        order: u8,
+        t: MigrateType,
+        mixes: bool,
+    ) -> Option<u32> {
+        let t = t as usize;
+        if t >= KEPT_TYPES {
+            return None;
+        }
+        let frame = self.take_alone(None, self.here(cpu), order, t, mixes)?;
+        self.state(frame)?.set_allocated(order, t);
+        Some(frame)
+    }
+
+    /// Returns whether a block of this order is allocated at a frame.
+    pub(crate) fn is_allocated(&self, frame: u32, order: Order) -> bool {
+        self.state(frame).and_then(FrameState::allocated) == Some(order)
+    }
+
+    /// Takes a block from its owner in a way that can be rolled back. Returns whether it did.
+    pub(crate) fn begin_leaving(&self, frame: u32, order: u8) -> bool {
+        self.state(frame).is_some_and(|state| state.begin_leaving(order))
+    }
+
+    /// Completes [`begin_leaving`](Self::begin_leaving). Returns the block's type.
+    pub(crate) fn finish_leaving(&self, frame: u32) -> usize {
+        self.state(frame).map_or(0, FrameState::finish_leaving)
+    }
+
+    /// Rolls back [`begin_leaving`](Self::begin_leaving), if it is not complete.
+    pub(crate) fn stay(&self, frame: u32) {
+        if let Some(state) = self.state(frame) {
+            state.stay();
+        }
+    }
+
+    /// Rolls back [`begin_free`](Self::begin_free).
+    pub(crate) fn undo_free(&self, frame: u32, order: u8, t: usize) {
+        if let Some(state) = self.state(frame) {
+            state.set_allocated(order, t);
+        }
+    }
+
+    /// Sets whether a block in use is movable. Returns whether there is a block of this order.
+    pub(crate) fn set_movable(&self, frame: u32, order: u8, movable: bool) -> bool {
+        self.state(frame).is_some_and(|state| state.set_movable(order, movable))
+    }
+
+    /// Marks a block as one from the last reserves.
+    pub(crate) fn set_pfmemalloc(&self, frame: u32, order: u8) {
+        if let Some(state) = self.state(frame) {
+            state.set_pfmemalloc(order);
+        }
+    }
+
+    /// Returns whether a block is one from the last reserves.
+    pub(crate) fn is_pfmemalloc(&self, frame: u32) -> bool {
+        self.state(frame).is_some_and(FrameState::is_pfmemalloc)
+    }
+}
