@@ -131,29 +131,25 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// Returns a block that has left its owner to this CPU's magazines or to the zone.
     pub(crate) fn put_packed(&self, frame: u32, order: u8) {
         let Some(region) = self.zone.region() else { return };
-        let t = region.finish_leaving(frame);
-        let kind = MigrateType::from_bits(t as u32);
         // What goes to an isolated pageblock is waited for: it is not collected first.
         let isolated = region.blocks.is_isolated(frame / PAGEBLOCK_PAGES);
         match self.own() {
             Some((region, mut own)) if own.is_enabled && is_kept(order) && !isolated => {
-                self.slot.counters.frees.add(order, kind);
+                let t = region.finish_leaving(frame);
+                self.slot.counters.frees.add(order, MigrateType::from_bits(t as u32));
                 region.put_block(&mut own, frame, order, t);
                 return self.settle(region, &mut own);
             }
             Some(_) => {}
             None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
         }
-        self.put_packed_direct(region, frame, order, kind);
+        self.put_packed_direct(frame, order);
     }
 
-    fn put_packed_direct(
-        &self,
-        region: &Region<'_, C::Lock>,
-        frame: u32,
-        order: u8,
-        t: MigrateType,
-    ) {
+    /// Returns a block that has left its owner to the zone.
+    fn put_packed_direct(&self, frame: u32, order: u8) {
+        let Some(region) = self.zone.region() else { return };
+        let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
         region.free_large(frame, order, self.cpu.0);
         self.zone.count_loose(region);
         self.lock().slot.counters.direct_frees.add(order, t);
@@ -164,8 +160,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     pub(crate) fn give_up_packed(&self, frame: u32, order: u8) {
         let Some(region) = self.zone.region() else { return };
         if region.begin_leaving(frame, order) {
-            let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
-            self.put_packed_direct(region, frame, order, t);
+            self.put_packed_direct(frame, order);
         }
     }
 
@@ -340,8 +335,14 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Reports a free and completes it. If the observer panics, the block stays its owner's.
+    /// Reports a free and completes it.
     pub(crate) fn finish_free_packed(&self, at: &At<'_, 'a, C>, frame: u32, order: Order) {
+        self.report_free_packed(at, frame, order);
+        at.put_packed(frame, order.get());
+    }
+
+    /// Reports a free. If the observer panics, the block stays its owner's.
+    fn report_free_packed(&self, at: &At<'_, 'a, C>, frame: u32, order: Order) {
         let untold = Rollback::new(|| {
             if let Some(region) = at.zone.region() {
                 region.stay(frame);
@@ -349,18 +350,13 @@ impl<'a, C: Config> Yard<'a, C> {
         });
         at.note_free(frame, order.get());
         untold.disarm();
-        at.put_packed(frame, order.get());
     }
 
     /// Frees a block to the zone, past this CPU's magazines.
     pub(crate) fn free_direct_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, frame) = self.begin_free_packed(pfn, order)?;
-        let Some(region) = at.zone.region() else { return Err(FreeError::Foreign) };
-        let untold = Rollback::new(|| region.stay(frame));
-        at.note_free(frame, order.get());
-        untold.disarm();
-        let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
-        at.put_packed_direct(region, frame, order.get(), t);
+        self.report_free_packed(&at, frame, order);
+        at.put_packed_direct(frame, order.get());
         Ok(())
     }
 

@@ -46,7 +46,7 @@ impl<'a, C: Config> Yard<'a, C> {
             after = region.sparse_blocks(after, &mut batch);
             let Some(pages) = self.empty_packed(at, region, &batch) else { break };
             moved += pages;
-            if job.order.is_some() && at.is_served(job) {
+            if job.order.is_some_and(|order| at.zone.is_served(order, job)) {
                 result = CompactResult::Success;
                 break;
             }
@@ -103,15 +103,5 @@ impl<C: Config> Yard<'_, C> {
             let locked = || self.hooks.is_unevictable(at.zone.pfn(idx), order);
             state.kind() != Kind::Allocated || !self.as_reclaimer(locked)
         })
-    }
-}
-
-impl<C: Config> At<'_, '_, C> {
-    /// Returns whether the zone has the block that a job wants.
-    fn is_served(&self, job: &Job) -> bool {
-        let (zone, order) = (self.zone, job.order.unwrap_or_default().get());
-        let mark = zone.watermarks.effective(job.flags.mark());
-        let has_block = || zone.has_block(order, job.flags);
-        zone.watermarks.ok(order, mark, job.highest, job.flags, zone.supply(), has_block)
     }
 }

@@ -17,6 +17,13 @@ impl<R: RawMutex> Zone<'_, R> {
         self.free_blocks()
     }
 
+    /// Returns whether the zone has the block that a job wants, above the request's watermark.
+    pub(super) fn is_served(&self, order: Order, job: &Job) -> bool {
+        let mark = self.watermarks.effective(job.flags.mark());
+        let has_block = || self.has_block(order.get(), job.flags);
+        self.watermarks.ok(order.get(), mark, job.highest, job.flags, self.supply(), has_block)
+    }
+
     /// Returns whether there would be room to move blocks to if `free` pages were free.
     fn has_room(&self, order: Order, highest: ZoneKind, free: u64) -> bool {
         let mark = if order.get() > COSTLY_ORDER { LOW } else { MIN };
@@ -43,9 +50,7 @@ impl<C: Config> At<'_, '_, C> {
     pub(super) fn suits(&self, order: Order, job: &Job, threshold: u64) -> CompactResult {
         let zone = self.zone;
         let o = order.get();
-        let mark = zone.watermarks.effective(job.flags.mark());
-        let has_block = || zone.has_block(o, job.flags);
-        if zone.watermarks.ok(o, mark, job.highest, job.flags, zone.supply(), has_block) {
+        if zone.is_served(order, job) {
             return CompactResult::Success;
         }
         let mut result = CompactResult::Continue;
