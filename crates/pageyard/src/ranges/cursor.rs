@@ -5,9 +5,8 @@ use core::ops::Range;
 
 use crate::allocator::yard::Yard;
 use crate::base::gfp::Gfp;
-use crate::base::node_mask::NodeChoice;
 use crate::base::sync::{AtomicU64, Ordering::Relaxed};
-use crate::base::units::{MigrateType, Order, Pfn};
+use crate::base::units::{MigrateType, Pfn};
 use crate::embedder::config::Config;
 use crate::ranges::contig::ContigError;
 
@@ -59,17 +58,12 @@ impl<C: Config> Yard<'_, C> {
         t: MigrateType,
         gfp: Gfp,
     ) -> Result<Pfn, ContigError> {
-        if !align.is_power_of_two() {
-            return Err(ContigError::BadAlign(align));
-        }
-        let req =
-            self.request(Order::ZERO, gfp, NodeChoice::LOCAL).map_err(|_| ContigError::NoPlace)?;
+        let wanted = self.contig_wanted(pages, align, t, gfp)?;
         let next = Pfn(cursor.next.load(Relaxed)).max(within.start).min(within.end);
         // Ranges that begin before the cursor may end behind it.
         let end = Pfn(next.0.saturating_add(pages.saturating_sub(1))).min(within.end);
         let mut looks = 0;
-        let mut search =
-            |range| self.contig_search(&req, pages, align, &range, (t, gfp), &mut looks);
+        let mut search = |range| self.contig_search(&wanted, &range, &mut looks);
         let found = match search(next..within.end) {
             Err(ContigError::NoPlace) => search(within.start..end),
             found => found,

@@ -240,41 +240,45 @@ impl<'a, C: Config> Yard<'a, C> {
         t: MigrateType,
         gfp: Gfp,
     ) -> Result<Pfn, ContigError> {
+        self.contig_search(&self.contig_wanted(pages, align, t, gfp)?, &within, &mut 0)
+    }
+
+    /// Checks what a search for contiguous pages looks for.
+    pub(super) fn contig_wanted(
+        &self,
+        pages: u64,
+        align: u64,
+        t: MigrateType,
+        gfp: Gfp,
+    ) -> Result<ContigWanted, ContigError> {
         if !align.is_power_of_two() {
             return Err(ContigError::BadAlign(align));
         }
-        let req =
-            self.request(Order::ZERO, gfp, NodeChoice::LOCAL).map_err(|_| ContigError::NoPlace)?;
-        self.contig_search(&req, pages, align, &within, (t, gfp), &mut 0)
+        let req = self.request(Order::ZERO, gfp, NodeChoice::LOCAL);
+        Ok(ContigWanted { req: req.map_err(|_| ContigError::NoPlace)?, pages, align, t, gfp })
     }
 
-    /// Like [`alloc_contig_pages`](Self::alloc_contig_pages), for a valid request. Adds the number of
-    /// pageblocks looked at to `looks`.
+    /// Searches as [`alloc_contig_pages`](Self::alloc_contig_pages). Adds the number of pageblocks
+    /// looked at to `looks`.
     pub(super) fn contig_search(
         &self,
-        req: &Request,
-        pages: u64,
-        align: u64,
+        wanted: &ContigWanted,
         within: &core::ops::Range<Pfn>,
-        (t, gfp): (MigrateType, Gfp),
         looks: &mut u64,
     ) -> Result<Pfn, ContigError> {
         // `None` repeats the walk if the zonelists changed; a result ends it.
-        let found =
-            self.walk(gfp, || self.contig_place(req, pages, align, within, (t, gfp), looks));
+        let found = self.walk(wanted.gfp, || self.contig_place(wanted, within, looks));
         found.unwrap_or(Err(ContigError::NoPlace))
     }
 
     /// Tries each place in the zones of a request. `None` if all of them are busy.
     fn contig_place(
         &self,
-        req: &Request,
-        pages: u64,
-        align: u64,
+        wanted: &ContigWanted,
         within: &core::ops::Range<Pfn>,
-        (t, gfp): (MigrateType, Gfp),
         looks: &mut u64,
     ) -> Option<Result<Pfn, ContigError>> {
+        let &ContigWanted { ref req, pages, align, t, gfp } = wanted;
         for zone in self.zones_for(req) {
             let end = within.end.min(zone.end());
             let mut from = within.start.max(zone.start);
@@ -302,6 +306,16 @@ fn aligned_range(from: Pfn, pages: u64, align: u64, end: Pfn) -> Option<core::op
     let start = from.0.checked_next_multiple_of(align)?;
     let last = start.checked_add(pages)?;
     (last <= end.0).then_some(Pfn(start)..Pfn(last))
+}
+
+/// What a search for contiguous pages looks for: a range of `pages` whose first is a multiple of
+/// `align`, for [`alloc_contig`](Yard::alloc_contig), in the zones of the request.
+pub(super) struct ContigWanted {
+    req: Request,
+    pages: u64,
+    align: u64,
+    t: MigrateType,
+    gfp: Gfp,
 }
 
 /// What a search of the free lists looks for.
