@@ -22,6 +22,7 @@ use crate::base::units::{
 use crate::base::unwind::Rollback;
 use crate::base::watermark::HIGH;
 use crate::embedder::config::Config;
+use crate::embedder::hooks::Reclaim;
 use crate::embedder::policy::StaticPolicy;
 use crate::packed;
 use crate::zone::area::End;
@@ -277,7 +278,11 @@ fn populate<C: Config>(
     let present: u64 = layout.usable.iter().map(|r| common(r, &span)).sum();
     zone.present.store(present, Relaxed);
     if let Some(region) = zone.region() {
-        return populate_packed(zone, region, layout);
+        populate_packed(zone, region, layout);
+        if hooks.report_order().is_some() && region.has_unreported() {
+            zone.report.request(hooks);
+        }
+        return;
     }
     let Some(at) = zone.at::<C>(hooks, CpuId(0), policy) else { return };
     let end = zone.deferred_part.start().unwrap_or(span.end);

@@ -11,6 +11,7 @@ use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
 use crate::packed::planted::{Bug, fence_for_loom, planted};
 use crate::packed::set::{BlockSet, IndexWord, words_of_set};
+use crate::packed::whole::WholeSet;
 
 /// Buckets of the index: bucket k holds pageblocks with 64(k − 1) < free frames ≤ 64k.
 pub(crate) const BUCKETS: u32 = 8;
@@ -181,13 +182,15 @@ pub(crate) struct Blocks<'a> {
     levels: Levels,
     /// Frames that were freed although they were free.
     double_frees: AtomicU64,
+    /// Reported pageblocks that requests took since the start.
+    retaken: AtomicU64,
 }
 
 impl<'a> Blocks<'a> {
-    /// Returns how many words the index of `blocks` pageblocks takes: a set of whole pageblocks,
+    /// Returns how many words the index of `blocks` pageblocks takes: the sets of whole pageblocks,
     /// and one for each type and bucket.
     pub(crate) const fn index_words(blocks: usize) -> usize {
-        words_of_set(blocks) * (1 + TYPES * BUCKETS as usize)
+        WholeSet::words_for(blocks) + words_of_set(blocks) * TYPES * BUCKETS as usize
     }
 
     pub(crate) fn new(
@@ -207,6 +210,7 @@ impl<'a> Blocks<'a> {
             enough: (words.len() / 128).clamp(4, 1 << 20) as i32,
             levels: Levels([const { AtomicU8::new(KEEP_ALL) }; 4]),
             double_frees: AtomicU64::new(0),
+            retaken: AtomicU64::new(0),
         }
     }
 
@@ -214,22 +218,25 @@ impl<'a> Blocks<'a> {
         self.double_frees.load(Relaxed)
     }
 
+    /// Returns how many reported pageblocks requests have taken.
+    pub(crate) fn retaken(&self) -> u64 {
+        self.retaken.load(Relaxed)
+    }
+
     pub(crate) fn len(&self) -> u32 {
         self.words.len() as u32
     }
 
-    fn set(&self, which: usize) -> BlockSet<'a> {
-        let memory = self.index.get(which * self.stride..(which + 1) * self.stride);
-        BlockSet::new(memory.unwrap_or(&[]), self.words.len())
-    }
-
-    pub(crate) fn whole(&self) -> BlockSet<'a> {
-        self.set(0)
+    pub(crate) fn whole(&self) -> WholeSet<'a> {
+        let memory = self.index.get(..2 * self.stride);
+        WholeSet::new(memory.unwrap_or(&[]), self.words.len())
     }
 
     /// The pageblocks of one type and bucket (1 to [`BUCKETS`]).
     pub(crate) fn partial(&self, t: MigrateType, bucket: u32) -> BlockSet<'a> {
-        self.set((t as usize * BUCKETS as usize) + bucket as usize)
+        let which = 1 + t as usize * BUCKETS as usize + bucket as usize;
+        let memory = self.index.get(which * self.stride..(which + 1) * self.stride);
+        BlockSet::new(memory.unwrap_or(&[]), self.words.len())
     }
 
     pub(crate) fn words_of(&self, block: u32) -> &'a [AtomicU64] {
@@ -540,7 +547,7 @@ impl<'a> Blocks<'a> {
     pub(crate) fn claim(&self, from: u32) -> Option<u32> {
         loop {
             let block = self.whole().find(from)?;
-            if self.whole().remove(block) {
+            if self.claim_at(block, 1) {
                 return Some(block);
             }
         }
@@ -549,7 +556,12 @@ impl<'a> Blocks<'a> {
     /// Takes `n` neighbouring whole pageblocks, all or none.
     pub(crate) fn claim_at(&self, block: u32, n: u32) -> bool {
         let bits = ((1u64 << n) - 1) << (block % 64);
-        self.whole().remove_all(block as usize / 64, bits)
+        let claimed = self.whole().remove_all(block as usize / 64, bits);
+        let reported = claimed.unwrap_or(0);
+        if reported > 0 {
+            self.retaken.fetch_add(reported.into(), Relaxed);
+        }
+        claimed.is_some()
     }
 
     /// Takes two whole pageblocks that are a block of order 10.
@@ -560,13 +572,14 @@ impl<'a> Blocks<'a> {
             while heads != 0 {
                 let head = heads.trailing_zeros();
                 heads &= heads - 1;
-                if planted(Bug::HalfPair) && whole.remove_all(i, 1 << head) {
-                    whole.remove(i as u32 * 64 + head + 1);
-                    return Some(i as u32 * 64 + head);
+                let block = i as u32 * 64 + head;
+                if planted(Bug::HalfPair) && whole.remove(block) {
+                    whole.remove(block + 1);
+                    return Some(block);
                 }
-                // Both bits or none: a pageblock of half a pair must not be lost.
-                if whole.remove_all(i, 3 << head) {
-                    return Some(i as u32 * 64 + head);
+                // Both or none: a pageblock of half a pair must not be lost.
+                if self.claim_at(block, 2) {
+                    return Some(block);
                 }
             }
         }

@@ -55,6 +55,7 @@ mod set;
 mod steps;
 mod storage;
 mod validate;
+mod whole;
 
 pub(crate) use blocks::BUCKETS;
 pub use blocks::{Label, Route, Words};

@@ -56,9 +56,13 @@ impl<'a> BlockSet<'a> {
     }
 
     pub(crate) fn insert(&self, member: u32) {
-        let (w, bit) = (member as usize / 64, 1 << (member % 64));
+        self.insert_all(member as usize / 64, 1 << (member % 64));
+    }
+
+    /// Adds the members of one word that `bits` selects.
+    pub(crate) fn insert_all(&self, w: usize, bits: u64) {
         let Some(IndexWord(word)) = self.words.get(w) else { return };
-        let old = word.fetch_or(bit, SeqCst);
+        let old = word.fetch_or(bits, SeqCst);
         fence_for_loom();
         if old == 0
             && let Some(IndexWord(summary)) = self.summary.get(w / 64)
@@ -109,8 +113,12 @@ impl<'a> BlockSet<'a> {
     }
 
     pub(crate) fn contains(&self, member: u32) -> bool {
-        let word = self.words.get(member as usize / 64);
-        word.is_some_and(|w| w.0.load(SeqCst) >> (member % 64) & 1 != 0)
+        self.word(member as usize / 64) >> (member % 64) & 1 != 0
+    }
+
+    /// Returns the members of one word.
+    pub(crate) fn word(&self, w: usize) -> u64 {
+        self.words.get(w).map_or(0, |w| w.0.load(SeqCst))
     }
 
     /// Returns the first member at or after `from`, or else the first one.

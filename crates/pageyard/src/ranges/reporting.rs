@@ -5,16 +5,21 @@
 //! is rewritten when the block leaves the list or merges. Marked pages are counted where blocks
 //! leave their lists, so an embedder can always read how many are still to be reported.
 
+use lock_api::RawMutex;
+
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, Pfn, ZoneId, ZoneKind};
+use crate::base::units::{
+    MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneKind,
+};
 use crate::base::unwind::Rollback;
 use crate::base::watermark::LOW;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::embedder::platform::Platform;
+use crate::packed::Region;
 use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 
@@ -99,6 +104,9 @@ impl<C: Config> Yard<'_, C> {
     pub fn reported(&self, zone: impl Into<ZoneId>) -> Option<Reported> {
         let least = self.hooks.report_order()?;
         let z = self.zone(zone)?;
+        if let Some(region) = z.region() {
+            return Some(region.reports(least));
+        }
         let (reported, retaken) = (z.report.reported.load(Relaxed), z.report.retaken.load(Relaxed));
         let free = (least.get()..=MAX_ORDER).map(|o| z.areas.blocks(o) << o).sum::<u64>();
         Some(Reported { waiting: free.saturating_sub(reported), reported, retaken })
@@ -140,8 +148,15 @@ impl<C: Config> Yard<'_, C> {
         let at = self.zone(zone).and_then(|z| self.at(z, cpu));
         let (Some(at), Some(lowest)) = (at, self.hooks.report_order()) else { return 0 };
         let mut done = 0;
-        for order in (lowest.max(least).get()..=MAX_ORDER).rev() {
-            for t in [Movable, Reclaimable, Unmovable, HighAtomic, Cma] {
+        let types = [Movable, Reclaimable, Unmovable, HighAtomic, Cma];
+        let lowest = lowest.max(least).get();
+        // The packed engine reports whole pageblocks, which have no type.
+        let (lowest, lists) = match at.zone.region() {
+            Some(_) => (lowest.max(PAGEBLOCK_ORDER), 1),
+            None => (lowest, types.len()),
+        };
+        for order in (lowest..=MAX_ORDER).rev() {
+            for t in types.into_iter().take(lists) {
                 while done < most {
                     let Some(pages) = at.report_some(order, t, most - done) else { return done };
                     if pages == 0 {
@@ -183,6 +198,32 @@ struct Batch {
     refused: bool,
 }
 
+impl Batch {
+    /// Adds whole pageblocks of the packed engine, until there are `most` blocks.
+    fn fill<R: RawMutex>(&mut self, region: &Region<'_, R>, order: u8, most: usize) {
+        let Some(size) = Order::new(order) else { return };
+        while self.len < most.min(BATCH) {
+            let Some(frame) = region.begin_report(order) else { return };
+            if let Some(slot) = self.blocks.get_mut(self.len) {
+                *slot = (region.pfn(frame), size);
+                self.len += 1;
+            }
+        }
+    }
+}
+
+impl<R: RawMutex> Region<'_, R> {
+    /// Returns what has been reported, and what has not in blocks of this order and above.
+    fn reports(&self, least: Order) -> Reported {
+        let waiting = |order| self.unreported(order) << order;
+        Reported {
+            waiting: waiting(least.get().max(PAGEBLOCK_ORDER)),
+            reported: self.reported_pages(),
+            retaken: self.blocks.retaken() * u64::from(PAGEBLOCK_PAGES),
+        }
+    }
+}
+
 impl<C: Config> At<'_, '_, C> {
     /// Makes one pass over a zone. Returns whether something is left for the next one.
     fn report_zone(&self, least: Order) -> bool {
@@ -193,14 +234,41 @@ impl<C: Config> At<'_, '_, C> {
         let mut left = false;
         // Requests miss blocks that are off their lists, so report only if memory is plentiful.
         if zone.watermarks.ok(0, mark, ZoneKind::Dma, AllocFlags::CMA, zone.supply(), || true) {
-            for order in least.get()..=MAX_ORDER {
-                for t in MigrateType::ALL.into_iter().filter(|&t| t != MigrateType::Isolate) {
-                    left |= self.report_list(order, t, &mut batch);
+            if let Some(region) = zone.region() {
+                left = self.report_region(region, least, &mut batch);
+            } else {
+                for order in least.get()..=MAX_ORDER {
+                    for t in MigrateType::ALL.into_iter().filter(|&t| t != MigrateType::Isolate) {
+                        left |= self.report_list(order, t, &mut batch);
+                    }
                 }
             }
         }
         self.report_batch(&mut batch);
         left || batch.refused
+    }
+
+    /// Reports the whole pageblocks of the packed engine, those of order 10 first. Returns whether the
+    /// budget ended first.
+    fn report_region(&self, region: &Region<'_, C::Lock>, least: Order, batch: &mut Batch) -> bool {
+        for order in (least.get().max(PAGEBLOCK_ORDER)..=MAX_ORDER).rev() {
+            let budget = region.unreported(order).div_ceil(BLOCKS_PER_CALL);
+            for _ in 0..budget {
+                batch.fill(region, order, BATCH);
+                if batch.len < BATCH {
+                    break;
+                }
+                self.report_batch(batch);
+                if batch.refused {
+                    return false;
+                }
+            }
+            // Those of a pair are not reported one by one for want of budget.
+            if region.unreported(order) > 0 {
+                return true;
+            }
+        }
+        false
     }
 
     /// Reports the blocks of one list. Returns whether the budget ended first.
@@ -255,14 +323,21 @@ impl<C: Config> At<'_, '_, C> {
         let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
         let size = Order::new(order)?;
         let mut spare = true;
-        {
-            let locked = self.lock();
-            let low = zone.watermarks.effective(LOW);
+        let low = zone.watermarks.effective(LOW);
+        let wanted = || {
             let above = zone.supply_exact().free.saturating_sub(low);
             // In a small zone a quarter is less than one block.
             let one = u64::from(above >> order > 1);
             let room = (above >> order >> 2).max(one).min(BATCH as u64);
-            let wanted = most.div_ceil(1 << order).min(room) as usize;
+            (room, most.div_ceil(1 << order).min(room) as usize)
+        };
+        if let Some(region) = zone.region() {
+            let (room, wanted) = wanted();
+            spare = room > 0 || region.unreported(order) == 0;
+            batch.fill(region, order, wanted);
+        } else {
+            let locked = self.lock();
+            let (room, wanted) = wanted();
             let list = zone.areas.list(order, t);
             let mut next = list.first().filter(|_| !list.is_empty());
             spare &= next.is_none() || room > 0;
@@ -312,6 +387,14 @@ impl<C: Config> At<'_, '_, C> {
     /// Returns blocks to the tails of their lists. `taken`: the hook accepted them.
     fn relist(&self, blocks: &[(Pfn, Order)], taken: bool) {
         let zone = self.zone;
+        if let Some(region) = zone.region() {
+            for &(pfn, order) in blocks {
+                if let Some(idx) = zone.index_of(pfn) {
+                    region.end_report(idx, order.get(), taken);
+                }
+            }
+            return zone.count_loose(region);
+        }
         let locked = self.lock();
         // Relisting these blocks must not request another report.
         zone.report.without_news(|| {

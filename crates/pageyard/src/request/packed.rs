@@ -16,6 +16,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
+use crate::embedder::hooks::Reclaim;
 use crate::packed;
 use crate::packed::class::is_kept;
 use crate::packed::cpu::Cpu;
@@ -151,7 +152,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         let Some(region) = self.zone.region() else { return };
         let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
         region.free_large(frame, order, self.cpu.0);
-        self.zone.count_loose(region);
+        self.count_frees(region);
         self.lock().slot.counters.direct_frees.add(order, t);
     }
 
@@ -175,8 +176,22 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         if returned > 0 {
             counters.drains[DrainReason::High as usize].add(1);
             counters.drained_pages[DrainReason::High as usize].add(returned);
+            self.count_frees(region);
+        } else {
+            self.zone.count_loose(region);
         }
+    }
+
+    /// Counts pages that moved to the zone without a CPU's part, and requests a report if there is
+    /// something to report (§9.9).
+    fn count_frees(&self, region: &Region<'_, C::Lock>) {
         self.zone.count_loose(region);
+        if self.hooks.report_order().is_some()
+            && !self.zone.report.pending.load(Relaxed)
+            && region.has_unreported()
+        {
+            self.zone.report.request(self.hooks);
+        }
     }
 
     /// Counts pageblocks that served another type, and boosts the watermarks after one that changed
@@ -221,7 +236,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             slot.counters.drained_pages[DrainReason::Drain as usize].add(returned);
         }
         drop(own);
-        self.zone.count_loose(region);
+        self.count_frees(region);
     }
 
     /// Runs one tick for this CPU (§9.2): adds its part to the zone's counter and returns frees that
@@ -240,7 +255,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             region.tick();
             again |= region.depots.pages() > 0;
         }
-        self.zone.count_loose(region);
+        self.count_frees(region);
         again
     }
 }
@@ -256,7 +271,7 @@ impl<R: RawMutex> PerCpu<R> {
         own.settled = moved;
         let part = change.saturating_add(self.diff().into());
         if part.unsigned_abs() > self.threshold.load(Relaxed).into() {
-            zone.nr_free.fetch_add(part, Relaxed);
+            zone.add_free_packed(part);
             self.set_diff(0);
         } else {
             self.set_diff(part as i32);
@@ -269,7 +284,7 @@ impl<R: RawMutex> PerCpu<R> {
         self.settle(zone, own);
         let part = self.diff();
         if part != 0 {
-            zone.nr_free.fetch_add(part.into(), Relaxed);
+            zone.add_free_packed(part.into());
             self.set_diff(0);
         }
     }
@@ -280,8 +295,14 @@ impl<R: RawMutex> Zone<'_, R> {
     pub(crate) fn count_loose(&self, region: &Region<'_, R>) {
         let loose = region.take_loose();
         if loose != 0 {
-            self.nr_free.fetch_add(loose, Relaxed);
+            self.add_free_packed(loose);
         }
+    }
+
+    /// Changes the zone's free counter.
+    fn add_free_packed(&self, pages: i64) {
+        let before = self.nr_free.fetch_add(pages, Relaxed);
+        self.report.saw(before.wrapping_add(pages));
     }
 
     /// Returns the frames of the packed engine's depots to the zone.

@@ -30,11 +30,11 @@ impl Reporting {
         }
     }
 
-    /// Records the number of free pages. The zone lock must be held.
+    /// Records the number of free pages.
     #[inline]
     pub(crate) fn saw(&self, free: i64) {
         if free < self.lowest.load(Relaxed) {
-            self.lowest.store(free, Relaxed);
+            self.lowest.fetch_min(free, Relaxed);
         }
     }
 
@@ -55,7 +55,8 @@ impl Reporting {
         }
     }
 
-    /// Records that a block large enough to report has become free. The zone lock must be held.
+    /// Records that a block large enough to report has become free. Of two calls at once, either sets
+    /// the time.
     #[inline]
     pub(crate) fn request(&self, hooks: &impl Platform) {
         if !self.pending.load(Relaxed) {
