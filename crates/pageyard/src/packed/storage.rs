@@ -355,7 +355,7 @@ impl Needs {
 /// static WORDS: [Words; 2] = [const { Words::new() }; 2];
 /// static LABELS: [Label; 2] = [const { Label::new() }; 2];
 /// static ROUTES: [Route; 2] = [const { Route::new() }; 2];
-/// static INDEX: [IndexWord; 98] = [const { IndexWord::new() }; 98];
+/// static INDEX: [IndexWord; 100] = [const { IndexWord::new() }; 100];
 /// static MAGAZINES: [Magazine; 141] = [const { Magazine::new() }; 141];
 /// static LINKS: [Link; 141] = [const { Link::new() }; 141];
 /// static CPUS: [PerCpu<spin::Mutex<()>>; 1] = [const { PerCpu::new() }; 1];

@@ -311,6 +311,26 @@ fn no_isolated_page_passes_from_one_cpu_to_a_drained_one() {
     yard.validate().unwrap();
 }
 
+#[test]
+fn compaction_of_a_zone_joins_half_used_pageblocks() {
+    type Y = Yard<'static, Hooked<Lock, Mover, Packed>>;
+    let usable = [1 << 32..(1 << 32) + 64 * MIB];
+    let yard = Y::from_memory_map(&usable, &[], 1, Mover::default()).unwrap();
+    let gfp = Gfp::HIGHUSER_MOVABLE;
+    let pages: Vec<Pfn> = (0..1000).map(|_| yard.alloc(Order::ZERO, gfp).unwrap()).collect();
+    // 500 are left in two pageblocks.
+    pages.iter().step_by(2).for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
+    let whole = || yard.free_blocks(ZoneKind::Normal).unwrap()[9..].iter().sum::<u64>();
+    let before = whole();
+    yard.compact_all();
+    let moved = yard.hooks().moves.borrow().len();
+    assert!((244..=256).contains(&moved), "one of them: {moved}");
+    assert_eq!(whole(), before + 1);
+    yard.compact_all();
+    assert_eq!(yard.hooks().moves.borrow().len(), moved, "nothing is left to join");
+    yard.validate().unwrap();
+}
+
 /// A balloon that records which blocks it was told of.
 #[derive(Default)]
 struct Balloon {

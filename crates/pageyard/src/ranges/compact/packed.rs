@@ -25,8 +25,9 @@ const MOST: usize = 8;
 const MOST_ASYNC: usize = 1;
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Empties movable pageblocks that are more than half free, the emptiest first, until the job's
-    /// block is available, or until the other pageblocks have no more room.
+    /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
+    /// other pageblocks have no more room. Only those that are more than half free, unless all of a
+    /// zone is to be compacted.
     pub(super) fn compact_packed(
         &self,
         at: &At<'_, 'a, C>,
@@ -38,12 +39,14 @@ impl<'a, C: Config> Yard<'a, C> {
             Mode::Async => MOST_ASYNC,
             _ => MOST,
         };
+        // All of a zone: whatever makes room. Else only what gains more room than it moves.
+        let least = if job.order.is_none() && !job.proactive { 1 } else { BUCKETS / 2 + 1 };
         let mut moved = 0;
         let mut result = CompactResult::Complete;
         let mut after = (BUCKETS, 0);
         for _ in 0..most {
             let mut batch = [None; BATCH];
-            after = region.sparse_blocks(after, &mut batch);
+            after = region.sparse_blocks(after, least, &mut batch);
             let Some(pages) = self.empty_packed(at, region, &batch) else { break };
             moved += pages;
             if job.order.is_some_and(|order| at.zone.is_served(order, job)) {
