@@ -98,14 +98,14 @@ impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         exclusive: bool,
         embedder: E,
     ) -> Result<Self, BuildError> {
-        let maps = of("size", Maps::new(parts)?)?;
+        let maps = of("size", Maps::new(P::RULES.engine, parts)?)?;
         let service = of("worker", Service::new())?;
         let table = CpuTable::new(&cpus);
         let platform = HostPlatform::new(Arc::new(region), table, exclusive, service, embedder);
         // SAFETY: called once. `yard` is dropped before `maps`, and references into it do not
         // outlive the borrow of `self` (`core`; `a_raw_yard_works_by_frame_number`, which drops a
         // yard and builds another on its region, and the sanitizers).
-        let (layout, storage) = unsafe { maps.storage() };
+        let (layout, storage) = unsafe { maps.storage()? };
         let yard = if deferred {
             Yard::deferred(&layout, storage, platform)?
         } else {
