@@ -187,13 +187,24 @@ fn packed_parts<'a, R: RawMutex>(
     let domains = carver.slice(needs.domains, |_| const { packed::Domain::new() })?;
     let magazines = carver.slice(needs.magazines, |_| const { packed::Magazine::new() })?;
     let words = carver.slice(needs.blocks, |_| packed::Words::new())?;
+    let faulty = carver.slice(needs.blocks, |_| packed::Words::new())?;
     let index = carver.slice(needs.index, |_| packed::IndexWord::new())?;
     let labels = carver.slice(needs.blocks, |_| packed::Label::new())?;
     let links = carver.slice(needs.magazines, |_| packed::Link::new())?;
     let routes = carver.slice(needs.blocks, |_| packed::Route::new())?;
     let states = carver.slice(needs.states, |_| packed::FrameState::new())?;
-    let parts =
-        packed::Storage { states, words, labels, routes, index, magazines, links, cpus, domains };
+    let parts = packed::Storage {
+        states,
+        words,
+        faulty,
+        labels,
+        routes,
+        index,
+        magazines,
+        links,
+        cpus,
+        domains,
+    };
     Some(parts.into())
 }
 

@@ -159,6 +159,7 @@ impl Needs {
             .and_then(|sum| place(sum, Bytes::array::<packed::Domain>(packed.domains)))
             .and_then(|sum| place(sum, Bytes::array::<packed::Magazine>(packed.magazines)))
             .and_then(|sum| place(sum, Bytes::array::<packed::Words>(packed.blocks)))
+            .and_then(|sum| place(sum, Bytes::array::<packed::Words>(packed.blocks)))
             .and_then(|sum| place(sum, Bytes::array::<packed::IndexWord>(packed.index)))
             .and_then(|sum| place(sum, Bytes::array::<packed::Label>(packed.blocks)))
             .and_then(|sum| place(sum, Bytes::array::<packed::Link>(packed.magazines)))

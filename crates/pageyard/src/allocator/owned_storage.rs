@@ -54,6 +54,7 @@ pub struct OwnedStorage<'a, R: RawMutex> {
 struct Packed<R: RawMutex> {
     states: Vec<packed::FrameState>,
     words: Vec<packed::Words>,
+    faulty: Vec<packed::Words>,
     labels: Vec<packed::Label>,
     routes: Vec<packed::Route>,
     index: Vec<packed::IndexWord>,
@@ -73,6 +74,7 @@ impl<R: RawMutex> Packed<R> {
         Ok(Packed {
             states: many("frame states", needs.states)?,
             words: many("words of free frames", needs.blocks)?,
+            faulty: many("words of faulty frames", needs.blocks)?,
             labels: many("pageblock labels", needs.blocks)?,
             routes: many("pageblock routes", needs.blocks)?,
             index: many("index words", needs.index)?,
@@ -87,6 +89,7 @@ impl<R: RawMutex> Packed<R> {
         packed::Storage {
             states: &self.states,
             words: &self.words,
+            faulty: &self.faulty,
             labels: &self.labels,
             routes: &self.routes,
             index: &self.index,
@@ -101,6 +104,7 @@ impl<R: RawMutex> Packed<R> {
         packed::Storage {
             states: self.states.leak(),
             words: self.words.leak(),
+            faulty: self.faulty.leak(),
             labels: self.labels.leak(),
             routes: self.routes.leak(),
             index: self.index.leak(),

@@ -371,6 +371,9 @@ impl<R: RawMutex> Zone<'_, R> {
                 let (pfn, order) = (self.pfn(idx), order_of(state.order()));
                 each(Record::Allocated { pfn, order, movable: state.is_movable() });
             }
+            if region.blocks.is_marked(idx) && state.kind() != Kind::Reserved {
+                each(Record::Poisoned { pfn: self.pfn(idx) });
+            }
         }
         let cached = |cpu, idx, order, t: MigrateType| {
             let list = list_index(order, t);

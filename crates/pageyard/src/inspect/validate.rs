@@ -121,6 +121,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         let is = census.bits + census.whole;
         self.count(Tally::Free, says, is as i64 - region.withheld_pages() as i64)?;
         self.count(Tally::Managed, zone.managed.load(Relaxed) as i64, census.present as i64)?;
+        self.count(Tally::Poisoned, region.out_of_use() as i64, census.faulty as i64)?;
         self.count(
             Tally::Isolated,
             zone.isolated_blocks.load(Relaxed) as i64,

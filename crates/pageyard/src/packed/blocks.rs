@@ -5,7 +5,7 @@
 //! miss on both sides. Every protocol here has a model in `verify/loom/src/packed.rs`.
 
 use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
-use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64};
+use crate::base::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
@@ -26,8 +26,8 @@ pub(super) const ALWAYS_TO_ZONE: u8 = 255;
 /// again; the others leave the pageblock's bucket as it is.
 const SAMPLE: u64 = 0x0001_0001_0001_0001;
 
-/// The free frames of a pageblock, one bit each, in one cache line. The embedder provides the
-/// memory.
+/// The free frames of a pageblock, or its faulty ones: one bit each, in one cache line. The embedder
+/// provides the memory.
 ///
 /// ```
 /// use pageyard::packed::Words;
@@ -47,6 +47,10 @@ impl Words {
 
     pub(crate) fn clear(&self) {
         self.0.iter().for_each(|w| w.store(0, Relaxed));
+    }
+
+    pub(super) fn word(&self, i: usize) -> Option<&AtomicU64> {
+        self.0.get(i)
     }
 }
 
@@ -164,12 +168,18 @@ const fn bucket_of(free: u32) -> u32 {
 /// On a line of its own: read by every free, written rarely.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Levels([AtomicU8; 4]);
+struct Levels {
+    of: [AtomicU8; 4],
+    /// Whether a frame was ever marked as faulty.
+    faulty: AtomicBool,
+}
 
 /// All pageblocks of a region.
 #[derive(Debug)]
 pub(crate) struct Blocks<'a> {
     words: &'a [Words],
+    /// Marks of faulty frames.
+    pub(super) faulty: &'a [Words],
     labels: &'a [Label],
     routes: &'a [Route],
     index: &'a [IndexWord],
@@ -184,6 +194,8 @@ pub(crate) struct Blocks<'a> {
     double_frees: AtomicU64,
     /// Reported pageblocks that requests took since the start.
     retaken: AtomicU64,
+    /// Faulty frames that are out of use.
+    pub(super) out_of_use: AtomicU64,
 }
 
 impl<'a> Blocks<'a> {
@@ -195,6 +207,7 @@ impl<'a> Blocks<'a> {
 
     pub(crate) fn new(
         words: &'a [Words],
+        faulty: &'a [Words],
         labels: &'a [Label],
         routes: &'a [Route],
         index: &'a [IndexWord],
@@ -202,15 +215,20 @@ impl<'a> Blocks<'a> {
     ) -> Self {
         Blocks {
             words,
+            faulty,
             labels,
             routes,
             index,
             stride: words_of_set(words.len()),
             domains,
             enough: (words.len() / 128).clamp(4, 1 << 20) as i32,
-            levels: Levels([const { AtomicU8::new(KEEP_ALL) }; 4]),
+            levels: Levels {
+                of: [const { AtomicU8::new(KEEP_ALL) }; 4],
+                faulty: AtomicBool::new(false),
+            },
             double_frees: AtomicU64::new(0),
             retaken: AtomicU64::new(0),
+            out_of_use: AtomicU64::new(0),
         }
     }
 
@@ -261,14 +279,36 @@ impl<'a> Blocks<'a> {
             fence_for_loom();
             r.0.store(route, SeqCst);
             fence_for_loom();
+            if route != ALWAYS_TO_ZONE && self.is_tainted(block) {
+                r.0.store(ALWAYS_TO_ZONE, SeqCst);
+            }
         }
+    }
+
+    /// Sets the route of a pageblock that has no marked frame any more.
+    pub(super) fn restore_route(&self, block: u32) {
+        self.set_route(block, self.meta(block).bucket() as u8);
+        if self.is_isolated(block) {
+            self.set_route(block, ALWAYS_TO_ZONE);
+        }
+    }
+
+    /// Returns whether a frame was ever marked as faulty.
+    #[inline(always)]
+    pub(super) fn has_faulty(&self) -> bool {
+        self.levels.faulty.load(SeqCst)
+    }
+
+    /// Notes that a frame is marked as faulty.
+    pub(super) fn note_faulty(&self) {
+        self.levels.faulty.store(true, SeqCst);
     }
 
     /// Returns whether a frame of this pageblock goes to the zone when it is freed.
     #[inline(always)]
     pub(crate) fn bypasses(&self, block: u32, t: usize) -> bool {
         let Some(route) = self.routes.get(block as usize) else { return true };
-        route.0.load(Relaxed) > self.levels.0[t & 3].load(Relaxed)
+        route.0.load(Relaxed) > self.levels.of[t & 3].load(Relaxed)
     }
 
     /// Reads a word, so that its line is in the cache soon.
@@ -453,7 +493,7 @@ impl<'a> Blocks<'a> {
         let counts = self.domains.iter().filter_map(|d| d.sparse.get(t as usize));
         let sparse = counts.fold(0i32, |sum, n| sum.wrapping_add(n.load(Relaxed)));
         let level = if sparse > self.enough { 1 } else { KEEP_ALL };
-        if let Some(l) = self.levels.0.get(t as usize)
+        if let Some(l) = self.levels.of.get(t as usize)
             && l.load(Relaxed) != level
         {
             l.store(level, Relaxed);

@@ -42,6 +42,7 @@ mod blocks;
 pub(crate) mod class;
 pub(crate) mod cpu;
 mod domain;
+mod faulty;
 pub(crate) mod inventory;
 mod isolation;
 #[cfg(feature = "alloc")]

@@ -28,6 +28,7 @@ pub struct OwnedStorage<R: RawMutex> {
     cpus_per_domain: u32,
     states: Box<[FrameState]>,
     words: Box<[Words]>,
+    faulty: Box<[Words]>,
     labels: Box<[Label]>,
     routes: Box<[Route]>,
     index: Box<[IndexWord]>,
@@ -53,6 +54,7 @@ impl<R: RawMutex> OwnedStorage<R> {
             cpus_per_domain,
             states: many(needs.states),
             words: many(needs.blocks),
+            faulty: many(needs.blocks),
             labels: many(needs.blocks),
             routes: many(needs.blocks),
             index: many(needs.index),
@@ -72,6 +74,7 @@ impl<R: RawMutex> OwnedStorage<R> {
         let storage = Storage {
             states: &self.states,
             words: &self.words,
+            faulty: &self.faulty,
             labels: &self.labels,
             routes: &self.routes,
             index: &self.index,

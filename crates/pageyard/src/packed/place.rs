@@ -12,9 +12,16 @@ use crate::packed::region::Region;
 
 impl<R: RawMutex> Region<'_, R> {
     /// Takes all frames of a range as bits, or none. Its pageblocks are isolated, so that no other
-    /// request takes from them. Fails with a frame that is not free.
-    pub(crate) fn take_bits(&self, frames: Range<u32>) -> Result<(), u32> {
-        let masks = || words_of_range(frames.clone());
+    /// request takes from them. Fails with a frame that is not free. With `faulty`, those that are
+    /// out of use are left out.
+    pub(crate) fn take_bits(&self, frames: Range<u32>, faulty: bool) -> Result<(), u32> {
+        let masks = || {
+            words_of_range(frames.clone()).map(|(word, mask)| {
+                let out = if faulty { self.faulty_in(word, mask) } else { 0 };
+                (word, mask & !out)
+            })
+        };
+        let mut taken = 0;
         for (n, (word, mask)) in masks().enumerate() {
             let got = self.blocks.take_mask(word, mask);
             if got != mask {
@@ -22,8 +29,9 @@ impl<R: RawMutex> Region<'_, R> {
                 masks().take(n).for_each(|(word, mask)| self.put_mask(word, mask));
                 return Err(word * 64 + (mask & !got).trailing_zeros());
             }
+            taken += i64::from(got.count_ones());
         }
-        self.note_loose(-i64::from(frames.end - frames.start));
+        self.note_loose(-taken);
         Ok(())
     }
 
@@ -104,7 +112,7 @@ impl<R: RawMutex> Region<'_, R> {
 
     /// Forgets frames that were taken: they are no memory any more.
     pub(crate) fn forget(&self, frames: Range<u32>) {
-        frames.filter_map(|frame| self.state(frame)).for_each(|state| state.clear());
+        frames.for_each(|frame| self.forget_frame(frame));
     }
 }
 
@@ -213,7 +221,7 @@ mod tests {
                 let blocks = 0..pages / PAGEBLOCK_PAGES;
                 // As a contiguous range: isolated, taken, allocated.
                 blocks.clone().for_each(|block| assert!(region.isolate_block(block)));
-                region.take_bits(0..pages).unwrap();
+                region.take_bits(0..pages, false).unwrap();
                 region.set_allocated(0, order, t);
                 if splits {
                     region.split(Pfn(0), o, Order::ZERO).unwrap();

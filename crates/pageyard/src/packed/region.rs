@@ -117,8 +117,18 @@ impl<'a, R: RawMutex> Region<'a, R> {
         let needs = Needs::of(first, frames, cpus, cpus_per_domain)?;
         storage.check(&needs)?;
         let per_domain = NonZeroU32::new(cpus_per_domain).ok_or(RegionError::NoCpu)?;
-        let Storage { states, words, labels, routes, index, magazines, links, cpus, domains } =
-            storage;
+        let Storage {
+            states,
+            words,
+            faulty,
+            labels,
+            routes,
+            index,
+            magazines,
+            links,
+            cpus,
+            domains,
+        } = storage;
         let start = Needs::before(first);
         let base = first.0 - u64::from(start);
         let region = Region {
@@ -127,7 +137,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
             cpus,
             base,
             frames: start..start + frames,
-            blocks: Blocks::new(words, labels, routes, index, domains),
+            blocks: Blocks::new(words, faulty, labels, routes, index, domains),
             depots: Depots::new(domains, links, per_domain, needs.depot_pages),
             loose: AtomicI64::new(0),
         };
@@ -200,7 +210,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
             let Some(frame) = self.index_of(next) else { break };
             let block = frame / PAGEBLOCK_PAGES;
             let end = ((block + 1) * PAGEBLOCK_PAGES).min(frame + (range.end.0 - next.0) as u32);
-            if end - frame == PAGEBLOCK_PAGES {
+            if end - frame == PAGEBLOCK_PAGES && !self.blocks.is_tainted(block) {
                 self.blocks.add_whole(block, at.domain);
             } else {
                 self.add_frames(frame..end, at);
@@ -271,7 +281,11 @@ impl<'a, R: RawMutex> Region<'a, R> {
         while frame < frames.end {
             let n = (64 - frame % 64).min(frames.end - frame);
             let mask = if n == 64 { !0 } else { ((1 << n) - 1) << (frame % 64) };
-            self.blocks.put(frame / 64, mask, at.domain);
+            let kept = self.keep_marked(frame / 64, mask);
+            self.note_loose(-i64::from(kept.count_ones()));
+            if mask != kept {
+                self.blocks.put(frame / 64, mask & !kept, at.domain);
+            }
             frame += n;
         }
     }
@@ -432,7 +446,11 @@ impl<'a, R: RawMutex> Region<'a, R> {
             self.free_large(frame, o, cpu.number);
             return true;
         }
-        if o != PAGEBLOCK_ORDER && self.blocks.bypasses(frame / PAGEBLOCK_PAGES, t) {
+        let block = frame / PAGEBLOCK_PAGES;
+        if self.blocks.bypasses(block, t) {
+            if self.blocks.is_tainted(block) {
+                return self.free_tainted(cpu, frame, o);
+            }
             return self.free_to_zone(cpu, frame, o);
         }
         let class = class_of(o, t);
@@ -476,8 +494,8 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// Frees a block of any order to the zone.
     #[inline(never)]
     pub(crate) fn free_large(&self, frame: u32, order: u8, number: u32) {
-        self.blocks.put_back(frame, order, self.here(number).domain);
-        self.note_loose(1i64 << order);
+        let pages = self.put_alone(frame, order, self.here(number).domain);
+        self.note_loose(pages.into());
     }
 
     /// Counts pages that went to the zone, or were taken if negative, without a CPU's counts.
@@ -511,6 +529,9 @@ impl<'a, R: RawMutex> Region<'a, R> {
         }
         if self.state(frame).is_some_and(FrameState::is_absent) {
             return FreeError::Reserved;
+        }
+        if self.state(frame).is_some_and(FrameState::is_faulty) {
+            return FreeError::OutOfUse;
         }
         if !frame.is_multiple_of(1 << order.get()) {
             return FreeError::Misaligned;

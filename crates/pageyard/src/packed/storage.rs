@@ -6,7 +6,7 @@ use lock_api::RawMutex;
 
 use crate::base::frame::{Kind, State};
 use crate::base::sync::AtomicU8;
-use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::base::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::packed::blocks::{Blocks, Label, Route, Words};
 use crate::packed::class::{CLASSES, KEPT_TYPES};
@@ -16,7 +16,8 @@ use crate::packed::planted::{Bug, planted};
 use crate::packed::set::IndexWord;
 
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
-/// free frame or one inside a block, 2 for memory in use from the start, else bit 7 with the
+/// free frame or one inside a block, 2 for memory in use from the start, 3 for a faulty frame that is
+/// out of use, else bit 7 with the
 /// request's type in bits 4 and 5, the order in bits 0 to 3, and bit 6 for a block from the last
 /// reserves. Without bit 7, and with the order plus 5, the block is on its way from its owner. The
 /// embedder provides the memory.
@@ -34,9 +35,10 @@ impl FrameState {
     const ABSENT: u8 = 0;
     const FREE: u8 = 1;
     const RESERVED: u8 = 2;
+    const FAULTY: u8 = 3;
     const ALLOCATED: u8 = 0x80;
     /// What distinguishes a block on its way from its owner from a frame in none: the order's four
-    /// bits are above those of the three values.
+    /// bits are above those of the four values.
     const LEAVING: u8 = 5;
     const PFMEMALLOC: u8 = 0x40;
     const TYPE: u8 = 0x30;
@@ -117,6 +119,7 @@ impl FrameState {
             FrameState::ABSENT => State::RESERVED,
             FrameState::RESERVED => State::RESERVED_MEMORY,
             FrameState::FREE => State::TAIL,
+            FrameState::FAULTY => State::new(Kind::Poisoned, 0, MigrateType::Unmovable),
             _ if seen & FrameState::ALLOCATED != 0 => {
                 State::new(Kind::Allocated, order, t).with_movable(t == MigrateType::Movable)
             }
@@ -166,6 +169,20 @@ impl FrameState {
     /// Returns whether the frame was not added.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self.0.load(Relaxed), FrameState::ABSENT | FrameState::RESERVED)
+    }
+
+    /// Puts a frame in no block out of use.
+    pub(crate) fn set_faulty(&self) {
+        self.0.store(FrameState::FAULTY, SeqCst);
+    }
+
+    /// Makes a frame that is out of use free. Of several callers one succeeds.
+    pub(crate) fn end_faulty(&self) -> bool {
+        self.0.compare_exchange(FrameState::FAULTY, FrameState::FREE, SeqCst, SeqCst).is_ok()
+    }
+
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.0.load(SeqCst) == FrameState::FAULTY
     }
 
     pub(crate) fn clear(&self) {
@@ -253,7 +270,7 @@ impl core::error::Error for RegionError {}
 pub struct Needs {
     /// One state per frame.
     pub states: usize,
-    /// Words, labels and routes: one per pageblock.
+    /// Words, marks of faulty frames, labels and routes: one per pageblock.
     pub blocks: usize,
     /// Words of the index.
     pub index: usize,
@@ -335,7 +352,7 @@ impl Needs {
     /// Returns the bytes of all parts together, for locks of type `R`.
     pub const fn bytes<R: RawMutex>(&self) -> usize {
         self.states
-            + self.blocks * (size_of::<Words>() + size_of::<Label>() + size_of::<Route>())
+            + self.blocks * (2 * size_of::<Words>() + size_of::<Label>() + size_of::<Route>())
             + self.index * size_of::<IndexWord>()
             + self.magazines * (size_of::<Magazine>() + size_of::<Link>())
             + self.cpus * size_of::<PerCpu<R>>()
@@ -353,6 +370,7 @@ impl Needs {
 /// // 4 MiB for one CPU, without a heap. `Needs::of` states the sizes.
 /// static STATES: [FrameState; 1024] = [const { FrameState::new() }; 1024];
 /// static WORDS: [Words; 2] = [const { Words::new() }; 2];
+/// static FAULTY: [Words; 2] = [const { Words::new() }; 2];
 /// static LABELS: [Label; 2] = [const { Label::new() }; 2];
 /// static ROUTES: [Route; 2] = [const { Route::new() }; 2];
 /// static INDEX: [IndexWord; 100] = [const { IndexWord::new() }; 100];
@@ -364,6 +382,7 @@ impl Needs {
 /// let storage = Storage {
 ///     states: &STATES,
 ///     words: &WORDS,
+///     faulty: &FAULTY,
 ///     labels: &LABELS,
 ///     routes: &ROUTES,
 ///     index: &INDEX,
@@ -383,6 +402,8 @@ pub struct Storage<'a, R: RawMutex> {
     pub states: &'a [FrameState],
     /// Bits of free frames.
     pub words: &'a [Words],
+    /// Bits of faulty frames.
+    pub faulty: &'a [Words],
     /// Types and places of pageblocks.
     pub labels: &'a [Label],
     /// Where frees go.
@@ -485,6 +506,7 @@ impl<'a, R: RawMutex> Storage<'a, R> {
     pub const EMPTY: Storage<'a, R> = Storage {
         states: &[],
         words: &[],
+        faulty: &[],
         labels: &[],
         routes: &[],
         index: &[],
@@ -504,6 +526,7 @@ impl<'a, R: RawMutex> Storage<'a, R> {
         Storage {
             states: part(&mut self.states, needs.states),
             words: part(&mut self.words, needs.blocks),
+            faulty: part(&mut self.faulty, needs.blocks),
             labels: part(&mut self.labels, needs.blocks),
             routes: part(&mut self.routes, needs.blocks),
             index: part(&mut self.index, needs.index),
@@ -520,7 +543,7 @@ impl<'a, R: RawMutex> Storage<'a, R> {
             return false;
         }
         self.states.iter().for_each(FrameState::clear);
-        self.words.iter().for_each(Words::clear);
+        self.words.iter().chain(self.faulty).for_each(Words::clear);
         self.labels.iter().for_each(Label::clear);
         self.routes.iter().for_each(Route::clear);
         self.index.iter().for_each(IndexWord::clear);
@@ -537,10 +560,11 @@ impl<'a, R: RawMutex> Storage<'a, R> {
         Some((part, needed, given))
     }
 
-    fn parts(&self, needs: &Needs) -> [(&'static str, usize, usize); 9] {
+    fn parts(&self, needs: &Needs) -> [(&'static str, usize, usize); 10] {
         [
             ("states", self.states.len(), needs.states),
             ("words", self.words.len(), needs.blocks),
+            ("marks of faulty frames", self.faulty.len(), needs.blocks),
             ("labels", self.labels.len(), needs.blocks),
             ("routes", self.routes.len(), needs.blocks),
             ("index words", self.index.len(), needs.index),

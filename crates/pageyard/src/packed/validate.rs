@@ -40,6 +40,8 @@ pub struct Census {
     pub cpus: u64,
     /// Frames in depots.
     pub depots: u64,
+    /// Faulty frames that are out of use.
+    pub faulty: u64,
     /// Isolated pageblocks that have memory.
     pub isolated_blocks: u64,
 }
@@ -71,6 +73,8 @@ pub enum Broken {
     NotWhole(Pfn),
     /// A block in a magazine is not free, or also free as bits.
     Kept(Pfn),
+    /// A faulty frame is free, is in use though out of use, or is not counted.
+    Faulty(Pfn),
     /// The frames do not add up.
     Sum(Census),
 }
@@ -94,10 +98,13 @@ impl Broken {
             Broken::Kept(pfn) => {
                 put!(out, "frame ", pfn, " in a magazine is in use elsewhere")
             }
-            Broken::Sum(Census { present, allocated, bits, whole, cpus, depots, .. }) => {
+            Broken::Faulty(pfn) => put!(out, "the faulty frame ", pfn, " is in use or not marked"),
+            Broken::Sum(Census {
+                present, allocated, bits, whole, cpus, depots, faulty, ..
+            }) => {
                 put!(out, "the frames do not add up: ", present, " present, but ", allocated)?;
                 put!(out, " allocated, ", bits, " bits, ", whole, " in whole pageblocks, ", cpus)?;
-                put!(out, " of CPUs, ", depots, " in depots")
+                put!(out, " of CPUs, ", depots, " in depots, ", faulty, " out of use")
             }
         }
     }
@@ -143,8 +150,8 @@ impl<R: RawMutex> Region<'_, R> {
             kept = kept.and(checked);
         });
         kept?;
-        let Census { present, allocated, bits, whole, cpus, depots, .. } = census;
-        if present == allocated + bits + whole + cpus + depots {
+        let Census { present, allocated, bits, whole, cpus, depots, faulty, .. } = census;
+        if present == allocated + bits + whole + cpus + depots + faulty {
             Ok(census)
         } else {
             Err(Broken::Sum(census))
@@ -156,6 +163,15 @@ impl<R: RawMutex> Region<'_, R> {
         for pfn in (self.frames().start.0..self.frames().end.0).map(Pfn) {
             let Some(state) = self.frame_state(pfn) else { continue };
             census.present += u64::from(!state.is_absent());
+            let marked = self.index_of(pfn).is_some_and(|frame| self.blocks.is_marked(frame));
+            if state.is_faulty() {
+                census.faulty += 1;
+                if inside > 0 || !marked || self.is_free(pfn) {
+                    return Err(Broken::Faulty(pfn));
+                }
+            } else if marked && self.is_free(pfn) && !state.is_absent() {
+                return Err(Broken::Faulty(pfn));
+            }
             if inside > 0 {
                 if state.is_absent() || state.allocated().is_some() || self.is_free(pfn) {
                     return Err(Broken::Inside(pfn));
@@ -213,7 +229,10 @@ impl<R: RawMutex> Region<'_, R> {
             for n in 0..1u64 << order_of(class) {
                 let pfn = Pfn(head.0 + n);
                 let free = |state: &FrameState| {
-                    !state.is_absent() && state.allocated().is_none() && !self.is_free(pfn)
+                    !state.is_absent()
+                        && !state.is_faulty()
+                        && state.allocated().is_none()
+                        && !self.is_free(pfn)
                 };
                 if !self.frame_state(pfn).is_some_and(free) {
                     return Err(Broken::Kept(pfn));

@@ -111,10 +111,18 @@ impl<R: RawMutex> Region<'_, R> {
     /// Returns a block, reported or not.
     pub(crate) fn end_report(&self, frame: u32, order: u8, reported: bool) {
         let whole = self.blocks.whole();
-        let set = if reported { whole.reported } else { whole.fresh };
         let first = frame / PAGEBLOCK_PAGES;
-        (first..first + (1 << (order - PAGEBLOCK_ORDER))).for_each(|block| set.insert(block));
-        self.note_loose(1 << order);
+        for block in first..first + (1 << (order - PAGEBLOCK_ORDER)) {
+            let mut pages = PAGEBLOCK_PAGES;
+            if self.blocks.is_tainted(block) {
+                pages = self.put_sound_block(block, 0);
+            } else if reported {
+                whole.reported.insert(block);
+            } else {
+                whole.fresh.insert(block);
+            }
+            self.note_loose(pages.into());
+        }
     }
 
     /// Returns whether a whole pageblock has not been reported.

@@ -16,8 +16,9 @@ use crate::base::units::{CpuId, PAGEBLOCK_ORDER, Pfn};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
+use crate::packed::Region;
 use crate::zone::area::End;
-use crate::zone::at::Locked;
+use crate::zone::at::{At, Locked};
 use crate::zone::defences_state::change;
 
 /// The result of poisoning a frame.
@@ -52,8 +53,6 @@ pub enum PoisonError {
     NotPoisoned,
     /// The frame is already out of use, as part of a block with a bad page (§11.2).
     Bad,
-    /// The [packed engine](crate::packed) does not take single frames out of use yet.
-    NotOnPacked,
 }
 
 impl fmt::Display for PoisonError {
@@ -64,7 +63,6 @@ impl fmt::Display for PoisonError {
             PoisonError::Already => "the frame is already poisoned",
             PoisonError::NotPoisoned => "the frame is not poisoned",
             PoisonError::Bad => "the frame is already out of use, as part of a bad block",
-            PoisonError::NotOnPacked => "the packed engine does not take frames out of use",
         })
     }
 }
@@ -87,11 +85,11 @@ impl<C: Config> Yard<'_, C> {
     /// [`PoisonError`]; nothing has changed.
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        if zone.region().is_some() {
-            return Err(PoisonError::NotOnPacked);
-        }
         let at = self.at(zone, self.hooks.cpu());
         let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        if let Some(region) = zone.region() {
+            return at.poison_packed(region, idx);
+        }
         {
             let locked = at.lock();
             let frame = zone.map.frame(idx);
@@ -131,11 +129,15 @@ impl<C: Config> Yard<'_, C> {
     /// [`PoisonError`]; nothing has changed.
     pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        if zone.region().is_some() {
-            return Err(PoisonError::NotOnPacked);
-        }
         let at = self.at(zone, self.hooks.cpu());
         let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        if let Some(region) = zone.region() {
+            let locked = at.lock();
+            let done = region.unmark(idx);
+            drop(locked);
+            zone.count_loose(region);
+            return if done { Ok(()) } else { Err(PoisonError::NotPoisoned) };
+        }
         let frame = zone.map.frame(idx);
         {
             let _locked = at.lock();
@@ -162,7 +164,48 @@ impl<C: Config> Yard<'_, C> {
     /// Returns whether a frame is poisoned, out of use already or not. `None` outside the zones.
     pub fn is_poisoned(&self, pfn: Pfn) -> Option<bool> {
         let (zone, idx) = self.locate(pfn)?;
-        Some(zone.map.frame(idx).is_poisoned())
+        Some(match zone.region() {
+            Some(region) => region.blocks.is_marked(idx),
+            None => zone.map.frame(idx).is_poisoned(),
+        })
+    }
+}
+
+impl<'a, C: Config> At<'_, 'a, C> {
+    /// The same on the packed engine, whose magazines and depots are drained in place of lists.
+    fn poison_packed(
+        &self,
+        region: &Region<'a, C::Lock>,
+        idx: u32,
+    ) -> Result<Poisoned, PoisonError> {
+        let zone = self.zone;
+        let take = || {
+            let locked = self.lock();
+            let taken = region.take_marked(idx);
+            drop(locked);
+            zone.count_loose(region);
+            taken
+        };
+        {
+            let _locked = self.lock();
+            if zone.state(idx).kind() == Kind::Reserved {
+                return Err(PoisonError::Reserved);
+            }
+            if !region.mark(idx) {
+                return Err(PoisonError::Already);
+            }
+        }
+        for _ in 0..TRIES {
+            if take() {
+                return Ok(Poisoned::Removed);
+            }
+            let over = zone.block_over(idx).map(|(_, state)| state.kind());
+            if matches!(over, Some(Kind::Allocated | Kind::BeingFreed)) {
+                break;
+            }
+            self.drain_packed_zone();
+        }
+        Ok(Poisoned::WhenFreed)
     }
 }
 

@@ -135,7 +135,9 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         {
             return Err(ContigError::Busy(z.pfn(block)));
         }
-        region.take_bits(frames.clone()).map_err(|frame| ContigError::Busy(z.pfn(frame)))?;
+        region
+            .take_bits(frames.clone(), purpose == Purpose::Leave)
+            .map_err(|frame| ContigError::Busy(z.pfn(frame)))?;
         z.count_loose(region);
         if purpose == Purpose::Leave {
             self.forget_packed(region, frames);

@@ -10,6 +10,7 @@ use crate::embedder::events::Event;
 use crate::embedder::hooks::{Defences, Observer};
 use crate::embedder::platform::Platform;
 use crate::embedder::report::Report;
+use crate::packed::Region;
 
 /// Maximum number of reports of damaged patterns, and the period in ns it applies to, per zone
 /// (§11.4).
@@ -48,12 +49,10 @@ impl OutOfUse {
 impl<C: Config> Yard<'_, C> {
     /// Returns a zone's pages that are out of use; `None` if the zone does not exist.
     pub fn out_of_use(&self, zone: impl Into<ZoneId>) -> Option<OutOfUse> {
-        let s = &self.zone(zone)?.safety;
-        Some(OutOfUse {
-            bad: s.bad.load(Relaxed),
-            poisoned: s.poisoned.load(Relaxed),
-            guards: s.guards.load(Relaxed),
-        })
+        let z = self.zone(zone)?;
+        let s = &z.safety;
+        let poisoned = z.region().map_or(s.poisoned.load(Relaxed), Region::out_of_use);
+        Some(OutOfUse { bad: s.bad.load(Relaxed), poisoned, guards: s.guards.load(Relaxed) })
     }
 
     /// Completes an allocation of a block that passed `At::passes_alloc_check`: reports it to the

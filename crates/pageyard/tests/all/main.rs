@@ -43,6 +43,7 @@ mod kswapd;
 mod lock_times;
 mod model;
 mod nodes;
+mod packed_faulty;
 mod packed_yard;
 mod panicking_hooks;
 mod pcp_drain;
