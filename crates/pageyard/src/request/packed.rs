@@ -24,6 +24,9 @@ use crate::packed::{CpuCounts, Region};
 use crate::zone::at::At;
 use crate::zone::state::{PerCpu, Zone};
 
+/// Blocks that a batch frees under one lock.
+const BATCH: usize = u64::BITS as usize;
+
 /// A region, and a CPU's part of it whose lock is held.
 type Own<'z, 'a, R> = (&'z Region<'a, R>, MutexGuard<'z, R, Cpu>);
 
@@ -145,6 +148,32 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
         }
         self.put_packed_direct(frame, order);
+    }
+
+    /// Returns up to [`BATCH`] blocks that have left their owners to this CPU's magazines or to the
+    /// zone.
+    fn put_packed_batch(&self, blocks: impl Iterator<Item = (u32, u8)> + Clone) {
+        let mut direct = u64::MAX;
+        match self.own() {
+            Some((region, mut own)) if own.is_enabled => {
+                let mut settles = false;
+                for (n, (frame, order)) in blocks.clone().enumerate() {
+                    if is_kept(order) && !region.blocks.is_isolated(frame / PAGEBLOCK_PAGES) {
+                        direct &= !(1 << n);
+                        let t = region.finish_leaving(frame);
+                        self.slot.counters.frees.add(order, MigrateType::from_bits(t as u32));
+                        settles |= region.put_block(&mut own, frame, order, t);
+                    }
+                }
+                if settles {
+                    self.settle(region, &mut own);
+                }
+            }
+            Some(_) => {}
+            None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
+        }
+        let left = blocks.enumerate().filter(|(n, _)| direct >> n & 1 != 0);
+        left.for_each(|(_, (frame, order))| self.put_packed_direct(frame, order));
     }
 
     /// Returns a block that has left its owner to the zone.
@@ -381,21 +410,32 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Frees blocks that have left their owners. If the observer panics, the rest stays theirs.
+    /// Frees blocks that have left their owners, up to 64 of one zone under one lock of the CPU's
+    /// magazines. If the observer panics, those that are not free yet stay their owners'.
     pub(crate) fn finish_batch_packed(
         &self,
         cpu: CpuId,
         blocks: impl Iterator<Item = (Pfn, Order)> + Clone,
     ) {
         let mut rest = blocks;
-        while let Some((pfn, order)) = rest.next() {
-            let Some((zone, frame)) = self.locate(pfn) else { continue };
-            let Some(at) = self.at(zone, cpu) else { continue };
-            let left = rest.clone();
+        while let Some((pfn, _)) = rest.clone().next() {
+            let here = self.locate(pfn).and_then(|(zone, _)| self.at(zone, cpu));
+            let Some(at) = here else {
+                rest.next();
+                continue;
+            };
+            let of_zone = |&(pfn, order): &(Pfn, Order)| {
+                let frame = at.zone.index_of(pfn)?;
+                Some((frame, order.get()))
+            };
+            let group = rest.clone().map_while(|block| of_zone(&block)).take(BATCH);
             let unfinished =
-                Rollback::new(|| self.roll_back_frees(left.clone().map(|(pfn, _)| pfn)));
-            self.finish_free_packed(&at, frame, order);
+                Rollback::new(|| self.roll_back_frees(rest.clone().map(|(pfn, _)| pfn)));
+            group.clone().for_each(|(frame, order)| at.note_free(frame, order));
             unfinished.disarm();
+            let freed = group.clone().count();
+            at.put_packed_batch(group);
+            (0..freed).for_each(|_| _ = rest.next());
         }
     }
 
