@@ -50,6 +50,14 @@ impl KnownZero {
     /// Records that pages of this region are allocated. Returns whether all of them are zero.
     #[inline]
     pub(crate) fn take_known_zero(&self, region: &Region, pfn: Pfn, pages: u64) -> bool {
+        if pages == 1 {
+            // The same for most requests: a page that was in use before.
+            let n = pfn.0.wrapping_sub(self.first.0);
+            let used = self.used.get((n / BITS) as usize);
+            if used.is_some_and(|word| word.load(Relaxed) >> (n % BITS) & 1 != 0) {
+                return false;
+            }
+        }
         let mut zeros = true;
         for (first, word, mask) in self.words(pfn, pages) {
             let was = word.load(Relaxed);

@@ -25,7 +25,7 @@ use crate::zone::at::At;
 use crate::zone::state::{PerCpu, Zone};
 
 /// Blocks that a batch frees under one lock.
-const BATCH: usize = u64::BITS as usize;
+const BATCH: usize = 31;
 
 /// A region, and a CPU's part of it whose lock is held.
 type Own<'z, 'a, R> = (&'z Region<'a, R>, MutexGuard<'z, R, Cpu>);
@@ -152,18 +152,21 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Returns up to [`BATCH`] blocks that have left their owners to this CPU's magazines or to the
     /// zone.
-    fn put_packed_batch(&self, blocks: impl Iterator<Item = (u32, u8)> + Clone) {
-        let mut direct = u64::MAX;
+    fn put_packed_batch(&self, blocks: &[(u32, u8)]) {
+        let mut direct = u32::MAX;
         match self.own() {
             Some((region, mut own)) if own.is_enabled => {
+                direct = 0;
                 let mut settles = false;
-                for (n, (frame, order)) in blocks.clone().enumerate() {
-                    if is_kept(order) && !region.blocks.is_isolated(frame / PAGEBLOCK_PAGES) {
-                        direct &= !(1 << n);
-                        let t = region.finish_leaving(frame);
-                        self.slot.counters.frees.add(order, MigrateType::from_bits(t as u32));
-                        settles |= region.put_block(&mut own, frame, order, t);
+                for (n, &(frame, order)) in blocks.iter().enumerate() {
+                    // What goes to an isolated pageblock is waited for.
+                    if !is_kept(order) || region.blocks.is_isolated(frame / PAGEBLOCK_PAGES) {
+                        direct |= 1 << n;
+                        continue;
                     }
+                    let t = region.finish_leaving(frame);
+                    self.slot.counters.frees.add(order, MigrateType::from_bits(t as u32));
+                    settles |= region.put_block(&mut own, frame, order, t);
                 }
                 if settles {
                     self.settle(region, &mut own);
@@ -172,8 +175,10 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             Some(_) => {}
             None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
         }
-        let left = blocks.enumerate().filter(|(n, _)| direct >> n & 1 != 0);
-        left.for_each(|(_, (frame, order))| self.put_packed_direct(frame, order));
+        if direct != 0 {
+            let left = blocks.iter().enumerate().filter(|(n, _)| direct >> n & 1 != 0);
+            left.for_each(|(_, &(frame, order))| self.put_packed_direct(frame, order));
+        }
     }
 
     /// Returns a block that has left its owner to the zone.
@@ -410,8 +415,8 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Frees blocks that have left their owners, up to 64 of one zone under one lock of the CPU's
-    /// magazines. If the observer panics, those that are not free yet stay their owners'.
+    /// Frees blocks that have left their owners, up to [`BATCH`] of one zone under one lock of the
+    /// CPU's magazines. If the observer panics, those that are not free yet stay their owners'.
     pub(crate) fn finish_batch_packed(
         &self,
         cpu: CpuId,
@@ -420,22 +425,28 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut rest = blocks;
         while let Some((pfn, _)) = rest.clone().next() {
             let here = self.locate(pfn).and_then(|(zone, _)| self.at(zone, cpu));
-            let Some(at) = here else {
+            let Some(at) = here.filter(|at| at.zone.index_of(pfn).is_some()) else {
                 rest.next();
                 continue;
             };
-            let of_zone = |&(pfn, order): &(Pfn, Order)| {
-                let frame = at.zone.index_of(pfn)?;
-                Some((frame, order.get()))
-            };
-            let group = rest.clone().map_while(|block| of_zone(&block)).take(BATCH);
+            let mut group = [(0, 0); BATCH];
+            let mut later = rest.clone();
+            let mut len = 0;
+            for slot in &mut group {
+                let mut after = later.clone();
+                let Some((pfn, order)) = after.next() else { break };
+                let Some(frame) = at.zone.index_of(pfn) else { break };
+                *slot = (frame, order.get());
+                later = after;
+                len += 1;
+            }
+            let group = group.get(..len).unwrap_or(&[]);
             let unfinished =
                 Rollback::new(|| self.roll_back_frees(rest.clone().map(|(pfn, _)| pfn)));
-            group.clone().for_each(|(frame, order)| at.note_free(frame, order));
+            group.iter().for_each(|&(frame, order)| at.note_free(frame, order));
             unfinished.disarm();
-            let freed = group.clone().count();
             at.put_packed_batch(group);
-            (0..freed).for_each(|_| _ = rest.next());
+            rest = later;
         }
     }
 
