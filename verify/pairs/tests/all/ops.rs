@@ -399,6 +399,20 @@ fn ranges<P: StaticPolicy>() -> Vec<Op<P>> {
             },
             |h| h.free(0),
         ),
+        // The block that the other actor frees, or has freed.
+        after("poison-same", same, |h| {
+            let same = h.world().table().same;
+            same.into_iter().for_each(|(pfn, _)| poison(h, pfn.0));
+        }),
+        // A frame of a block that the other actor has poisoned, and is about to free.
+        op("unpoison-used", |h| {
+            let last = h.world().table().poisoned.pop_last();
+            if let Some((frame, _)) = last
+                && let Err(e) = h.y.unpoison_frame(Pfn(frame))
+            {
+                h.complain(format!("unpoison_frame was refused: {e}"));
+            }
+        }),
         after(
             "unpoison",
             |h| {
