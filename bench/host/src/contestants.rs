@@ -4,9 +4,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{self, NonNull};
 
+use pageyard::policy::{Linux612, Packed, Policy, StaticPolicy};
 use pageyard::{Gfp, Order};
 use pageyard_bench::contestants::{BuddySlab, BuddySystem, Contestant, FrameCore, FrameDepot};
-use pageyard_host::{Block, Builder, ThreadCache, HostLock, HostYard, cpu};
+use pageyard_host::{Block, Builder, HostLock, HostYard, ThreadCache, cpu};
 
 use crate::frames::{Bitmap, Frames};
 use crate::pages::Pages;
@@ -14,32 +15,32 @@ use crate::pages::Pages;
 /// Bytes that each yard has.
 const SIZE: u64 = 1 << 30;
 
-/// This project's.
-pub struct Yard(&'static HostYard);
+/// This project's, on the engine of the policy.
+pub struct Yard<P: Policy + 'static>(&'static HostYard<P>);
 
-impl Yard {
-    pub fn new(front: ThreadCache) -> Yard {
-        let yard = Builder::new(SIZE).thread_cache(front).build().expect("there is memory");
+impl<P: StaticPolicy + Send + Sync> Yard<P> {
+    pub fn new(front: ThreadCache) -> Yard<P> {
+        let yard = Builder::new(SIZE).thread_cache(front).build_with().expect("there is memory");
         Yard(Box::leak(Box::new(yard)))
     }
 }
 
-impl Pages for Yard {
-    type Block = Block<'static>;
+impl<P: StaticPolicy + Send + Sync> Pages for Yard<P> {
+    type Block = Block<'static, P>;
 
     #[inline(always)]
-    fn take<const ORDER: u8>(&self) -> Block<'static> {
+    fn take<const ORDER: u8>(&self) -> Block<'static, P> {
         let order = Order::new(ORDER).expect("an order");
         self.0.alloc(order, Gfp::HIGHUSER_MOVABLE).expect("there is memory")
     }
 
     #[inline(always)]
-    fn start(block: &Block<'static>) -> NonNull<u8> {
+    fn start(block: &Block<'static, P>) -> NonNull<u8> {
         block.as_ptr()
     }
 
     #[inline(always)]
-    fn give<const ORDER: u8>(&self, block: Block<'static>) {
+    fn give<const ORDER: u8>(&self, block: Block<'static, P>) {
         drop(block);
     }
 
@@ -170,9 +171,11 @@ pub trait Visitor {
 }
 
 /// Names of all, ours first, page-frame allocators last.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 15] = [
     "pageyard",
     "pageyard-bare",
+    "linux612",
+    "linux612-bare",
     "list-floor",
     "glibc",
     "jemalloc",
@@ -192,7 +195,8 @@ const FRAMES: [&str; 5] =
 
 /// Whether this is a peer that programs can use, for comparison.
 pub fn is_peer(name: &str) -> bool {
-    !["pageyard", "pageyard-bare", "list-floor"].contains(&name) && !is_of_frames(name)
+    let ours = ["pageyard", "pageyard-bare", "linux612", "linux612-bare", "list-floor"];
+    !ours.contains(&name) && !is_of_frames(name)
 }
 
 /// Whether it hands out numbers of frames.
@@ -220,8 +224,10 @@ pub fn with(name: &str, visitor: impl Visitor) -> Option<()> {
     }
     let peer = is_peer(name);
     match name {
-        "pageyard" => visitor.visit(keep(Yard::new(ThreadCache::Auto)), peer),
-        "pageyard-bare" => visitor.visit(keep(Yard::new(ThreadCache::Off)), peer),
+        "pageyard" => visitor.visit(keep(Yard::<Packed>::new(ThreadCache::Auto)), peer),
+        "pageyard-bare" => visitor.visit(keep(Yard::<Packed>::new(ThreadCache::Off)), peer),
+        "linux612" => visitor.visit(keep(Yard::<Linux612>::new(ThreadCache::Auto)), peer),
+        "linux612-bare" => visitor.visit(keep(Yard::<Linux612>::new(ThreadCache::Off)), peer),
         "list-floor" => visitor.visit(keep(Floor::new()), peer),
         "glibc" => visitor.visit(&Heap(System), peer),
         "jemalloc" => visitor.visit(&Heap(tikv_jemallocator::Jemalloc), peer),

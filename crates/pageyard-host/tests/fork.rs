@@ -10,7 +10,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use pageyard::policy::Linux612;
 use pageyard::{AllocError, CpuId, Gfp, Order, PAGE_SIZE, ReclaimJob};
 use pageyard_host::{
     Backing, Block, Builder, GiveBack, HostYard, Limits, Movable, Shrinker, ThreadCache,
@@ -296,8 +295,7 @@ fn forked_children_of_shared_memory() {
 /// with its parent, one that is given a page of it.
 #[test]
 fn a_hanging_or_interfering_child_is_detected() {
-    let yard: HostYard<Linux612> =
-        Builder::new(16 << 20).backing(Backing::Memfd).tick(None).build().unwrap();
+    let yard: HostYard = Builder::new(16 << 20).backing(Backing::Memfd).tick(None).build().unwrap();
     let movable = yard.alloc_movable(ONE, GFP).unwrap();
     // As a lock of the allocator's that a thread held at the fork.
     let held = movable.lock();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use pageyard::policy::Linux612;
+use pageyard::policy::{Linux612, Packed, Policy, StaticPolicy};
 use pageyard::{Gfp, Order};
 use pageyard_host::{Block, Builder, HostYard, HugePages, Limits, SystemFiles, ThreadCache};
 
@@ -13,21 +13,22 @@ const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
 const ROUNDS: u32 = if cfg!(miri) { 3 } else { 300 };
 
 /// Nothing of the system but memory.
-fn yard(front: ThreadCache) -> HostYard<Linux612> {
+fn yard<P: StaticPolicy + Send + Sync + 'static>(front: ThreadCache) -> HostYard<P> {
     let b = Builder::new(8 * MIB).system(SystemFiles::none()).publish(false).cpus([0]);
-    b.huge_pages(HugePages::System).thread_cache(front).give_back(None).tick(None).build().unwrap()
+    let b = b.huge_pages(HugePages::System).thread_cache(front).give_back(None).tick(None);
+    b.build_with().unwrap()
 }
 
-fn is_of(block: &Block<'_>, mark: u8) -> bool {
+fn is_of<P: Policy>(block: &Block<'_, P>, mark: u8) -> bool {
     (0..block.len()).step_by(1024).all(|at| block[at] == mark)
 }
 
-fn mark(block: &mut Block<'_>, mark: u8) {
+fn mark<P: Policy>(block: &mut Block<'_, P>, mark: u8) {
     (0..block.len()).step_by(1024).for_each(|at| block[at] = mark);
 }
 
 /// All of it is free, and nothing is broken.
-fn is_empty(yard: &HostYard<Linux612>) {
+fn is_empty<P: Policy>(yard: &HostYard<P>) {
     yard.drain();
     yard.validate().unwrap();
     let zone = yard.zones().next().unwrap();
@@ -36,15 +37,15 @@ fn is_empty(yard: &HostYard<Linux612>) {
 }
 
 /// Blocks of two threads while a third one takes their caches away.
-fn threads(front: ThreadCache) {
-    let yard = yard(front);
+fn threads<P: StaticPolicy + Send + Sync + 'static>(front: ThreadCache) {
+    let yard = yard::<P>(front);
     let working = AtomicU32::new(2);
     std::thread::scope(|s| {
         for n in 1..=2 {
             let (yard, working) = (&yard, &working);
             s.spawn(move || {
                 for round in 0..ROUNDS {
-                    let mut held: Vec<Block<'_>> = Vec::new();
+                    let mut held: Vec<Block<'_, P>> = Vec::new();
                     for k in 0..4 {
                         let zero = k == 0;
                         let gfp = if zero { GFP | Gfp::ZERO } else { GFP };
@@ -79,38 +80,48 @@ fn threads(front: ThreadCache) {
 
 #[test]
 fn threads_with_a_cache_own_their_blocks() {
-    threads(ThreadCache::Auto);
+    threads::<Packed>(ThreadCache::Auto);
+    threads::<Linux612>(ThreadCache::Auto);
 }
 
 #[test]
 fn threads_without_a_cache_own_their_blocks() {
-    threads(ThreadCache::Off);
+    threads::<Packed>(ThreadCache::Off);
+    threads::<Linux612>(ThreadCache::Off);
 }
 
 #[test]
 fn a_block_may_be_freed_on_another_thread() {
-    let yard = yard(ThreadCache::Auto);
-    let mut blocks: Vec<Block<'_>> = (0..4).map(|_| yard.alloc(ONE, GFP).unwrap()).collect();
-    blocks.iter_mut().for_each(|b| mark(b, 7));
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            assert!(blocks.iter().all(|b| is_of(b, 7)));
-            blocks.clear();
+    fn run<P: StaticPolicy + Send + Sync + 'static>() {
+        let yard = yard::<P>(ThreadCache::Auto);
+        let mut blocks: Vec<_> = (0..4).map(|_| yard.alloc(ONE, GFP).unwrap()).collect();
+        blocks.iter_mut().for_each(|b| mark(b, 7));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                assert!(blocks.iter().all(|b| is_of(b, 7)));
+                blocks.clear();
+            });
         });
-    });
-    is_empty(&yard);
+        is_empty(&yard);
+    }
+    run::<Packed>();
+    run::<Linux612>();
 }
 
 #[test]
 fn a_movable_block_keeps_its_bytes() {
-    let yard = yard(ThreadCache::Auto);
-    let movable = yard.alloc_movable(ONE, GFP).unwrap();
-    movable.lock()[..4].copy_from_slice(b"here");
-    std::thread::scope(|s| {
-        s.spawn(|| yard.compact());
+    fn run<P: StaticPolicy + Send + Sync + 'static>() {
+        let yard = yard::<P>(ThreadCache::Auto);
+        let movable = yard.alloc_movable(ONE, GFP).unwrap();
+        movable.lock()[..4].copy_from_slice(b"here");
+        std::thread::scope(|s| {
+            s.spawn(|| yard.compact());
+            assert_eq!(movable.lock()[..4], *b"here");
+        });
         assert_eq!(movable.lock()[..4], *b"here");
-    });
-    assert_eq!(movable.lock()[..4], *b"here");
-    drop(movable);
-    is_empty(&yard);
+        drop(movable);
+        is_empty(&yard);
+    }
+    run::<Packed>();
+    run::<Linux612>();
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use pageyard::policy::{Base, Linux612, StaticPolicy};
+use pageyard::policy::{Base, Linux612, Packed, StaticPolicy};
 use pageyard::{CpuId, Gfp, Knobs, Order, PAGE_SIZE, ZoneId};
 use pageyard_host::{Block, Builder, HostLock, HostYard, HugePages, RawYard, cpu};
 
@@ -88,6 +88,7 @@ fn migrating_threads_never_share_a_page() {
         });
         assert_eq!(free_pages(&yard), all);
     }
+    run::<Packed>();
     run::<Linux612>();
     run::<Base>();
 }
@@ -240,7 +241,8 @@ fn a_raw_yard_works_by_frame_number() {
 
 #[test]
 fn a_deferred_yard_grows_on_request() {
-    let yard: RawYard = Builder::new(1 << 30).deferred(true).build_raw(()).unwrap();
+    // The packed engine initialises all memory at the start.
+    let yard: RawYard<Linux612> = Builder::new(1 << 30).deferred(true).build_raw(()).unwrap();
     let zone = yard.core().zone_ids().next().unwrap();
     let managed = || yard.core().zone_info(zone).unwrap().managed;
     let begun = managed();

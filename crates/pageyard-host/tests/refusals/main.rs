@@ -18,11 +18,10 @@ use std::fs;
 use std::io::Write;
 use std::time::Duration;
 
-use pageyard::policy::Linux612;
 use pageyard::{Gfp, NodeId, Order, ZoneId};
 use pageyard_host::{
-    Backing, BuildError, Builder, GiveBack, HostLock, HostYard, HugePages, HugeSize, RawYard,
-    Region, SystemFiles, Topology, cpu,
+    Backing, BuildError, Builder, GiveBack, HostYard, HugePages, HugeSize, RawYard, Region,
+    SystemFiles, Topology, cpu,
 };
 
 use refuse::{CALLS, Refuser, name};
@@ -41,7 +40,7 @@ const OPTIONS: [&str; 9] =
 const NO_FILTERS: &str = "no filters here";
 const VARIABLE: &str = "PAGEYARD_REFUSE";
 
-type Yard = HostYard<Linux612>;
+type Yard = HostYard;
 /// Does something; when that is over, `calm` ends the refusals.
 type Scenario = fn(&dyn Fn()) -> Result<(), BuildError>;
 
@@ -87,7 +86,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     }),
     ("frames", |calm| {
         let b = Builder::new(16 * MIB).deferred(true).huge_pages(HugePages::Advise);
-        let yard: RawYard<Linux612, HostLock> = b.build_raw(())?;
+        let yard: RawYard = b.build_raw(())?;
         let got: Vec<_> = (0..50).filter_map(|_| yard.alloc(Order::ZERO, QUIET).ok()).collect();
         got.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
         let region: Region = yard.into_region();

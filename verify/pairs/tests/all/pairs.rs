@@ -81,6 +81,18 @@ fn previously_failing_pairs() {
     }
 }
 
+/// Marks of faulty frames, which a free on the packed engine reads without the zone lock. Found here:
+/// a free that does not look at a mark again, before and after it frees the frame.
+#[test]
+fn marks_on_the_packed_engine() {
+    let names = ["free-poisoned", "unpoison-used", "free-same-direct", "free-0", "poison-same"];
+    let (extent, mut tally) = (Extent::all(), Tally::default());
+    let wanted = |s: &str, op: &str| s == "fresh" && names.contains(&op);
+    explore(&ops::<Packed>(), 2, wanted, &extent, &mut tally);
+    assert!(tally.interleavings > 0, "{tally}");
+    close("marks", &extent, &tally);
+}
+
 /// Groups of operations that share state. Where the third operation runs, the second has read what
 /// the first is about to change, or the other way round. Each group has its states and operations.
 const SHARED: [(&str, &[&str], &[&str]); 6] = [
