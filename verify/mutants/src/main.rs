@@ -46,6 +46,7 @@ const FILES: &[&str] = &[
     "crates/pageyard/src/request/free.rs",
     "crates/pageyard/src/ranges/hotplug.rs",
     "crates/pageyard/src/ranges/isolate.rs",
+    "crates/pageyard/src/ranges/place.rs",
     "crates/pageyard/src/request/slow_path.rs",
     "crates/pageyard/src/zone/mobility.rs",
     "crates/pageyard/src/request/cached.rs",
@@ -55,11 +56,16 @@ const FILES: &[&str] = &[
     "crates/pageyard/src/packed/blocks.rs",
     "crates/pageyard/src/packed/cpu.rs",
     "crates/pageyard/src/packed/domain.rs",
+    "crates/pageyard/src/packed/isolation.rs",
+    "crates/pageyard/src/packed/place.rs",
     "crates/pageyard/src/packed/refill.rs",
     "crates/pageyard/src/packed/region.rs",
     "crates/pageyard/src/packed/set.rs",
+    "crates/pageyard/src/packed/steps.rs",
     "crates/pageyard/src/packed/storage.rs",
+    "crates/pageyard-host/src/roster.rs",
     "crates/pageyard-host/src/wake_event.rs",
+    "crates/pageyard-host/src/wake_flag.rs",
     "crates/pageyard-host/src/thread_cache.rs",
     "crates/pageyard-host/src/give_back.rs",
     "crates/pageyard-host/src/magazine.rs",
@@ -169,10 +175,13 @@ fn run() -> Result<()> {
     let is_chosen = |mutant: &Mutant| {
         options.files.is_empty() || options.files.iter().any(|file| is_of(&mutant.file, file))
     };
-    // The host's tests take longer to build than the core's.
-    let needs_host = mutants.iter().any(|m| is_chosen(m) && m.file.starts_with(HOST));
-    let built =
-        tree.build(if needs_host { PACKAGES } else { &[CORE_PACKAGE] }, &work.join("build"));
+    // Only the packages whose tests are wanted: they take long to build.
+    let wants = |host| mutants.iter().any(|m| is_chosen(m) && m.file.starts_with(HOST) == host);
+    let packages: Vec<&str> = [(false, CORE_PACKAGE), (true, HOST_PACKAGE)]
+        .into_iter()
+        .filter_map(|(host, package)| wants(host).then_some(package))
+        .collect();
+    let built = tree.build(&packages, &work.join("build"));
     for (&number, left) in &tree.left {
         let verdict = match left {
             Left::Unviable => Verdict::Unviable,
