@@ -525,4 +525,75 @@ mod tests {
         m.push(Kind::Movable, block(1));
         assert!(!m.is_idle(), "the same blocks are there, but it was used");
     }
+
+    #[test]
+    fn activity_on_slow_paths_is_not_idle() {
+        let m = magazine();
+        m.is_idle();
+        for counter in [&m.tally.flushes, &m.tally.refills, &m.tally.flushes] {
+            add(counter, 1);
+            assert!(!m.is_idle());
+            assert!(m.is_idle());
+        }
+    }
+
+    #[test]
+    fn every_hit_is_counted() {
+        let m = magazine();
+        for n in 1..=1000 {
+            assert!(m.push(Kind::Movable, block(1)) && m.push(Kind::Movable, block(2)));
+            assert_eq!(m.pages(), 2);
+            assert_eq!(m.pop(Kind::Movable).map(Ready::start), Some(block(2)));
+            assert_eq!(m.pop(Kind::Movable).map(Ready::start), Some(block(1)));
+            assert_eq!((m.hits(), m.pages()), (2 * n, 0));
+        }
+    }
+
+    #[test]
+    fn a_full_magazine_keeps_the_order_of_its_blocks() {
+        let m = magazine();
+        m.set_limit(Kind::Movable, u32::MAX);
+        assert!((1..=ROOM).all(|n| m.push(Kind::Movable, block(n))));
+        assert!(!m.push(Kind::Movable, block(ROOM + 1)));
+        assert_eq!(m.pages(), ROOM as u64);
+        let mut cold = [None; ROOM];
+        assert_eq!(m.take_cold(Kind::Movable, 50, &mut cold), 50);
+        let starts = |blocks: &[Option<Ready>]| -> Vec<_> {
+            blocks.iter().flatten().map(|b| b.start()).collect()
+        };
+        assert_eq!(starts(&cold), (1..=50).map(block).collect::<Vec<_>>());
+        // Those that are left, in between; the first of what is filled is on top.
+        let more = [Some(Ready::new(block(201), true)), Some(Ready::new(block(202), false))];
+        assert_eq!(m.fill(Kind::Movable, &more), 2);
+        let mut all = [None; ROOM];
+        assert_eq!(m.take_all(Kind::Movable, &mut all), ROOM - 50 + 2);
+        let wanted: Vec<_> = (51..=ROOM).chain([202, 201]).map(block).collect();
+        assert_eq!(starts(&all), wanted);
+        assert_eq!((m.pages(), m.hits()), (0, 0));
+    }
+
+    #[test]
+    fn only_plain_requests_have_a_kind() {
+        let (one, huge) = (Order::ZERO, Order::HUGE);
+        let (movable, reclaimable) = (Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL | Gfp::RECLAIMABLE);
+        for (order, gfp, kind) in [
+            (one, Gfp::KERNEL, Some(Kind::Unmovable)),
+            (one, movable, Some(Kind::Movable)),
+            (one, reclaimable | Gfp::ZERO, Some(Kind::Reclaimable)),
+            (huge, Gfp::KERNEL, Some(Kind::HugeUnmovable)),
+            (huge, movable, Some(Kind::HugeMovable)),
+            (huge, reclaimable, None),
+            (Order::new(1).unwrap(), Gfp::KERNEL, None),
+            (Order::MAX, movable, None),
+            (one, Gfp::KERNEL | Gfp::THISNODE, None),
+            (one, Gfp::KERNEL | Gfp::DMA, None),
+            (one, movable | Gfp::RECLAIMABLE, None),
+        ] {
+            assert_eq!(Kind::of(order, gfp), kind, "{order:?} {gfp:?}");
+            if let Some(kind) = kind {
+                assert_eq!((kind.order(), kind.is_huge()), (order, order == huge));
+                assert_eq!(bytes(kind) as u64, u64::from(order.pages()) * PAGE_SIZE);
+            }
+        }
+    }
 }

@@ -93,6 +93,17 @@ mod tests {
         });
     }
 
+    #[test]
+    fn signals_before_a_wait_are_written_once() {
+        let wake_event = WakeEvent::new().unwrap();
+        wake_event.signal();
+        wake_event.signal();
+        let mut count = 0u64;
+        // SAFETY: eight bytes of a local; the descriptor does not block.
+        let read = unsafe { libc::read(wake_event.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+        assert_eq!((read, count), (8, 1));
+    }
+
     /// A signal between the two halves of a wait must not suppress later signals.
     #[test]
     fn a_signal_during_a_wait_does_not_suppress_later_signals() {
