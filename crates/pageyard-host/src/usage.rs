@@ -61,9 +61,11 @@ impl Usage {
 
 #[cfg(test)]
 mod tests {
-    use pageyard::{NodeId, ZONE_KINDS, ZoneKind};
+    use pageyard::{Gfp, NodeId, Order, ZONE_KINDS, ZoneKind};
 
     use super::*;
+    use crate::yard::HostYard;
+    use crate::{Builder, HugePages, ThreadCache};
 
     fn zone(free_exact: u64) -> ZoneInfo {
         ZoneInfo {
@@ -92,5 +94,72 @@ mod tests {
     fn a_zone_is_low_below_its_boosted_watermark() {
         assert!(is_low(&zone(419)) && !is_low(&zone(420)));
         assert!(is_at_min(&zone(256)) && !is_at_min(&zone(257)));
+    }
+
+    /// A yard without caches that keep pages, and blocks of single pages.
+    fn yard(size: u64, hard: Option<u64>) -> HostYard {
+        let builder = Builder::new(size).huge_pages(HugePages::Never).tick(None);
+        let builder = builder.thread_cache(ThreadCache::Off).give_back(None);
+        hard.map_or(builder.clone(), |hard| builder.hard_limit(hard)).build().unwrap()
+    }
+
+    #[test]
+    fn use_is_counted_over_all_zones() {
+        let yard = yard(16 << 20, None);
+        let one = || yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        let mut blocks: Vec<_> = (0..1000).map(|_| one()).collect();
+        blocks.truncate(900);
+        let usage = Usage::of(yard.raw());
+        // Pages on per-CPU lists are neither in use nor free.
+        let cached: u64 = yard.zones().map(|z| yard.zone_info(z).unwrap().cached).sum();
+        assert!(cached > 0);
+        assert_eq!((usage.managed, usage.used, usage.reported, usage.retaken), (4096, 900, 0, 0));
+        assert!((1024..=4096 - 900).contains(&usage.waiting), "{usage:?}");
+        assert_eq!(usage.waiting % 512, 0);
+        assert_eq!(usage.resident(yard.raw()), 4096);
+        assert!(!usage.low && !usage.none);
+        let zone = yard.zones().next().unwrap();
+        let reported = yard.raw().core().report_free_pages(zone, Order::ZERO, 512);
+        let usage = Usage::of(yard.raw());
+        assert!(reported >= 512 && usage.reported == reported, "{usage:?}");
+        assert_eq!(usage.resident(yard.raw()), 4096 - reported);
+        // All of them are taken again.
+        let quietly = Gfp::KERNEL.union(Gfp::NOWARN).difference(Gfp::RECLAIM);
+        blocks.extend(std::iter::from_fn(|| yard.alloc(Order::ZERO, quietly).ok()));
+        let usage = Usage::of(yard.raw());
+        assert_eq!((usage.reported, usage.retaken), (0, reported));
+        assert_eq!(usage.used, blocks.len() as u64);
+    }
+
+    #[test]
+    fn a_yard_is_low_before_it_is_at_its_min_watermark() {
+        let yard = yard(16 << 20, None);
+        let info = || yard.zone_info(yard.zones().next().unwrap()).unwrap();
+        let mut blocks = Vec::new();
+        let urgent = Gfp::MEMALLOC | Gfp::NOWARN | Gfp::NORETRY;
+        let mut seen = [false; 3];
+        while let Ok(block) = yard.alloc(Order::ZERO, urgent) {
+            blocks.push(block);
+            let usage = Usage::of(yard.raw());
+            assert_eq!((usage.low, usage.none), (is_low(&info()), is_at_min(&info())));
+            seen[usize::from(usage.low) + usize::from(usage.none)] = true;
+        }
+        if yard.zones().count() == 1 {
+            assert_eq!(seen, [true; 3]);
+        }
+    }
+
+    #[test]
+    fn pages_kept_by_the_hard_limit_are_neither_used_nor_resident() {
+        let yard = yard(64 << 20, Some(32 << 20));
+        let _blocks: Vec<_> =
+            (0..10).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+        let usage = Usage::of(yard.raw());
+        assert_eq!((usage.used, usage.resident(yard.raw())), (10, 8192));
+        let zone = yard.zones().next().unwrap();
+        let reported = yard.raw().core().report_free_pages(zone, Order::ZERO, 512);
+        let usage = Usage::of(yard.raw());
+        assert!(reported > 0);
+        assert_eq!((usage.used, usage.resident(yard.raw())), (10, 8192 - reported));
     }
 }
