@@ -148,3 +148,37 @@ impl DerefMut for Pinned<'_> {
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use pageyard::Gfp;
+
+    use super::*;
+    use crate::Builder;
+
+    /// Also if the owner has used it before.
+    #[test]
+    fn a_block_is_not_freed_while_it_is_moved() {
+        let yard = Builder::new(16 << 20).tick(None).build().unwrap();
+        let block: Movable<'_> = yard.alloc_movable(Order::ZERO, Gfp::KERNEL).unwrap();
+        block.lock().fill(1);
+        let (slot, freed) = (block.slot.clone(), AtomicBool::new(false));
+        let moving = slot.busy.lock();
+        std::thread::scope(|s| {
+            let owner = s.spawn(|| {
+                drop(block);
+                freed.store(true, Relaxed);
+            });
+            for _ in 0..1000 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!freed.load(Relaxed));
+            drop(moving);
+            owner.join().unwrap();
+        });
+        assert!(yard.raw().service().movables.is_empty());
+    }
+}

@@ -1,14 +1,15 @@
 //! What happens in the background: memory goes back when it is idle, shrinkers and relocators are
 //! asked, limits hold, pressure is told. Tests that wait do so for a state, for a minute at most.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use pageyard::{ContigError, Gfp, HotplugError, Order, Pfn, ReclaimJob, SECTION_PAGES};
+use pageyard::{ContigError, Gfp, HotplugError, Order, Pfn, ReclaimJob, Relocation, SECTION_PAGES};
 use pageyard_host::{
     Backing, Block, Builder, Cause, GiveBack, HostYard, HugePages, HugeSize, Level, LimitError,
-    Limits, SystemFiles, Watching,
+    Limits, Moving, Relocator, SystemFiles, Watching,
 };
 
 const MIB: u64 = 1 << 20;
@@ -346,6 +347,78 @@ fn movable_blocks_keep_their_contents() {
     assert_eq!(free, 16_384);
 }
 
+/// Owns single pages by number. It writes a page's key into it.
+struct Numbered(&'static Mutex<HashMap<Pfn, u64>>);
+
+#[allow(unsafe_code)]
+// SAFETY: a page is copied and renumbered under the lock by which its owner finds it.
+unsafe impl Relocator for Numbered {
+    fn relocate(&self, block: &Moving) -> Relocation {
+        let Ok(mut pages) = self.0.try_lock() else { return Relocation::Busy };
+        if block.order() != order(0) {
+            return Relocation::Refused;
+        }
+        let Some(key) = pages.remove(&block.from()) else { return Relocation::Refused };
+        // SAFETY: only the owner of the lock accesses the page. Its first word is the key.
+        let keys = unsafe {
+            block.copy();
+            (block.old().cast::<u64>().read(), block.new_place().cast::<u64>().read())
+        };
+        assert_eq!(keys, (key, key));
+        pages.insert(block.to(), key);
+        Relocation::Moved
+    }
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn a_relocator_moves_the_blocks_it_owns_by_number() {
+    let yard = forever(builder(64 * MIB).give_back(None).tick(None));
+    let pages: &'static Mutex<HashMap<_, _>> = Box::leak(Box::default());
+    yard.register_relocator(Numbered(pages)).keep();
+    let movable = (QUIET & !Gfp::RECLAIM) | Gfp::MOVABLE;
+    let mut key = 0u64;
+    let mut freed = Vec::new();
+    while let Ok(mut block) = yard.alloc(order(0), movable) {
+        key += 1;
+        if !key.is_multiple_of(8) {
+            freed.push(block);
+            continue;
+        }
+        block[..8].copy_from_slice(&key.to_ne_bytes());
+        let pfn = block.pfn();
+        let _ = block.into_raw();
+        // SAFETY: the relocator owns the page.
+        unsafe { yard.core() }.set_movable(pfn, order(0), true).unwrap();
+        pages.lock().unwrap().insert(pfn, key);
+    }
+    drop(freed);
+    yard.compact();
+    assert!(yard.status().moved > 500, "{:?}", yard.status());
+    // No page is lost, and each has its contents.
+    let pages = pages.lock().unwrap();
+    assert_eq!(pages.len() as u64, key / 8);
+    assert_eq!(yard.status().used, key / 8);
+    let large: Vec<_> =
+        std::iter::from_fn(|| yard.alloc(order(9), QUIET & !Gfp::RECLAIM).ok()).collect();
+    assert!(large.len() > 20, "{}", large.len());
+}
+
+/// Dropping a yard waits for its worker, which uses what the yard's callbacks own.
+#[test]
+fn a_dropped_yard_has_no_worker_left() {
+    for _ in 0..20 {
+        let yard: HostYard = builder(16 * MIB).build().unwrap();
+        let owned = Arc::new(());
+        let held = owned.clone();
+        let shrink = move |_: &ReclaimJob| Arc::strong_count(&held) as u64 / 1000;
+        yard.register_shrinker(shrink).keep();
+        assert!(until(|| yard.status().worker));
+        drop(yard);
+        assert_eq!(Arc::strong_count(&owned), 1);
+    }
+}
+
 #[test]
 fn a_memfd_yard_is_shared_with_another_mapping() {
     use std::os::unix::fs::FileExt;
@@ -631,12 +704,12 @@ fn offlining_from_a_relocator_is_rejected() {
     }
     #[allow(unsafe_code)]
     // SAFETY: nothing is moved.
-    unsafe impl pageyard_host::Relocator for Nested {
-        fn relocate(&self, _: &pageyard_host::Moving) -> pageyard::Relocation {
+    unsafe impl Relocator for Nested {
+        fn relocate(&self, _: &Moving) -> Relocation {
             let section = second_section();
             let nested = [self.yard.offline(section.clone()), self.yard.online(section)];
             self.seen.lock().unwrap().extend(nested.into_iter().filter_map(Result::err));
-            pageyard::Relocation::Refused
+            Relocation::Refused
         }
     }
     let yard = forever(builder(256 * MIB).tick(None).give_back(None));
@@ -831,8 +904,8 @@ fn a_panicking_relocator_leaks_nothing() {
     struct Wrong(Arc<AtomicU64>);
     #[allow(unsafe_code)]
     // SAFETY: nothing is moved.
-    unsafe impl pageyard_host::Relocator for Wrong {
-        fn relocate(&self, _: &pageyard_host::Moving) -> pageyard::Relocation {
+    unsafe impl Relocator for Wrong {
+        fn relocate(&self, _: &Moving) -> Relocation {
             self.0.fetch_add(1, Relaxed);
             panic!("planted: relocator")
         }
