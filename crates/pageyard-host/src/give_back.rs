@@ -302,6 +302,30 @@ mod tests {
     }
 
     #[test]
+    fn a_peak_counts_until_it_is_older_than_the_time() {
+        let target_at = |now| {
+            let mut idle = Idle::new(&GiveBack::default(), PAGES, 0);
+            idle.step(&Sample { now, ..Sample::default() }, false);
+            idle.target()
+        };
+        assert_eq!(target_at(SECOND), PAGES + PAGES / 8);
+        assert_eq!(target_at(SECOND + 1), 0);
+    }
+
+    #[test]
+    fn the_lowest_rate_is_a_page_per_second() {
+        let rate = Some(PAGE_SIZE);
+        let mut idle = Idle::new(&GiveBack { rate, ..GiveBack::default() }, PAGES, 0);
+        let mut step = |now| {
+            let s = Sample { now, resident: PAGES, waiting: PAGES, ..Sample::default() };
+            idle.step(&s, false)
+        };
+        assert_eq!(step(SECOND), 0, "all of it was in use a second ago");
+        assert_eq!(step(SECOND + SECOND / 2), 1);
+        assert_eq!(step(10 * SECOND), 1, "unused rates add up to no burst");
+    }
+
+    #[test]
     fn less_than_a_pageblock_and_a_64th_of_the_peak_is_kept() {
         let least = 512 + 100;
         assert_eq!(given(6400, 100, 7200 + least - 1, false).0, 0);

@@ -514,6 +514,21 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_that_is_inside_is_waited_for() {
+        let m = magazine();
+        assert!(m.owner_is_outside() && !m.is_claimed());
+        let inside = m.enter(|_| {
+            m.claim();
+            Some((m.owner_is_outside(), m.is_claimed()))
+        });
+        assert_eq!(inside, Some((false, true)));
+        assert!(m.owner_is_outside());
+        assert_eq!(m.enter(|_| Some(())), None, "while it is claimed");
+        m.release_claim();
+        assert_eq!(m.enter(|_| Some(())), Some(()));
+    }
+
+    #[test]
     fn unused_magazines_are_idle() {
         let m = magazine();
         m.is_idle();

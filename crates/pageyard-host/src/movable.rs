@@ -158,6 +158,23 @@ mod tests {
     use super::*;
     use crate::Builder;
 
+    #[test]
+    fn a_locked_block_has_all_its_bytes() {
+        let yard = Builder::new(16 << 20).tick(None).build().unwrap();
+        for order in [0, 1, 9] {
+            let order = Order::new(order).unwrap();
+            let block: Movable<'_> = yard.alloc_movable(order, Gfp::KERNEL).unwrap();
+            assert_eq!(block.order(), order);
+            let mut bytes = block.lock();
+            assert_eq!(bytes.len(), 4096 << order.get());
+            assert_eq!(yard.pfn_at(NonNull::from(&mut bytes[0])), bytes.pfn());
+            let place = bytes.pfn();
+            drop(bytes);
+            let text = format!("{block:?}");
+            assert!(text.starts_with("Movable") && text.contains(&place.0.to_string()), "{text}");
+        }
+    }
+
     /// Also if the owner has used it before.
     #[test]
     fn a_block_is_not_freed_while_it_is_moved() {

@@ -157,3 +157,27 @@ impl Roster {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooked_alloc::assert_free;
+
+    /// The program's allocator may be the yard: an allocation may drain the magazines.
+    #[test]
+    fn the_list_lock_covers_no_allocation_or_release() {
+        let roster = Roster::new(Limits { blocks: [1; KINDS], threads: 100 });
+        let mut magazines: Vec<_> = (0..101).map(|n| Arc::new(Magazine::new(n))).collect();
+        assert_free(
+            || roster.magazines.try_lock().is_some(),
+            || {
+                let last = magazines.pop().unwrap();
+                assert!(magazines.iter().all(|m| roster.join(m)));
+                assert!(!roster.join(&last), "the roster is full");
+                assert!(magazines.iter().all(|m| m.limit(Kind::Movable) == 1));
+                magazines.drain(..).for_each(|m| roster.leave(&m, || ()));
+            },
+        );
+        assert_eq!(roster.list().len(), 0);
+    }
+}

@@ -832,8 +832,31 @@ mod tests {
     }
 
     #[test]
+    fn a_tick_leaves_the_magazines_of_active_threads() {
+        let (cache, behind) = cache(8, 0);
+        let (slept, wake) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                assert!(put(&cache, ONE, 1));
+                slept.wait();
+                wake.wait();
+            });
+            slept.wait();
+            assert!(put(&cache, ONE, 2));
+            cache.tick();
+            assert!(behind.freed().is_empty());
+            assert_eq!(take(&cache, ONE), Some(2));
+            assert!(put(&cache, ONE, 2));
+            cache.tick();
+            assert_eq!(behind.freed(), [(ONE, 1)]);
+            wake.wait();
+        });
+    }
+
+    #[test]
     fn a_drain_returns_its_pages() {
         let (cache, _behind) = cache(8, 1);
+        assert_eq!(format!("{cache:?}"), format!("{:?}", cache.stats()));
         assert_eq!(cache.drain(), 0);
         assert!(put(&cache, ONE, 1) && put(&cache, Kind::Reclaimable, 2));
         assert!(put(&cache, Kind::HugeUnmovable, 512));
@@ -895,14 +918,15 @@ mod tests {
         assert_eq!(stays.stats().threads, 0);
     }
 
-    /// Huge blocks are neither fetched in advance nor flushed to make room.
+    /// Huge blocks are neither fetched in advance nor flushed to make room, not even by a thread's
+    /// first request.
     #[test]
     fn huge_blocks_are_kept_one_by_one() {
-        let (cache, behind) = cache(8, 1);
+        let (cache, behind) = cache(8, 4);
         let kind = Kind::HugeMovable;
         assert_eq!(take(&cache, kind), None);
-        assert!(put(&cache, kind, 512) && !put(&cache, kind, 1024));
-        assert_eq!(take(&cache, kind), Some(512));
+        assert!((1..=4).all(|n| put(&cache, kind, 512 * n)) && !put(&cache, kind, 512 * 5));
+        assert!((1..=4).rev().all(|n| take(&cache, kind) == Some(512 * n)));
         assert_eq!(take(&cache, kind), None);
         assert_eq!((behind.freed(), behind.allocated.load(Relaxed)), (vec![], 0));
     }

@@ -670,6 +670,16 @@ mod tests {
     }
 
     #[test]
+    fn debug_texts_show_the_configuration_and_the_thread() {
+        let yard: HostYard = bare(16 * MIB).build().unwrap();
+        let text = format!("{:?}", yard.worker().unwrap());
+        assert!(text.contains("plan: Plan { every: 1s, give_back: None"), "{text}");
+        let yard: HostYard = bare(16 * MIB).tick(Some(Duration::from_secs(1))).build().unwrap();
+        let text = format!("{yard:?}");
+        assert!(text.contains("Keeper { thread: Some(JoinHandle"), "{text}");
+    }
+
+    #[test]
     fn a_tick_is_run_when_it_is_due() {
         let yard: HostYard = bare(16 * MIB).build().unwrap();
         let mut worker = yard.worker().unwrap();
@@ -898,6 +908,30 @@ mod tests {
                 assert!(given(quiet, false) > 1024);
             }
         }
+    }
+
+    /// A yard above its own soft limit keeps what was in use a moment ago; a system that is short
+    /// gets it.
+    #[test]
+    fn only_a_short_system_gets_memory_that_was_just_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        write("memory.max", "1000000\n");
+        write("memory.current", "100000\n");
+        let (group, group_root) = (Some(dir.path().to_owned()), dir.path().to_owned());
+        let files = SystemFiles { pressure: None, group, group_root };
+        let builder = bare(64 * MIB).system(files).soft_limit(5 * PAGE_SIZE);
+        // The test may be slow.
+        let after = Duration::from_secs(3600);
+        let yard = giving(builder, GiveBack { after, ..GiveBack::default() });
+        let mut worker = yard.worker().unwrap();
+        let _blocks = take(&yard, 0, 10);
+        worker.step();
+        assert_eq!((yard.pressure(), yard.status().given_back), (Level::Moderate, 0));
+        write("memory.current", "950000\n");
+        worker.step();
+        assert_eq!(yard.pressure(), Level::Moderate);
+        assert!(yard.status().given_back > 0);
     }
 
     /// Pages that the hard limit keeps were never in use.

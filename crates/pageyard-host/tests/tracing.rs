@@ -170,6 +170,27 @@ fn trace_of_returned_idle_memory() {
 }
 
 #[test]
+fn trace_of_returned_idle_memory_shows_what_is_left() {
+    let soon = GiveBack { after: Duration::ZERO, rate: Some(64 * MIB), ..GiveBack::default() };
+    let w = Watched::new(builder(64 * MIB).give_back(Some(soon)).tick(None));
+    let mut worker = w.yard.worker().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    for n in 1..=2 {
+        while w.events("idle memory went back").len() < n {
+            assert!(Instant::now() < end, "{:?}", w.yard.status());
+            thread::sleep(Duration::from_millis(5));
+            worker.step();
+        }
+        let events = w.events("idle memory went back");
+        let status = w.yard.status();
+        let pages: u64 = events.iter().map(|e| e.number("pages")).sum();
+        assert_eq!((events.len(), pages), (n, status.given_back));
+        assert_eq!(events[n - 1].number("resident"), status.resident);
+        assert_eq!(events[n - 1].number("target"), status.target);
+    }
+}
+
+#[test]
 fn trace_of_pressure_and_reclaim() {
     let w = Watched::new(builder(64 * MIB).soft_limit(16 * MIB).give_back(None));
     let blocks = Arc::new(Mutex::new(w.fill(6000)));
@@ -242,19 +263,36 @@ fn trace_of_direct_reclaim() {
 
 #[test]
 fn trace_of_background_compaction() {
-    let w = Watched::new(builder(64 * MIB).give_back(None));
-    let mut all: Vec<_> =
-        std::iter::from_fn(|| w.yard.alloc_movable(Order::ZERO, QUIET & !Gfp::RECLAIM).ok())
-            .collect();
-    let mut n = 0;
-    all.retain(|_| {
-        n += 1;
-        n % 8 == 0
-    });
-    w.yard.drain();
+    let w = Watched::new(builder(64 * MIB).give_back(None).tick(None));
+    let in_pieces = || {
+        let take = || w.yard.alloc_movable(Order::ZERO, QUIET & !Gfp::RECLAIM).ok();
+        let mut all: Vec<_> = std::iter::from_fn(take).collect();
+        let mut n = 0;
+        all.retain(|_| {
+            n += 1;
+            n % 8 == 0
+        });
+        w.yard.drain();
+        all
+    };
+    // What a caller compacts is not the worker's.
+    let first = in_pieces();
+    w.yard.compact();
+    let before = w.yard.status().moved;
+    assert!(before > 0);
+    drop(first);
+    let _second = in_pieces();
+    let mut worker = w.yard.worker().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    let moved = || -> u64 { w.events("compaction").iter().map(|e| e.number("moved")).sum() };
     // Scores every half a second what is in pieces.
-    let event = w.wait("compaction", |e| e.number("moved") > 0);
-    assert_eq!(event.number("node"), 0);
+    while moved() == 0 {
+        assert!(Instant::now() < end, "{:?}", w.yard.status());
+        thread::sleep(Duration::from_millis(5));
+        worker.step();
+    }
+    assert_eq!(moved(), w.yard.status().moved - before);
+    assert_eq!(w.events("compaction")[0].number("node"), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! asked, limits hold, pressure is told. Tests that wait do so for a state, for a minute at most.
 
 use std::collections::HashMap;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -347,22 +348,23 @@ fn movable_blocks_keep_their_contents() {
     assert_eq!(free, 16_384);
 }
 
-/// Owns single pages by number. It writes a page's key into it.
+/// Owns blocks of two pages by number, with the key of each in its last word.
 struct Numbered(&'static Mutex<HashMap<Pfn, u64>>);
 
 #[allow(unsafe_code)]
-// SAFETY: a page is copied and renumbered under the lock by which its owner finds it.
+// SAFETY: a block is copied and renumbered under the lock by which its owner finds it.
 unsafe impl Relocator for Numbered {
     fn relocate(&self, block: &Moving) -> Relocation {
         let Ok(mut pages) = self.0.try_lock() else { return Relocation::Busy };
-        if block.order() != order(0) {
+        if block.order() != order(1) {
             return Relocation::Refused;
         }
         let Some(key) = pages.remove(&block.from()) else { return Relocation::Refused };
-        // SAFETY: only the owner of the lock accesses the page. Its first word is the key.
+        // SAFETY: only the owner of the lock accesses the block, whose last word is the key.
         let keys = unsafe {
             block.copy();
-            (block.old().cast::<u64>().read(), block.new_place().cast::<u64>().read())
+            let last = |at: NonNull<u8>| at.cast::<u64>().add(1023).read();
+            (last(block.old()), last(block.new_place()))
         };
         assert_eq!(keys, (key, key));
         pages.insert(block.to(), key);
@@ -379,29 +381,54 @@ fn a_relocator_moves_the_blocks_it_owns_by_number() {
     let movable = (QUIET & !Gfp::RECLAIM) | Gfp::MOVABLE;
     let mut key = 0u64;
     let mut freed = Vec::new();
-    while let Ok(mut block) = yard.alloc(order(0), movable) {
+    while let Ok(mut block) = yard.alloc(order(1), movable) {
         key += 1;
         if !key.is_multiple_of(8) {
             freed.push(block);
             continue;
         }
-        block[..8].copy_from_slice(&key.to_ne_bytes());
-        let pfn = block.pfn();
-        let _ = block.into_raw();
-        // SAFETY: the relocator owns the page.
-        unsafe { yard.core() }.set_movable(pfn, order(0), true).unwrap();
+        block[8184..].copy_from_slice(&key.to_ne_bytes());
+        let (pfn, size) = block.into_raw();
+        // SAFETY: the relocator owns the block.
+        unsafe { yard.core() }.set_movable(pfn, size, true).unwrap();
         pages.lock().unwrap().insert(pfn, key);
     }
     drop(freed);
     yard.compact();
-    assert!(yard.status().moved > 500, "{:?}", yard.status());
-    // No page is lost, and each has its contents.
+    assert!(yard.status().moved > 250, "{:?}", yard.status());
+    // No block is lost, and each had its contents.
     let pages = pages.lock().unwrap();
     assert_eq!(pages.len() as u64, key / 8);
-    assert_eq!(yard.status().used, key / 8);
+    assert_eq!(yard.status().used, key / 8 * 2);
     let large: Vec<_> =
         std::iter::from_fn(|| yard.alloc(order(9), QUIET & !Gfp::RECLAIM).ok()).collect();
     assert!(large.len() > 20, "{}", large.len());
+}
+
+/// A step above the soft limit calls each shrinker once, and rests for 75 ms at least.
+#[test]
+fn a_worker_sleeps_between_its_steps() {
+    let yard = forever(builder(16 * MIB).soft_limit(MIB).give_back(None).tick(None));
+    let _blocks = fill(yard, 300);
+    let calls = Arc::new(AtomicU64::new(0));
+    let called = calls.clone();
+    let shrink = move |_: &ReclaimJob| {
+        called.fetch_add(1, Relaxed);
+        0
+    };
+    let _registered = yard.register_shrinker(shrink);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let begun = Instant::now();
+        s.spawn(|| yard.worker().unwrap().run(&stop));
+        let worked = until(|| calls.load(Relaxed) >= 5);
+        let (calls, rests) = (calls.load(Relaxed), begun.elapsed().as_millis() as u64 / 75);
+        stop.store(true, SeqCst);
+        yard.wake_worker();
+        assert!(worked);
+        // A tick may be due in between.
+        assert!(calls <= 2 + rests + rests / 10, "{calls} steps for {rests} rests");
+    });
 }
 
 /// Dropping a yard waits for its worker, which uses what the yard's callbacks own.
