@@ -360,6 +360,8 @@ calls! {
         -> Result<Needs, InitError> { Layout::needs_on::<Lock>(layout, engine) }
     call_yard_needs(_y, needs: &Needs = &NEEDS)
         -> usize { pageyard::packed::YardNeeds::get(&needs.packed).blocks }
+    call_add_packed(_y, needs: &Needs = &NEEDS, start: Pfn = Pfn(0), end: Pfn = Pfn(7), cpus: usize = 7)
+        -> bool { Needs::add_packed(&mut { *needs }, &(start..end), cpus).is_ok() }
     call_needs_metadata(_y, needs: &Needs = &NEEDS)
         -> bool { Needs::metadata::<Lock>(needs).is_ok() }
     call_metadata(_y, layout: &Layout<'_> = &layout())

@@ -168,6 +168,40 @@ impl Needs {
             .map(|sum| sum.pad_to_align())
             .map_err(|_| InitError::MapsTooLarge)
     }
+
+    /// Adds the needs of one zone on the packed engine, for an embedder that sums up the needs of
+    /// zones before it has a [`Layout`]. [`Layout::needs_on`] does this for all zones. Adds nothing
+    /// without the feature `packed`.
+    ///
+    /// ```
+    /// use pageyard::{Needs, Pfn};
+    ///
+    /// let mut needs = Needs { zones: 1, slots: 2, nodes: 1, cpu_zones: 2, ..Needs::NONE };
+    /// needs.add_packed(&(Pfn(0x10_0000)..Pfn(0x20_0000)), 2)?;
+    /// assert_eq!(needs.packed.get().states, 0x10_0000);
+    /// # Ok::<(), pageyard::packed::RegionError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RegionError`](packed::RegionError) if the span or the number of CPUs is out of range.
+    pub fn add_packed(
+        &mut self,
+        span: &Range<Pfn>,
+        cpus: usize,
+    ) -> Result<(), packed::RegionError> {
+        if cfg!(feature = "packed") {
+            self.packed.add(zone_needs(span, cpus)?);
+        }
+        Ok(())
+    }
+}
+
+/// Returns what the packed engine needs for a zone.
+fn zone_needs(span: &Range<Pfn>, cpus: usize) -> Result<packed::Needs, packed::RegionError> {
+    let frames = span.end.0.checked_sub(span.start.0).and_then(|frames| frames.try_into().ok());
+    let frames = frames.ok_or(packed::RegionError::Frames)?;
+    let cpus = u32::try_from(cpus).map_err(|_| packed::RegionError::TooManyCpus)?;
+    packed::Needs::of(span.start, frames, cpus, CPUS_PER_DOMAIN)
 }
 
 /// Room for an allocator's maps, borrowed for the allocator's lifetime. Slices may be longer than
@@ -495,10 +529,7 @@ impl Layout<'_> {
         i: usize,
         zone: &ZoneSpec,
     ) -> Result<packed::Needs, InitError> {
-        let frames = u32::try_from(zone.span.end.0 - zone.span.start.0);
-        let frames = frames.map_err(|_| InitError::ZoneTooLarge(i))?;
-        let cpus = u32::try_from(self.cpus.len()).map_err(|_| InitError::MapsTooLarge)?;
-        packed::Needs::of(zone.span.start, frames, cpus, CPUS_PER_DOMAIN).map_err(|e| match e {
+        zone_needs(&zone.span, self.cpus.len()).map_err(|e| match e {
             packed::RegionError::Frames => InitError::ZoneTooLarge(i),
             _ => InitError::MapsTooLarge,
         })

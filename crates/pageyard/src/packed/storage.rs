@@ -289,16 +289,16 @@ impl Needs {
     pub const NONE: Needs =
         Needs { states: 0, blocks: 0, index: 0, magazines: 0, cpus: 0, domains: 0, depot_pages: 0 };
 
-    /// Returns the needs of two regions together.
+    /// Returns the needs of two regions together. Saturates: the number of regions is the caller's.
     #[cfg(feature = "packed")]
     fn and(self, other: Needs) -> Needs {
         Needs {
-            states: self.states + other.states,
-            blocks: self.blocks + other.blocks,
-            index: self.index + other.index,
-            magazines: self.magazines + other.magazines,
-            cpus: self.cpus + other.cpus,
-            domains: self.domains + other.domains,
+            states: self.states.saturating_add(other.states),
+            blocks: self.blocks.saturating_add(other.blocks),
+            index: self.index.saturating_add(other.index),
+            magazines: self.magazines.saturating_add(other.magazines),
+            cpus: self.cpus.saturating_add(other.cpus),
+            domains: self.domains.saturating_add(other.domains),
             depot_pages: self.depot_pages.saturating_add(other.depot_pages),
         }
     }
