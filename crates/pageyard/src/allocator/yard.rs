@@ -20,7 +20,7 @@ use crate::base::watermark::{LOW, Supply};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::embedder::platform::Platform;
-use crate::embedder::policy::{Policy, Rules};
+use crate::embedder::policy::{Engine, Policy, Rules};
 use crate::pcp::tuning::Tuning;
 use crate::zone::at::At;
 use crate::zone::node::{CpuZones, Node};
@@ -164,6 +164,14 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(always)]
     pub(crate) fn rules(&self) -> &Rules {
         self.policy.rules()
+    }
+
+    /// Returns whether the rules ask for the packed engine: at compile time, if the policy is known
+    /// then.
+    #[inline(always)]
+    pub(crate) fn is_packed(&self) -> bool {
+        let never = const { matches!(<C::Policy as Policy>::ENGINE, Some(Engine::Exact)) };
+        !never && self.rules().is_packed()
     }
 
     /// Returns the allocator's policy.

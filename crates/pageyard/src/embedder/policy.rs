@@ -25,6 +25,10 @@ use crate::base::gfp::Gfp;
 /// assert!(keeps_high_orders(Linux612));
 /// ```
 pub trait Policy: Copy {
+    /// The engine of the rules, if it is known at compile time. The common path then holds the code of
+    /// one engine. `None` is always right.
+    const ENGINE: Option<Engine> = None;
+
     /// Returns the allocator's rules: the same at every call.
     fn rules(&self) -> &Rules;
 }
@@ -525,6 +529,8 @@ pub struct Named<T> {
 pub struct Packed;
 
 impl Policy for Packed {
+    const ENGINE: Option<Engine> = Some(Self::RULES.engine);
+
     #[inline(always)]
     fn rules(&self) -> &Rules {
         const { &Self::RULES }
@@ -545,6 +551,8 @@ macro_rules! policies {
             #[derive(Clone, Copy, Debug, Default)]
             pub struct $name;
             impl Policy for $name {
+                const ENGINE: Option<Engine> = Some(Self::RULES.engine);
+
                 #[inline(always)]
                 fn rules(&self) -> &Rules {
                     const { &Self::RULES }
@@ -621,6 +629,8 @@ macro_rules! modifiers {
                 }
             }
             impl<P: StaticPolicy> Policy for $name<P> {
+                const ENGINE: Option<Engine> = Some(Self::RULES.engine);
+
                 #[inline(always)]
                 fn rules(&self) -> &Rules {
                     const { &Self::RULES }
@@ -736,6 +746,8 @@ pub const fn guarded(min_order: u8, rules: Rules) -> Rules {
 pub struct Guarded<const MIN_ORDER: u8, P = Linux612>(PhantomData<P>);
 
 impl<const MIN_ORDER: u8, P: StaticPolicy> Policy for Guarded<MIN_ORDER, P> {
+    const ENGINE: Option<Engine> = Some(Self::RULES.engine);
+
     #[inline(always)]
     fn rules(&self) -> &Rules {
         const { &Self::RULES }

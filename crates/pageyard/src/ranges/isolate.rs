@@ -132,7 +132,7 @@ impl<'a, C: Config> Yard<'a, C> {
         range: Range<Pfn>,
         t: MigrateType,
     ) -> Result<(At<'_, 'a, C>, Range<u32>), IsolateError> {
-        let is_cma = t == MigrateType::Cma && !self.rules().is_packed();
+        let is_cma = t == MigrateType::Cma && !self.is_packed();
         if !t.is_mergeable() && !is_cma {
             return Err(IsolateError::BadType(t));
         }

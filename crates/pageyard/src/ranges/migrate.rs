@@ -144,7 +144,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     fn free_prepared(&self, pfn: Pfn, order: Order) {
         let unfinished = Rollback::new(|| self.return_unprepared(pfn, order));
-        if self.rules().is_packed() {
+        if self.is_packed() {
             _ = self.free_rest_packed(pfn, order);
             unfinished.disarm();
             return;

@@ -225,7 +225,7 @@ impl<'a, C: Config> Yard<'a, C> {
         if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | ZONELIST_STALE << highest as u32) {
             return None;
         }
-        let is_packed = self.rules().is_packed();
+        let is_packed = self.is_packed();
         // A magazine's block is there whatever its order.
         let passes = if o == 0 || is_packed {
             zone.watermarks.is_above_cached_mark(zone.nr_free.load(Relaxed), highest)
@@ -461,7 +461,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(always)]
     fn serve(&self, at: &At<'_, 'a, C>, req: &Request, flags: AllocFlags) -> Option<u32> {
         let zone = at.zone;
-        let answer = if self.rules().is_packed() {
+        let answer = if self.is_packed() {
             at.take_packed(req.order.get(), req.migrate_type, flags)
         } else {
             match at.take_cached(req, flags) {

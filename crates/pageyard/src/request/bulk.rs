@@ -216,7 +216,7 @@ impl<'a, C: Config> Yard<'a, C> {
         places: impl Iterator<Item = &'p mut u32>,
     ) -> usize {
         let Some(at) = self.at(source.zone, source.cpu) else { return 0 };
-        if self.rules().is_packed() {
+        if self.is_packed() {
             return at.take_packed_bulk(source.migrate_type, places);
         }
         let Some(mut pageset) = at.slot.pageset.try_lock() else { return 0 };

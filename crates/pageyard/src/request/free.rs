@@ -14,6 +14,7 @@ use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::hooks::Observer;
 use crate::embedder::platform::Platform;
+use crate::packed::Region;
 use crate::pcp::pageset::{Pageset, is_cached_order};
 use crate::zone::at::At;
 use crate::zone::state::Zone;
@@ -106,7 +107,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let local = self.cpu_zones.get(cpu.0 as usize)?;
         let (zone, slot) = local.quick[ZoneKind::Movable as usize]?;
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
-        if self.rules().is_packed() {
+        if self.is_packed() {
             let part = local.packed[ZoneKind::Movable as usize]?;
             return at.free_packed_fast::<OWNED>(part, pfn, o);
         }
@@ -134,7 +135,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[cold]
     #[inline(never)]
     pub fn free_rest(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if self.rules().is_packed() {
+        if self.is_packed() {
             return self.free_rest_packed(pfn, order);
         }
         let (at, idx) = self.begin_free(pfn, order)?;
@@ -148,7 +149,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_direct(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if self.rules().is_packed() {
+        if self.is_packed() {
             return self.free_direct_packed(pfn, order);
         }
         let (at, idx) = self.begin_free(pfn, order)?;
@@ -171,6 +172,16 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok((at, idx))
     }
 
+    /// Returns a zone's region on the packed engine. Whether there is one is known at compile time if the
+    /// policy is.
+    #[inline(always)]
+    pub(crate) fn region_of<'z>(
+        &self,
+        zone: &'z Zone<'a, C::Lock>,
+    ) -> Option<&'z Region<'a, C::Lock>> {
+        if self.is_packed() { zone.region() } else { None }
+    }
+
     /// Locates the block if it is allocated with this order: one comparison with the state of its
     /// head.
     #[inline]
@@ -180,7 +191,7 @@ impl<'a, C: Config> Yard<'a, C> {
         order: Order,
     ) -> Result<(&'a Zone<'a, C::Lock>, u32), FreeError> {
         let (zone, idx) = self.locate(pfn).ok_or(FreeError::Foreign)?;
-        if let Some(region) = zone.region() {
+        if let Some(region) = self.region_of(zone) {
             let owned = region.is_allocated(idx, order);
             return if owned { Ok((zone, idx)) } else { Err(region.why_not(pfn, order)) };
         }
@@ -238,7 +249,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
             let left = self.owned(pfn, order).and_then(|(zone, idx)| {
-                if let Some(region) = zone.region() {
+                if let Some(region) = self.region_of(zone) {
                     let left = region.begin_leaving(idx, order.get());
                     return if left { Ok(()) } else { Err(region.why_not(pfn, order)) };
                 }
@@ -253,7 +264,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 return Err(BatchError { index, error });
             }
         }
-        if self.rules().is_packed() {
+        if self.is_packed() {
             self.finish_batch_packed(cpu, blocks.iter().map(&of));
             return Ok(());
         }
@@ -286,7 +297,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Rolls back `begin_free` of these blocks. Skips blocks whose free has completed.
     pub(crate) fn roll_back_frees(&self, blocks: impl Iterator<Item = Pfn>) {
         for (zone, idx) in blocks.filter_map(|pfn| self.locate(pfn)) {
-            if let Some(region) = zone.region() {
+            if let Some(region) = self.region_of(zone) {
                 region.stay(idx);
                 continue;
             }
@@ -341,7 +352,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// # Errors
     /// As [`free`](Yard::free).
     pub fn free_shared(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        if self.rules().is_packed() {
+        if self.is_packed() {
             return self.free_shared_packed(pfn, order);
         }
         let (at, idx) = self.begin_free(pfn, order)?;
@@ -374,7 +385,7 @@ impl<'a, C: Config> Yard<'a, C> {
         if into > order {
             return Err(FreeError::WrongOrder { allocated: order });
         }
-        if let Some(region) = zone.region() {
+        if let Some(region) = self.region_of(zone) {
             return region.split(pfn, order, into);
         }
         zone.begin_free(idx, order)?;
@@ -395,7 +406,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// As [`free`](Yard::free).
     pub fn set_movable(&self, pfn: Pfn, order: Order, movable: bool) -> Result<(), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
-        if let Some(region) = zone.region() {
+        if let Some(region) = self.region_of(zone) {
             let changed = region.set_movable(idx, order.get(), movable);
             return if changed { Ok(()) } else { Err(region.why_not(pfn, order)) };
         }
