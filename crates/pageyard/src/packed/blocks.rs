@@ -504,21 +504,26 @@ impl<'a> Blocks<'a> {
     /// charge of the pageblock: then its place in the index is up to date.
     #[inline]
     fn try_seal(&self, block: u32, domain: usize) -> bool {
-        if self.words_of(block).iter().any(|w| w.load(SeqCst) != !0) {
-            return false;
-        }
-        let t = self.meta(block).migrate_type();
-        let adopted = self.adopt(block, t, domain);
-        if adopted {
-            self.seal(block, domain);
+        let adopted = self.adopt_full(block, domain);
+        if adopted && !self.seal(block) {
+            self.release(block, domain);
         }
         adopted
     }
 
-    /// Takes the frames of an active pageblock and makes it whole. Falls back to a release if
-    /// another CPU took frames meanwhile.
+    /// Makes a pageblock active if all its frames are free. Returns whether it did.
+    #[inline]
+    fn adopt_full(&self, block: u32, domain: usize) -> bool {
+        if self.words_of(block).iter().any(|w| w.load(SeqCst) != !0) {
+            return false;
+        }
+        self.adopt(block, self.meta(block).migrate_type(), domain)
+    }
+
+    /// Takes the frames of an active pageblock and makes it whole. Returns false, with nothing taken,
+    /// if another CPU took frames meanwhile.
     #[inline(never)]
-    fn seal(&self, block: u32, domain: usize) {
+    fn seal(&self, block: u32) -> bool {
         let words = self.words_of(block);
         for (i, w) in words.iter().enumerate() {
             if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
@@ -526,10 +531,11 @@ impl<'a> Blocks<'a> {
                 for taken in words.iter().take(restored) {
                     taken.fetch_or(!0, SeqCst);
                 }
-                return self.release(block, domain);
+                return false;
             }
         }
         self.whole().insert(block);
+        true
     }
 
     /// Makes a pageblock of type `t` active: no other CPU refills from it, and it is in no index.
@@ -561,16 +567,24 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Ends [`adopt`](Self::adopt): the pageblock becomes whole or gets its place in the index.
+    /// Ends [`adopt`](Self::adopt): the pageblock becomes whole or gets its place in the index. A loop,
+    /// because in each turn other CPUs may take frames and free them again; as a recursion it would
+    /// take stack without a bound.
     pub(crate) fn release(&self, block: u32, domain: usize) {
         let Some(label) = self.label(block) else { return };
-        label.fetch_and(!Meta::ACTIVE, SeqCst);
-        fence_for_loom();
-        match self.free_in(block) {
-            _ if planted(Bug::NoReleaseCount) => {}
-            0 => {}
-            PAGEBLOCK_PAGES => _ = self.try_seal(block, domain),
-            free => self.reindex(block, bucket_of(free), domain),
+        loop {
+            label.fetch_and(!Meta::ACTIVE, SeqCst);
+            fence_for_loom();
+            match self.free_in(block) {
+                _ if planted(Bug::NoReleaseCount) => return,
+                0 => return,
+                PAGEBLOCK_PAGES => {
+                    if !self.adopt_full(block, domain) || self.seal(block) {
+                        return;
+                    }
+                }
+                free => return self.reindex(block, bucket_of(free), domain),
+            }
         }
     }
 
