@@ -159,7 +159,7 @@ impl<'a, C: Config> Yard<'a, C> {
         room("nodes", needs.nodes, storage.nodes.len())?;
         room("CPU zones", needs.cpu_zones, storage.cpu_zones.len())?;
         let mut packed = storage.packed.into_parts();
-        if self.rules().is_packed() {
+        if self.is_packed() {
             if let Some((what, needed, given)) = packed.shortage(&needs.packed.get()) {
                 return Err(InitError::TooSmall { what, needed, given });
             }
@@ -181,11 +181,7 @@ impl<'a, C: Config> Yard<'a, C> {
         });
         let specs = ids.filter_map(|id| layout.zones.iter().find(|z| (z.node, z.kind) == id));
         for (spec, zone) in specs.zip(storage.zones.iter_mut()) {
-            let region = match self.rules().is_packed() {
-                true => Some(region_of(layout, spec, &mut packed)?),
-                false => None,
-            };
-            let zone_is_exact = region.is_none();
+            let zone_is_exact = !self.is_packed();
             let own;
             (own, frames) = frames.split_at(spec.frames().min(frames.len()));
             let own_blocks;
@@ -205,7 +201,9 @@ impl<'a, C: Config> Yard<'a, C> {
             }
             *zone = const { Zone::new() };
             zone.map = map;
-            zone.packed = region;
+            if !zone_is_exact {
+                place_region(zone, layout, spec, &mut packed)?;
+            }
             zone.cpus = cpus;
             zone.base = spec.base();
             zone.start = spec.span.start;
@@ -313,7 +311,19 @@ fn populate<C: Config>(
     }
 }
 
-/// Creates the region of a zone on the packed engine.
+/// Creates the region of a zone on the packed engine in its place. Not inlined: a region takes several
+/// hundred bytes of stack, which would lie below everything else that a start does.
+#[inline(never)]
+fn place_region<'a, R: RawMutex>(
+    zone: &mut Zone<'a, R>,
+    layout: &Layout<'_>,
+    spec: &ZoneSpec,
+    storage: &mut packed::Storage<'a, R>,
+) -> Result<(), InitError> {
+    zone.packed = Some(region_of(layout, spec, storage)?);
+    Ok(())
+}
+
 fn region_of<'a, R: RawMutex>(
     layout: &Layout<'_>,
     spec: &ZoneSpec,
