@@ -2,8 +2,8 @@
 # Builds the C libraries and installs them with their headers, pkg-config files and CMake package.
 #
 #     scripts/install-capi.sh [--destdir DIR] [--profile NAME] [--target TRIPLE] [--core-target TRIPLE]
-#                             [--core-only] [--opt-level s|3] [--without-text] [--without-hooks]
-#                             [--merge-sections] PREFIX
+#                             [--core-only] [--packed] [--opt-level s|3] [--without-text]
+#                             [--without-hooks] [--merge-sections] PREFIX
 #
 # PREFIX             where they will be used from, an absolute path: /usr/local
 # --destdir DIR      put them under DIR/PREFIX instead, for a package
@@ -13,6 +13,8 @@
 # --core-target T    the same for the core without std; what --target says if not given. A kernel for
 #                    x86-64 wants x86_64-unknown-none: no red zone, no SSE.
 # --core-only        installs the bare core alone, which takes a fraction of the time
+# --packed           includes the packed engine in the bare core (PAGEYARD_ENGINE_PACKED); without it, to ask
+#                    for that engine is PAGEYARD_ERR_ENGINE. libpageyard always has both engines.
 # --opt-level L      optimizes the bare core for speed (3, the default) or size (s)
 # --without-text     leaves pageyard_core_text out of the bare core
 # --without-hooks    leaves out the code of yards with pageyard_hooks, half of the bare core; to ask for
@@ -31,13 +33,14 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
 fail() { printf 'install-capi: %s\n' "$*" >&2; exit 2; }
-usage() { sed -n '2,23s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,25s/^# \{0,1\}//p' "$0"; }
 
 destdir="" profile=release for_target="" core_target="" prefix=""
-native="" core_only="" opt_level="" without_text="" without_hooks="" merge=""
+native="" core_only="" opt_level="" without_text="" without_hooks="" packed="" merge=""
 while [ $# -gt 0 ]; do
     case $1 in
     --core-only) core_only=1 ;;
+    --packed) packed=1 ;;
     --without-text) without_text=1 ;;
     --without-hooks) without_hooks=1 ;;
     --merge-sections) merge=1 ;;
@@ -122,7 +125,7 @@ ln -s "libpageyard.so.$version" "$stage/lib/libpageyard.so.$soversion"
 ln -s "libpageyard.so.$soversion" "$stage/lib/libpageyard.so"
 fi
 
-core=(cargo rustc --quiet -p pageyard-capi-core --features "freestanding${without_hooks:+,without-hooks}"
+core=(cargo rustc --quiet -p pageyard-capi-core --features "freestanding${without_hooks:+,without-hooks}${packed:+,packed}"
     --profile freestanding --crate-type staticlib)
 [ -z "$opt_level" ] || core+=(--config "profile.freestanding.opt-level=${opt_level/s/\"s\"}")
 directory=freestanding

@@ -5,10 +5,12 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::slice;
 
-use pageyard::policy::{Linux612, Rules, StaticPolicy};
+use pageyard::policy::{Engine, Linux612, Rules, StaticPolicy};
+use pageyard::put::put;
 use pageyard::{InitError, Layout, NodeId, Pfn, Storage, ZoneSpec};
-use pageyard_carve::{Carver, carve_initialized};
+use pageyard_carve::{Carver, carve_initialized, carve_on};
 
+use crate::engine::{self, PAGEYARD_ENGINE_LINUX612, PAGEYARD_ENGINE_PACKED};
 use crate::handle::{self, pageyard_core};
 use crate::knobs;
 use crate::layout::{self, ALIGN, Parts, Plan, pageyard_layout};
@@ -16,9 +18,10 @@ use crate::lock::{self, CLock};
 use crate::platform::{PAGEYARD_DRAIN_ON_FAILURE, pageyard_platform};
 use crate::sized::{self, answer};
 use crate::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LAYOUT, PAGEYARD_ERR_ROOM, pageyard_status, status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LAYOUT, PAGEYARD_ERR_NOT_ON_PACKED, PAGEYARD_ERR_ROOM,
+    pageyard_status, status,
 };
-use crate::text;
+use crate::text::{self, Buffer};
 
 /// The handle, its rules, and the arrays of a layout, converted to the core's types.
 type Described = (
@@ -54,6 +57,7 @@ fn describe(carver: &mut Carver<'static>, parts: &Parts<'_>) -> Option<Described
 /// Every byte of the room must be initialized, as memory of a C program is. The table must satisfy its
 /// field comments. `why` must be null or point to as many writable bytes as it says.
 pub(crate) unsafe fn build(
+    engine: Engine,
     parts: &Parts<'_>,
     room: &'static mut [MaybeUninit<u8>],
     table: &pageyard_platform,
@@ -76,31 +80,42 @@ pub(crate) unsafe fn build(
         unsafe { say(why, why_size, Some(&e)) };
         PAGEYARD_ERR_LAYOUT
     };
-    check(&layout).map_err(refused)?;
+    check(engine, &layout).map_err(refused)?;
     let hooked = !table.hooks.is_null();
     if hooked && cfg!(feature = "without-hooks") {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
     if hooked {
         // SAFETY: guaranteed by the caller.
-        unsafe { handle.add_hooks(table.hooks, rules) }?;
+        let added = unsafe { handle.add_hooks(table.hooks, rules, engine) };
+        added.inspect_err(|&status| {
+            if status == PAGEYARD_ERR_NOT_ON_PACKED {
+                // SAFETY: guaranteed by the caller.
+                unsafe { say_engine(why, why_size, PAGEYARD_ENGINE_PACKED, status) };
+            }
+        })?;
     }
     if table.flags & !PAGEYARD_DRAIN_ON_FAILURE != 0 {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
     lock::decide(table.lock, table.try_lock, table.unlock)?;
-    // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
-    // (`core_level_from_both_libraries` begins with a room full of garbage).
-    let storage: Storage<'static, CLock> =
-        unsafe { carve_initialized(&layout, carver.into_rest()) }.map_err(refused)?;
-    handle.init(table, hooked, &layout, storage).map_err(refused)?;
+    let storage: Result<Storage<'static, CLock>, _> =
+        if cfg!(feature = "packed") && engine == Engine::Packed {
+            carve_on(Engine::Packed, &layout, carver.into_rest())
+        } else {
+            // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
+            // (`core_level_from_both_libraries` begins with a room full of garbage).
+            unsafe { carve_initialized(&layout, carver.into_rest()) }
+        };
+    let storage = storage.map_err(refused)?;
+    handle.init(table, (engine, hooked), &layout, storage).map_err(refused)?;
     Ok(handle)
 }
 
 /// Checks a layout. Outlined to keep its needs off the stack below what follows.
 #[inline(never)]
-fn check(layout: &Layout<'_>) -> Result<(), InitError> {
-    layout.needs::<CLock>().map(|_| ())
+fn check(engine: Engine, layout: &Layout<'_>) -> Result<(), InitError> {
+    layout.needs_on::<CLock>(engine).map(|_| ())
 }
 
 /// Creates a yard in which every usable frame that is not reserved is free.
@@ -108,11 +123,13 @@ fn check(layout: &Layout<'_>) -> Result<(), InitError> {
 /// `room` is memory for the yard's maps: at least as many `bytes` as pageyard_core_room returns, at
 /// any address, with any contents. It must not overlap memory that the yard allocates, unless the
 /// layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
-/// it receives a sentence that says what is wrong with the layout or the room, at most `why_size`
-/// bytes with its terminating zero. It is empty after other errors.
+/// it receives a sentence that says what is wrong with the layout, the room or the engine, at most
+/// `why_size` bytes with its terminating zero. It is empty after other errors.
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks or unknown flags; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
-/// PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room may then have been written to.
+/// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks, an unknown engine or unknown flags, or a
+/// platform with another engine; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
+/// PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room
+/// may then have been written to.
 ///
 /// Threads: any. Other threads may use the yard once this function has returned and the handle has
 /// been passed to them with proper synchronization.
@@ -143,6 +160,45 @@ unsafe fn say(why: *mut c_char, why_size: usize, error: Option<&InitError>) {
     unsafe { text::explain(why, why_size, |out| error.map_or(Ok(()), |e| e.write_to(out))) }
 }
 
+/// Writes why an engine is refused.
+///
+/// # Safety
+/// As for [`say`].
+#[inline(never)]
+unsafe fn say_engine(why: *mut c_char, why_size: usize, number: u64, status: pageyard_status) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { text::explain(why, why_size, |out| engine::write_refusal(number, status, out)) };
+}
+
+/// Returns the engine of a yard, which layout and platform name. Writes why it is refused.
+///
+/// # Safety
+/// As for [`say`].
+unsafe fn chosen(
+    layout: u64,
+    platform: u64,
+    (why, why_size): (*mut c_char, usize),
+) -> Result<Engine, pageyard_status> {
+    let number = if platform == PAGEYARD_ENGINE_LINUX612 { layout } else { platform };
+    let chosen = engine::engine(number);
+    match chosen {
+        Ok(_) if number != layout => {
+            let say = |out: &mut Buffer| {
+                put!(out, "the platform's engine is ", number, ", the layout's ", layout)
+            };
+            // SAFETY: guaranteed by the caller.
+            unsafe { text::explain(why, why_size, say) };
+            Err(PAGEYARD_ERR_ARGUMENT)
+        }
+        Ok(engine) => Ok(engine),
+        Err(status) => {
+            // SAFETY: guaranteed by the caller.
+            unsafe { say_engine(why, why_size, number, status) };
+            Err(status)
+        }
+    }
+}
+
 /// # Safety
 /// As the header says.
 unsafe fn create(
@@ -165,7 +221,8 @@ unsafe fn create(
         if !platform.is_null() {
             sized::read_to(platform, &mut table)?;
         }
-        let plan = Plan::of(&parts)?;
+        let engine = chosen(parts.engine, table.engine, (why, why_size))?;
+        let plan = Plan::of(engine, &parts)?;
         if bytes < plan.bytes {
             let what = "bytes for its maps";
             let short = InitError::TooSmall { what, needed: plan.bytes, given: bytes };
@@ -174,7 +231,7 @@ unsafe fn create(
         }
         // Use only as much of the room as needed: `bytes` may exceed the address space.
         let room = slice::from_raw_parts_mut(room.cast(), plan.bytes);
-        let handle = build(&parts, room, &table, (why, why_size))?;
+        let handle = build(engine, &parts, room, &table, (why, why_size))?;
         answer(yard, handle)
     }
 }

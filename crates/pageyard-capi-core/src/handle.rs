@@ -1,9 +1,11 @@
 //! The handle of a yard on the caller's memory.
 
 use core::mem::{ManuallyDrop, offset_of};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use pageyard::policy::{Linux612, Rules, StaticPolicy};
+#[cfg(feature = "packed")]
+use pageyard::policy::Packed;
+use pageyard::policy::{Engine, Linux612, Rules, StaticPolicy};
 use pageyard::{Hooked, InitError, Layout, Storage, Yard};
 
 use crate::hooked::CHooks;
@@ -20,17 +22,30 @@ pub type PlainYard = Yard<'static, Hooked<CLock, CPlatform, Linux612>>;
 /// them does not test for them.
 pub type HookedYard = Yard<'static, Hooked<CLock, CHooks, &'static Rules>>;
 
+/// The allocator behind a handle, on the packed engine and without [`pageyard_hooks`]. With them it is a
+/// [`HookedYard`], whose rules name the engine.
+#[cfg(feature = "packed")]
+pub type PackedYard = Yard<'static, Hooked<CLock, CPlatform, Packed>>;
+
 /// The allocator behind a handle.
 #[derive(Clone, Copy, Debug)]
 pub enum CoreYard<'h> {
     /// Without [`pageyard_hooks`].
     Plain(&'h PlainYard),
-    /// With them.
+    /// With them, on either engine.
     Hooked(&'h HookedYard),
+    /// On the packed engine, without them.
+    #[cfg(feature = "packed")]
+    Packed(&'h PackedYard),
 }
 
 const PLAIN: u64 = u64::from_le_bytes(*b"pageyrd1");
-const HOOKED: u64 = u64::from_le_bytes(*b"pageyrd2");
+const OTHER: u64 = u64::from_le_bytes(*b"pageyrd2");
+/// What an [`OTHER`] yard is. Apart from the magic word, so that a plain yard is known by one
+/// comparison, whatever else the library holds.
+const HOOKED: u32 = 0;
+#[cfg(feature = "packed")]
+const PACKED: u32 = 1;
 
 /// An allocator on the caller's memory. Functions check handles. They return PAGEYARD_ERR_HANDLE
 /// for a handle that is null, misaligned, or of a destroyed yard whose room has not been written
@@ -38,17 +53,20 @@ const HOOKED: u64 = u64::from_le_bytes(*b"pageyrd2");
 /// not mapped.
 pub struct pageyard_core(Body);
 
-/// The magic word comes first: of a pointer that is not a handle, only the word is read. It says which
-/// yard there is.
+/// The magic word comes first: of a pointer that is not a handle, only the word is read. With `other`
+/// it says which yard there is.
 #[repr(C)]
 struct Body {
     magic: AtomicU64,
-    yard: Either,
+    other: AtomicU32,
+    yard: Any,
 }
 
-union Either {
+union Any {
     plain: ManuallyDrop<PlainYard>,
     hooked: ManuallyDrop<HookedYard>,
+    #[cfg(feature = "packed")]
+    packed: ManuallyDrop<PackedYard>,
 }
 
 impl pageyard_core {
@@ -57,7 +75,11 @@ impl pageyard_core {
     pub(crate) const fn unmade() -> Self {
         let platform = CPlatform::new(pageyard_platform::none());
         let plain = ManuallyDrop::new(Yard::without_memory(platform));
-        pageyard_core(Body { magic: AtomicU64::new(0), yard: Either { plain } })
+        Self::of(HOOKED, Any { plain })
+    }
+
+    const fn of(other: u32, yard: Any) -> Self {
+        pageyard_core(Body { magic: AtomicU64::new(0), other: AtomicU32::new(other), yard })
     }
 
     /// Like [`unmade`](Self::unmade), with room for [`pageyard_hooks`].
@@ -65,14 +87,22 @@ impl pageyard_core {
         let platform = CPlatform::new(pageyard_platform::none());
         let hooks = CHooks { platform, hooks: pageyard_hooks::none() };
         let hooked = ManuallyDrop::new(Yard::with_policy(hooks, &Linux612::RULES));
-        pageyard_core(Body { magic: AtomicU64::new(0), yard: Either { hooked } })
+        Self::of(HOOKED, Any { hooked })
     }
 
-    /// Makes an unmade yard one with hooks, and sets the rules to those that they ask for. Not inlined,
-    /// and as the structure is read to its place, it takes no stack where there are no hooks.
+    /// Like [`unmade`](Self::unmade), for the packed engine.
+    #[cfg(feature = "packed")]
+    const fn unmade_packed() -> Self {
+        let platform = CPlatform::new(pageyard_platform::none());
+        let packed = ManuallyDrop::new(Yard::without_memory(platform));
+        Self::of(PACKED, Any { packed })
+    }
+
+    /// Makes an unmade yard one with hooks on this engine, and sets the rules to those that they ask
+    /// for. Not inlined, and as the structure is read to its place, it takes no stack where there are no hooks.
     ///
     /// # Errors
-    /// Fails for an unknown or invalid structure.
+    /// Fails for an unknown or invalid structure, and for hooks that the engine does not have.
     ///
     /// # Safety
     /// The pointer must be null or point to a structure of the size in its first field.
@@ -81,6 +111,7 @@ impl pageyard_core {
         &mut self,
         hooks: *const pageyard_hooks,
         rules: &'static mut Rules,
+        engine: Engine,
     ) -> Result<(), pageyard_status> {
         *self = const { pageyard_core::unmade_hooked() };
         // SAFETY: just written.
@@ -88,24 +119,29 @@ impl pageyard_core {
         let to = &mut yard.hooks_mut().hooks;
         // SAFETY: guaranteed by the caller.
         unsafe { sized::read_to(hooks, to) }?;
-        *rules = to.rules()?;
+        *rules = to.rules(engine)?;
         *yard.policy_mut() = rules;
         Ok(())
     }
 
-    /// Initializes an unmade yard and makes this a valid handle. `hooked`: it has
+    /// Initializes an unmade yard on this engine and makes this a valid handle. `hooked`: it has
     /// [hooks](Self::add_hooks).
     #[inline(always)]
     pub(crate) fn init(
         &mut self,
         table: &pageyard_platform,
-        hooked: bool,
+        (engine, hooked): (Engine, bool),
         layout: &Layout<'_>,
         storage: Storage<'static, CLock>,
     ) -> Result<(), InitError> {
         if hooked {
             return self.init_apart(table, layout, storage);
         }
+        #[cfg(feature = "packed")]
+        if engine == Engine::Packed {
+            return self.init_on_packed(table, layout, storage);
+        }
+        _ = engine;
         // SAFETY: without hooks, an unmade yard is a plain one.
         let yard = unsafe { &mut self.0.yard.plain };
         yard.hooks_mut().set(table);
@@ -125,7 +161,24 @@ impl pageyard_core {
         let yard = unsafe { &mut self.0.yard.hooked };
         yard.hooks_mut().platform.set(table);
         yard.init(layout, storage)?;
-        self.0.magic.store(HOOKED, Ordering::Relaxed);
+        self.0.magic.store(OTHER, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[cfg(feature = "packed")]
+    #[inline(never)]
+    fn init_on_packed(
+        &mut self,
+        table: &pageyard_platform,
+        layout: &Layout<'_>,
+        storage: Storage<'static, CLock>,
+    ) -> Result<(), InitError> {
+        *self = const { pageyard_core::unmade_packed() };
+        // SAFETY: just written (`core.c` on the packed engine).
+        let yard = unsafe { &mut self.0.yard.packed };
+        yard.hooks_mut().set(table);
+        yard.init(layout, storage)?;
+        self.0.magic.store(OTHER, Ordering::Relaxed);
         Ok(())
     }
 
@@ -157,18 +210,33 @@ pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<CoreYard<'h>, pagey
         // SAFETY: the word is written last and cleared first, so there is a yard (a stale handle in
         // `misuse_is_an_error`).
         PLAIN => Ok(CoreYard::Plain(unsafe { &(*handle).0.yard.plain })),
-        HOOKED if cfg!(not(feature = "without-hooks")) => {
-            // SAFETY: as above.
-            Ok(CoreYard::Hooked(unsafe { &(*handle).0.yard.hooked }))
+        // SAFETY: as above.
+        OTHER => unsafe { other(&*handle) },
+        _ => Err(PAGEYARD_ERR_HANDLE),
+    }
+}
+
+/// Returns the yard of a handle that is not a plain one.
+///
+/// # Safety
+/// There must be such a yard.
+#[inline(always)]
+unsafe fn other(handle: &pageyard_core) -> Result<CoreYard<'_>, pageyard_status> {
+    match handle.0.other.load(Ordering::Relaxed) {
+        #[cfg(feature = "packed")]
+        // SAFETY: `unmade_packed` wrote the number and the yard (`core.c` on the packed engine).
+        PACKED => Ok(CoreYard::Packed(unsafe { &handle.0.yard.packed })),
+        _ if cfg!(not(feature = "without-hooks")) => {
+            // SAFETY: `unmade_hooked` wrote the yard (`hooks_are_called_and_have_their_effect`).
+            Ok(CoreYard::Hooked(unsafe { &handle.0.yard.hooked }))
         }
         _ => Err(PAGEYARD_ERR_HANDLE),
     }
 }
 
 /// Calls a function with the yard of a handle, of whichever type it is. The function is compiled once
-/// for each type. Neither is inlined: as the last calls of the caller they reuse its stack frame, and
-/// a yard without hooks takes no stack for those of another (`tests/c/stack.rs` tells them apart by
-/// the name).
+/// for each type. None is inlined: as the last calls of the caller they reuse its stack frame, and a
+/// yard takes no stack for those of another type (`tests/c/stack.rs` tells them apart by the names).
 macro_rules! on_yard {
     ($handle:expr, |$yard:ident $(, $arg:ident: $type:ty)*| $body:expr) => {{
         #[inline(always)]
@@ -185,9 +253,16 @@ macro_rules! on_yard {
         fn apart(yard: &$crate::handle::HookedYard, $($arg: $type),*) -> pageyard_status {
             $crate::status::Answer::status(body(yard, $($arg),*))
         }
+        #[cfg(feature = "packed")]
+        #[inline(never)]
+        fn on_packed(yard: &$crate::handle::PackedYard, $($arg: $type),*) -> pageyard_status {
+            $crate::status::Answer::status(body(yard, $($arg),*))
+        }
         match $handle {
             Ok($crate::handle::CoreYard::Plain(yard)) => here(yard, $($arg),*),
             Ok($crate::handle::CoreYard::Hooked(yard)) => apart(yard, $($arg),*),
+            #[cfg(feature = "packed")]
+            Ok($crate::handle::CoreYard::Packed(yard)) => on_packed(yard, $($arg),*),
             Err(status) => status,
         }
     }};

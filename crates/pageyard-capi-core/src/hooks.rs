@@ -2,13 +2,13 @@
 
 use core::ffi::c_void;
 
-use pageyard::policy::{Linux612, MAX_GUARD_ORDER, Rules, Safety, StaticPolicy};
+use pageyard::policy::{Engine, Linux612, MAX_GUARD_ORDER, Packed, Rules, Safety, StaticPolicy};
 use pageyard::{MAX_ORDER, PageFlags};
 
 use crate::events::{pageyard_event, pageyard_report};
 use crate::flags::PAGEYARD_VERSION;
 use crate::sized::Growing;
-use crate::status::{PAGEYARD_ERR_ARGUMENT, pageyard_status};
+use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NOT_ON_PACKED, pageyard_status};
 
 /// `event` receives PAGEYARD_EVENT_HIGH too.
 pub const PAGEYARD_SEE_TUNING: u32 = 1 << 0;
@@ -112,7 +112,9 @@ pub struct pageyard_block {
 /// PAGEYARD_VERSION, and the functions you want. Every function is optional (null): what it would
 /// check or report is then turned off. Pass it in the field `hooks` of struct pageyard_platform.
 ///
-/// A yard without this structure runs code that has none of these hooks.
+/// A yard without this structure runs code that has none of these hooks. On PAGEYARD_ENGINE_PACKED,
+/// `page_state`, `poison`, `check_poison`, `unmap` and `map` must be null, `guard_min_order` 0, and
+/// PAGEYARD_INIT_ON_ALLOC and PAGEYARD_INIT_ON_FREE not set.
 ///
 /// Owner: pageyard_core_create copies the structure. What `context` points to must live as long as
 /// the yard.
@@ -218,8 +220,9 @@ impl pageyard_hooks {
     /// Returns the rules of a yard with these hooks.
     ///
     /// # Errors
-    /// Fails for a number out of range, and for one function of a pair without the other.
-    pub(crate) fn rules(&self) -> Result<Rules, pageyard_status> {
+    /// Fails for a number out of range, for one function of a pair without the other, and for what the
+    /// engine does not have.
+    pub(crate) fn rules(&self, engine: Engine) -> Result<Rules, pageyard_status> {
         let known = PAGEYARD_SEE_TUNING
             | PAGEYARD_SEE_EVERY_BLOCK
             | PAGEYARD_INIT_ON_ALLOC
@@ -241,7 +244,11 @@ impl pageyard_hooks {
             unmap: self.unmap.is_some(),
             guard_min_order: self.guard_min_order as u8,
         };
-        Ok(Rules { safety, ..Linux612::RULES })
+        match engine {
+            Engine::Exact => Ok(Rules { safety, ..Linux612::RULES }),
+            Engine::Packed if safety == Safety::OFF => Ok(Packed::RULES),
+            Engine::Packed => Err(PAGEYARD_ERR_NOT_ON_PACKED),
+        }
     }
 }
 

@@ -5,10 +5,12 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::slice;
 
+use pageyard::policy::Engine;
 use pageyard::{NodeId, Pfn, ZoneKind, ZoneSpec, put};
 use pageyard_carve::{Carver, FreeMemory};
 
 use crate::create::build;
+use crate::engine;
 use crate::flags::{PAGEYARD_DIRECT_RECLAIM, PAGEYARD_KERNEL, PAGEYARD_NOWARN, PAGEYARD_PAGE_SIZE};
 use crate::handle::{CoreYard, of, pageyard_core};
 use crate::knobs;
@@ -19,7 +21,7 @@ use crate::request::{pageyard_core_alloc, pageyard_core_free};
 use crate::sized::{self, answer};
 use crate::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_CPU, PAGEYARD_ERR_LAYOUT, PAGEYARD_ERR_MISALIGNED,
-    PAGEYARD_ERR_ROOM, PAGEYARD_OK, pageyard_status, status,
+    PAGEYARD_ERR_ROOM, PAGEYARD_ERR_VERSION, PAGEYARD_OK, pageyard_status, status,
 };
 use crate::text;
 
@@ -67,6 +69,7 @@ const PAGE_FLAGS: u32 = PAGEYARD_KERNEL & !PAGEYARD_DIRECT_RECLAIM | PAGEYARD_NO
 enum Wrong {
     Lists,
     Platform,
+    Engine(u64, pageyard_status),
     Cpus(u32),
     Cpu(u32, u32),
     Range(usize),
@@ -79,7 +82,8 @@ impl Wrong {
     fn status(self) -> pageyard_status {
         match self {
             Wrong::Lists | Wrong::Cpus(_) => PAGEYARD_ERR_ARGUMENT,
-            Wrong::Platform => crate::status::PAGEYARD_ERR_VERSION,
+            Wrong::Platform => PAGEYARD_ERR_VERSION,
+            Wrong::Engine(_, status) => status,
             Wrong::Cpu(..) => PAGEYARD_ERR_CPU,
             Wrong::NoRoom(_) => PAGEYARD_ERR_ROOM,
             Wrong::Range(_) | Wrong::Reserved(_) | Wrong::NothingUsable => PAGEYARD_ERR_LAYOUT,
@@ -92,6 +96,7 @@ impl Wrong {
             Wrong::Platform => {
                 put!(out, "the platform's struct_size, version or flags are unknown")
             }
+            Wrong::Engine(n, status) => engine::write_refusal(n, status, out),
             Wrong::Cpus(n) => put!(out, n, " CPUs; expected 1 to ", PAGEYARD_MOST_CPUS),
             Wrong::Cpu(cpu, n) => {
                 put!(out, "the platform's cpu returned ", cpu, "; expected a number below ", n)
@@ -116,6 +121,7 @@ struct Start<'s> {
     direct_map: *mut c_void,
     /// Physical addresses that are mapped.
     mapped: u64,
+    engine: Engine,
 }
 
 impl<'s> Start<'s> {
@@ -186,7 +192,7 @@ fn place(start: &Start<'_>, zones: &[pageyard_zone], cpus: &[u16]) -> Result<(Pf
     let usable = start.ranges.len().saturating_add(1);
     let lists = usable.saturating_add(start.memory().reserved().count());
     // Too large a number fails below.
-    let maps = Plan::new(zones, lists, cpus, 0).map_or(usize::MAX, |plan| plan.bytes);
+    let maps = Plan::new(start.engine, zones, lists, cpus, 0).map_or(usize::MAX, |plan| plan.bytes);
     let bytes = lists.saturating_mul(size_of::<pageyard_range>()).saturating_add(maps);
     let page = u64::from(PAGEYARD_PAGE_SIZE);
     let own = start.memory().place((bytes as u64).div_ceil(page), start.direct_map.addr());
@@ -220,12 +226,12 @@ fn write_lists(start: &Start<'_>, own: Range<Pfn>, carver: &mut Carver<'static>)
 /// kernel's image, its boot stack and page tables, an initial ramdisk. pageyard_core_release frees it
 /// later, as it frees ACPI tables. The lists may lie in reserved memory only. `platform` may be null:
 /// one to one map of all memory, one CPU that calls, spin locks. Its `direct_map` and `mapped` say where
-/// memory is mapped. The settings are those of PAGEYARD_KNOBS_SMALL if it has no `reclaim`. If `why`
+/// memory is mapped, its `engine` which engine the yard runs on. The settings are those of PAGEYARD_KNOBS_SMALL if it has no `reclaim`. If `why`
 /// is not null, it receives a sentence that says what is wrong, at most `why_size` bytes with its
 /// terminating zero, or an empty text.
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs or flag, or
-/// invalid hooks; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
+/// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs, engine or flag, or
+/// invalid hooks; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
 /// memory; PAGEYARD_ERR_ROOM if no free memory has room for the maps; PAGEYARD_ERR_CPU for an invalid
 /// answer of `cpu`; PAGEYARD_ERR_LOCKS. Free memory may then have been written to.
 ///
@@ -293,7 +299,9 @@ unsafe fn read<'s>(
         return Err(Wrong::Cpus(cpus));
     }
     let mapped = if table.mapped == 0 { u64::MAX } else { table.mapped };
-    let start = Start { ranges, reserved, direct_map: table.direct_map, mapped };
+    let engine =
+        engine::engine(table.engine).map_err(|status| Wrong::Engine(table.engine, status))?;
+    let start = Start { ranges, reserved, direct_map: table.direct_map, mapped, engine };
     start.check()?;
     Ok(start)
 }
@@ -329,10 +337,11 @@ unsafe fn init(
     let (usable, reserved) = lists.ok_or(Wrong::NoRoom(bytes as u64))?;
     let small = table.reclaim.is_none();
     let knobs = if small { &raw const knobs::SMALL } else { core::ptr::null() };
-    let parts = Parts { zones, usable, reserved, cpus: nodes, distances: &[], knobs };
+    let parts =
+        Parts { zones, usable, reserved, cpus: nodes, distances: &[], knobs, engine: table.engine };
     // SAFETY: the caller guarantees a valid platform, and bytes that are initialized, as all memory of
     // a machine is.
-    let handle = match unsafe { build(&parts, carver.into_rest(), table, why) } {
+    let handle = match unsafe { build(start.engine, &parts, carver.into_rest(), table, why) } {
         Ok(handle) => handle,
         Err(status) => return Ok(status),
     };
@@ -352,6 +361,8 @@ fn direct_map(yard: CoreYard<'_>) -> *mut c_void {
     match yard {
         CoreYard::Plain(yard) => yard.hooks().direct_map(),
         CoreYard::Hooked(yard) => yard.hooks().platform.direct_map(),
+        #[cfg(feature = "packed")]
+        CoreYard::Packed(yard) => yard.hooks().direct_map(),
     }
 }
 

@@ -5,9 +5,10 @@ use core::mem::offset_of;
 use core::ops::Range;
 use core::slice;
 
-use pageyard::policy::Rules;
+use pageyard::policy::{Engine, Rules};
 use pageyard::{Knobs, Layout, MAX_ORDER, Needs, NodeId, PAGEBLOCK_PAGES, Pfn, ZoneKind, ZoneSpec};
 
+use crate::engine::engine;
 use crate::handle::pageyard_core;
 use crate::knobs::pageyard_knobs;
 use crate::lock::CLock;
@@ -70,11 +71,14 @@ pub struct pageyard_layout {
     pub distance_count: usize,
     /// The initial settings, as pageyard_core_knobs fills them in. Null: the defaults.
     pub knobs: *const pageyard_knobs,
+    /// One of the PAGEYARD_ENGINE numbers. 0: PAGEYARD_ENGINE_LINUX612.
+    pub engine: u64,
 }
 
-// SAFETY: the structure begins with the two fields. Zero is a null pointer or no entries.
+// SAFETY: the structure begins with the two fields. Zero is a null pointer, no entries or the first
+// engine.
 unsafe impl Growing for pageyard_layout {
-    // `knobs` was added after the first version.
+    // `knobs` and `engine` were added after the first version.
     const LEAST: usize = offset_of!(pageyard_layout, knobs);
 }
 
@@ -105,11 +109,16 @@ pub(crate) struct Parts<'l> {
     pub(crate) distances: &'l [u8],
     /// Null or valid.
     pub(crate) knobs: *const pageyard_knobs,
+    /// One of the PAGEYARD_ENGINE numbers, or an unknown one.
+    pub(crate) engine: u64,
 }
 
 impl Parts<'_> {
+    /// Not inlined: the caller's structure would take stack below everything that `create` does.
+    ///
     /// # Safety
     /// The pointer must be null or point to a layout that satisfies its field comments.
+    #[inline(never)]
     pub(crate) unsafe fn read(layout: *const pageyard_layout) -> Result<Self, pageyard_status> {
         // SAFETY: guaranteed by the caller, here and below.
         let l = unsafe { sized::read(layout) }?;
@@ -122,6 +131,7 @@ impl Parts<'_> {
                 cpus: entries(l.cpus, l.cpu_count)?,
                 distances: entries(l.distances, l.distance_count)?,
                 knobs: l.knobs,
+                engine: l.engine,
             })
         }
     }
@@ -150,36 +160,41 @@ pub(crate) const ALIGN: usize = 128;
 impl Plan {
     /// Computes the size for a layout. Checks only that zones end after they begin and that sizes
     /// do not overflow; the core validates the rest.
-    pub(crate) fn of(parts: &Parts<'_>) -> Result<Plan, pageyard_status> {
+    pub(crate) fn of(engine: Engine, parts: &Parts<'_>) -> Result<Plan, pageyard_status> {
         let ranges = parts.usable.len().checked_add(parts.reserved.len());
         let ranges = ranges.ok_or(PAGEYARD_ERR_LAYOUT)?;
-        Self::new(parts.zones, ranges, parts.cpus, parts.distances.len())
+        Self::new(engine, parts.zones, ranges, parts.cpus, parts.distances.len())
     }
 
     /// Like [`of`](Self::of), from the numbers of ranges and distances.
     pub(crate) fn new(
+        engine: Engine,
         zones: &[pageyard_zone],
         ranges: usize,
         cpus: &[u16],
         distances: usize,
     ) -> Result<Plan, pageyard_status> {
-        let (mut frames, mut blocks, mut last_node) = (0usize, 0usize, 0u64);
+        let (mut needs, mut last_node) = (Needs::NONE, 0u64);
         for zone in zones {
             // Maps begin at a multiple of the largest block.
             let base = zone.span.start & !((1 << MAX_ORDER) - 1);
             let own = zone.span.end.checked_sub(base).ok_or(PAGEYARD_ERR_LAYOUT)?;
             let own = usize::try_from(own).map_err(|_| PAGEYARD_ERR_LAYOUT)?;
-            frames = frames.checked_add(own).ok_or(PAGEYARD_ERR_LAYOUT)?;
-            blocks += own.div_ceil(PAGEBLOCK_PAGES as usize);
             last_node = last_node.max(zone.node.into());
+            if engine == Engine::Packed {
+                // What is out of range here `create` names.
+                _ = needs.add_packed(&range(&zone.span), cpus.len());
+                continue;
+            }
+            needs.frames = needs.frames.checked_add(own).ok_or(PAGEYARD_ERR_LAYOUT)?;
+            needs.blocks += own.div_ceil(PAGEBLOCK_PAGES as usize);
         }
         for &node in cpus {
             last_node = last_node.max(node.into());
         }
-        let nodes = (last_node as usize + 1).max(distances.isqrt());
-        let (zones, cpu_zones) = (zones.len(), cpus.len());
-        let slots = zones.checked_mul(cpu_zones).ok_or(PAGEYARD_ERR_LAYOUT)?;
-        let needs = Needs { frames, blocks, zones, slots, nodes, cpu_zones, ..Needs::NONE };
+        needs.nodes = (last_node as usize + 1).max(distances.isqrt());
+        (needs.zones, needs.cpu_zones) = (zones.len(), cpus.len());
+        needs.slots = zones.len().checked_mul(cpus.len()).ok_or(PAGEYARD_ERR_LAYOUT)?;
         Self::for_needs(ranges, &needs).ok_or(PAGEYARD_ERR_LAYOUT)
     }
 
@@ -203,12 +218,13 @@ impl Plan {
     }
 }
 
-/// Computes how many bytes of room a yard with this layout needs: 16 per frame, and some more per
-/// zone, CPU and range. If the room itself is one of the reserved ranges, the layout must contain
+/// Computes how many bytes of room a yard with this layout needs: 16 per frame, or 1.3 with
+/// PAGEYARD_ENGINE_PACKED, and some more per zone, CPU and range. If the room itself is one of the reserved ranges, the layout must contain
 /// that range, with any bounds, before this call.
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end
-/// before they begin or exceed the address space. pageyard_core_create validates the rest of the
+/// Errors: PAGEYARD_ERR_ARGUMENT, also for an unknown engine; PAGEYARD_ERR_ENGINE;
+/// PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end before they begin or exceed the
+/// address space. pageyard_core_create validates the rest of the
 /// layout.
 ///
 /// Threads: any. Owner: everything stays the caller's.
@@ -219,7 +235,7 @@ pub unsafe extern "C" fn pageyard_core_room(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid layout and a writable result.
     status(unsafe { Parts::read(layout) }.and_then(|parts| {
-        let plan = Plan::of(&parts)?;
+        let plan = Plan::of(engine(parts.engine)?, &parts)?;
         // SAFETY: as above.
         unsafe { sized::answer(bytes, plan.bytes) }
     }))

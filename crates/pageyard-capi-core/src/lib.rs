@@ -18,6 +18,7 @@
 extern crate std;
 
 pub mod create;
+pub mod engine;
 pub mod events;
 pub mod flags;
 pub mod handle;

@@ -9,6 +9,7 @@ use pageyard::{
     Relocation, ZoneId, ZoneKind,
 };
 
+use crate::engine::PAGEYARD_ENGINE_LINUX612;
 use crate::flags::PAGEYARD_VERSION;
 use crate::hooks::pageyard_hooks;
 use crate::lock::pageyard_lock;
@@ -141,6 +142,9 @@ pub struct pageyard_platform {
     /// For pageyard_kernel_init: memory from this physical address on is not mapped, and is left out.
     /// If 0: all memory is mapped.
     pub mapped: u64,
+    /// For pageyard_kernel_init: one of the PAGEYARD_ENGINE numbers. 0: PAGEYARD_ENGINE_LINUX612.
+    /// pageyard_core_create takes the engine from the layout; this field is then 0 or the same.
+    pub engine: u64,
 }
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer, a missing function or
@@ -177,6 +181,7 @@ impl pageyard_platform {
             flags: 0,
             direct_map: core::ptr::null_mut(),
             mapped: 0,
+            engine: PAGEYARD_ENGINE_LINUX612,
         }
     }
 }

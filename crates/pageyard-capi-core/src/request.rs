@@ -3,6 +3,8 @@
 use pageyard::{Config, Defences, Gfp, NodeChoice, NodeId, Order, Pfn, Yard};
 
 use crate::flags;
+#[cfg(feature = "packed")]
+use crate::handle::PackedYard;
 use crate::handle::{CoreYard, HookedYard, PlainYard, of, on_yard, pageyard_core};
 use crate::sized::answer;
 use crate::status::{
@@ -31,6 +33,9 @@ pub unsafe extern "C" fn pageyard_core_alloc(
         Ok(CoreYard::Plain(yard)) => unsafe { allocate_here(yard, order, flags, pfn) },
         // SAFETY: as above.
         Ok(CoreYard::Hooked(yard)) => unsafe { allocate_apart(yard, order, flags, pfn) },
+        #[cfg(feature = "packed")]
+        // SAFETY: as above.
+        Ok(CoreYard::Packed(yard)) => unsafe { allocate_on_packed(yard, order, flags, pfn) },
         Err(status) => status,
     }
 }
@@ -42,6 +47,23 @@ pub unsafe extern "C" fn pageyard_core_alloc(
 #[inline(never)]
 unsafe fn allocate_here(
     yard: &PlainYard,
+    order: u32,
+    flags: u32,
+    pfn: *mut u64,
+) -> pageyard_status {
+    let ready = |order, gfp| yard.alloc_ready(NodeChoice::LOCAL, order, gfp);
+    // SAFETY: guaranteed by the caller.
+    unsafe { allocate(yard, None, (order, flags), ready, pfn) }
+}
+
+/// As [`allocate_here`].
+///
+/// # Safety
+/// `pfn` must be null or writable.
+#[cfg(feature = "packed")]
+#[inline(never)]
+unsafe fn allocate_on_packed(
+    yard: &PackedYard,
     order: u32,
     flags: u32,
     pfn: *mut u64,

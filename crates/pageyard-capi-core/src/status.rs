@@ -38,6 +38,11 @@ pub const PAGEYARD_ERR_FLAGS: pageyard_status = -11;
 pub const PAGEYARD_ERR_CPU: pageyard_status = -12;
 /// There is no such node or zone.
 pub const PAGEYARD_ERR_NODE: pageyard_status = -13;
+/// This library was built without the packed engine. scripts/install-capi.sh --packed builds it in.
+pub const PAGEYARD_ERR_ENGINE: pageyard_status = -14;
+/// The packed engine does not have what was requested: hooks and flags that check, fill or unmap
+/// memory, or guards. PAGEYARD_ENGINE_LINUX612 has them.
+pub const PAGEYARD_ERR_NOT_ON_PACKED: pageyard_status = -15;
 /// The block does not belong to this yard.
 pub const PAGEYARD_ERR_FOREIGN: pageyard_status = -20;
 /// The frame is a hole, or was never managed by the allocator.
@@ -75,7 +80,7 @@ pub extern "C" fn pageyard_strerror(status: pageyard_status) -> *const c_char {
     message(status).as_ptr()
 }
 
-fn message(status: pageyard_status) -> &'static CStr {
+pub(crate) fn message(status: pageyard_status) -> &'static CStr {
     match status {
         PAGEYARD_OK => c"done",
         PAGEYARD_ERR_HANDLE => c"the handle is null, misaligned, or of something destroyed",
@@ -95,6 +100,12 @@ fn message(status: pageyard_status) -> &'static CStr {
             c"the caller runs on a CPU that the yard does not know, or that is down"
         }
         PAGEYARD_ERR_NODE => c"there is no such node or zone",
+        PAGEYARD_ERR_ENGINE => {
+            c"the library was built without the packed engine; install-capi.sh --packed includes it"
+        }
+        PAGEYARD_ERR_NOT_ON_PACKED => {
+            c"the packed engine cannot check, fill, unmap or guard pages; use PAGEYARD_ENGINE_LINUX612"
+        }
         PAGEYARD_ERR_FOREIGN => c"the block is not of this yard",
         PAGEYARD_ERR_RESERVED => c"the frame is reserved: it was never allocated",
         PAGEYARD_ERR_DOUBLE_FREE => c"the block is free already",
@@ -203,7 +214,7 @@ mod tests {
         let unknown = message(-1000);
         let known: std::vec::Vec<_> =
             (-100..=0).map(message).filter(|&text| text != unknown).collect();
-        assert_eq!(known.len(), 26);
+        assert_eq!(known.len(), 28);
         let distinct: std::collections::BTreeSet<_> = known.iter().collect();
         assert_eq!(distinct.len(), known.len());
         assert_eq!(message(1), unknown);

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use pageyard_capi_core::create::{pageyard_core_create, pageyard_core_destroy};
+use pageyard_capi_core::engine::*;
 use pageyard_capi_core::flags::*;
 use pageyard_capi_core::handle::pageyard_core;
 use pageyard_capi_core::layout::*;
@@ -31,7 +32,9 @@ struct Yard {
 // SAFETY: the interface says which functions any number of threads may call.
 unsafe impl Sync for Yard {}
 
-fn with_layout<T>(f: impl FnOnce(*const pageyard_layout) -> T) -> T {
+const ENGINES: [u64; 2] = [PAGEYARD_ENGINE_LINUX612, PAGEYARD_ENGINE_PACKED];
+
+fn with_layout<T>(engine: u64, f: impl FnOnce(*const pageyard_layout) -> T) -> T {
     let span = pageyard_range { start: FIRST, end: FIRST + PAGES };
     let zone = pageyard_zone { span, node: 0, kind: PAGEYARD_ZONE_NORMAL };
     let cpus = [0u16; 2];
@@ -49,12 +52,13 @@ fn with_layout<T>(f: impl FnOnce(*const pageyard_layout) -> T) -> T {
         distances: ptr::null(),
         distance_count: 0,
         knobs: ptr::null(),
+        engine,
     })
 }
 
 impl Yard {
-    fn new() -> Yard {
-        with_layout(|layout| {
+    fn new(engine: u64) -> Yard {
+        with_layout(engine, |layout| {
             let mut bytes = 0;
             // SAFETY: a layout and a place for the answer.
             assert_eq!(unsafe { pageyard_core_room(layout, &mut bytes) }, PAGEYARD_OK);
@@ -118,7 +122,11 @@ impl Drop for Yard {
 
 #[test]
 fn functions_stay_within_their_memory() {
-    let yard = Yard::new();
+    ENGINES.into_iter().for_each(stay_within_their_memory);
+}
+
+fn stay_within_their_memory(engine: u64) {
+    let yard = Yard::new(engine);
     let y = yard.handle;
     let one = yard.alloc(0, PAGEYARD_KERNEL);
     let large = yard.alloc(3, PAGEYARD_HIGHUSER_MOVABLE);
@@ -186,7 +194,11 @@ fn functions_stay_within_their_memory() {
 
 #[test]
 fn threads_own_their_blocks() {
-    let yard = Yard::new();
+    ENGINES.into_iter().for_each(own_their_blocks);
+}
+
+fn own_their_blocks(engine: u64) {
+    let yard = Yard::new(engine);
     let owners: Vec<_> = (0..PAGES).map(|_| std::sync::atomic::AtomicU32::new(0)).collect();
     let rounds = if cfg!(miri) { 4 } else { 2000 };
     let work = |me: u32| {

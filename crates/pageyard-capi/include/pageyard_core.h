@@ -129,6 +129,14 @@
 // Device memory; requests never allocate from it.
 #define PAGEYARD_ZONE_DEVICE 4
 
+// The engine that answers every request as Linux 6.12 does. The default.
+#define PAGEYARD_ENGINE_LINUX612 0
+
+// The packed engine: a bit for each free frame, 1.3 bytes of room a frame instead of 16 but more for
+// each zone and CPU, and requests served from the fullest pageblocks. docs/packed.md says what differs.
+// In libpageyard, and in a libpageyard-core that was installed with --packed.
+#define PAGEYARD_ENGINE_PACKED 1
+
 // A request completed. Sets pfn (UINT64_MAX: the request failed), order, page_type, flags.
 #define PAGEYARD_EVENT_ALLOC 1
 
@@ -475,6 +483,8 @@ typedef struct pageyard_layout {
     size_t distance_count;
     // The initial settings, as pageyard_core_knobs fills them in. Null: the defaults.
     const struct pageyard_knobs *knobs;
+    // One of the PAGEYARD_ENGINE numbers. 0: PAGEYARD_ENGINE_LINUX612.
+    uint64_t engine;
 } pageyard_layout;
 
 // Storage of one lock, for the caller's lock functions. Initially all zero, which must mean
@@ -593,7 +603,9 @@ typedef struct pageyard_block {
 // PAGEYARD_VERSION, and the functions you want. Every function is optional (null): what it would
 // check or report is then turned off. Pass it in the field `hooks` of struct pageyard_platform.
 //
-// A yard without this structure runs code that has none of these hooks.
+// A yard without this structure runs code that has none of these hooks. On PAGEYARD_ENGINE_PACKED,
+// `page_state`, `poison`, `check_poison`, `unmap` and `map` must be null, `guard_min_order` 0, and
+// PAGEYARD_INIT_ON_ALLOC and PAGEYARD_INIT_ON_FREE not set.
 //
 // Owner: pageyard_core_create copies the structure. What `context` points to must live as long as
 // the yard.
@@ -737,6 +749,9 @@ typedef struct pageyard_platform {
     // For pageyard_kernel_init: memory from this physical address on is not mapped, and is left out.
     // If 0: all memory is mapped.
     uint64_t mapped;
+    // For pageyard_kernel_init: one of the PAGEYARD_ENGINE numbers. 0: PAGEYARD_ENGINE_LINUX612.
+    // pageyard_core_create takes the engine from the layout; this field is then 0 or the same.
+    uint64_t engine;
 } pageyard_platform;
 
 // A range of physical memory as a boot loader reports it. The maps of PVH and Multiboot 2, whose
@@ -848,6 +863,13 @@ typedef struct pageyard_stats {
 // There is no such node or zone.
 #define PAGEYARD_ERR_NODE -13
 
+// This library was built without the packed engine. scripts/install-capi.sh --packed builds it in.
+#define PAGEYARD_ERR_ENGINE -14
+
+// The packed engine does not have what was requested: hooks and flags that check, fill or unmap
+// memory, or guards. PAGEYARD_ENGINE_LINUX612 has them.
+#define PAGEYARD_ERR_NOT_ON_PACKED -15
+
 // The block does not belong to this yard.
 #define PAGEYARD_ERR_FOREIGN -20
 
@@ -904,27 +926,31 @@ const char *pageyard_strerror(pageyard_status status);
 // Threads: any. Owner: everything stays the caller's.
 pageyard_status pageyard_core_knobs(uint32_t profile, struct pageyard_knobs *knobs);
 
-// Computes how many bytes of room a yard with this layout needs: 16 per frame, and some more per
-// zone, CPU and range. If the room itself is one of the reserved ranges, the layout must contain
+// Computes how many bytes of room a yard with this layout needs: 16 per frame, or 1.3 with
+// PAGEYARD_ENGINE_PACKED, and some more per zone, CPU and range. If the room itself is one of the reserved ranges, the layout must contain
 // that range, with any bounds, before this call.
 //
-// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end
-// before they begin or exceed the address space. pageyard_core_create validates the rest of the
+// Errors: PAGEYARD_ERR_ARGUMENT, also for an unknown engine; PAGEYARD_ERR_ENGINE;
+// PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for zones that end before they begin or exceed the
+// address space. pageyard_core_create validates the rest of the
 // layout.
 //
 // Threads: any. Owner: everything stays the caller's.
-pageyard_status pageyard_core_room(const struct pageyard_layout *layout, size_t *bytes);
+pageyard_status pageyard_core_room(const struct pageyard_layout *layout,
+                                   size_t *bytes);
 
 // Creates a yard in which every usable frame that is not reserved is free.
 //
 // `room` is memory for the yard's maps: at least as many `bytes` as pageyard_core_room returns, at
 // any address, with any contents. It must not overlap memory that the yard allocates, unless the
 // layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
-// it receives a sentence that says what is wrong with the layout or the room, at most `why_size`
-// bytes with its terminating zero. It is empty after other errors.
+// it receives a sentence that says what is wrong with the layout, the room or the engine, at most
+// `why_size` bytes with its terminating zero. It is empty after other errors.
 //
-// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks or unknown flags; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT;
-// PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room may then have been written to.
+// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks, an unknown engine or unknown flags, or a
+// platform with another engine; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
+// PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room
+// may then have been written to.
 //
 // Threads: any. Other threads may use the yard once this function has returned and the handle has
 // been passed to them with proper synchronization.
@@ -956,12 +982,12 @@ pageyard_status pageyard_core_destroy(struct pageyard_core *yard);
 // kernel's image, its boot stack and page tables, an initial ramdisk. pageyard_core_release frees it
 // later, as it frees ACPI tables. The lists may lie in reserved memory only. `platform` may be null:
 // one to one map of all memory, one CPU that calls, spin locks. Its `direct_map` and `mapped` say where
-// memory is mapped. The settings are those of PAGEYARD_KNOBS_SMALL if it has no `reclaim`. If `why`
+// memory is mapped, its `engine` which engine the yard runs on. The settings are those of PAGEYARD_KNOBS_SMALL if it has no `reclaim`. If `why`
 // is not null, it receives a sentence that says what is wrong, at most `why_size` bytes with its
 // terminating zero, or an empty text.
 //
-// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs or flag, or
-// invalid hooks; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
+// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs, engine or flag, or
+// invalid hooks; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
 // memory; PAGEYARD_ERR_ROOM if no free memory has room for the maps; PAGEYARD_ERR_CPU for an invalid
 // answer of `cpu`; PAGEYARD_ERR_LOCKS. Free memory may then have been written to.
 //

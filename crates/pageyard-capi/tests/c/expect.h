@@ -25,4 +25,10 @@
 
 #define OK(call) EXPECT_STATUS(call, PAGEYARD_OK)
 
+/* The engine that a program tests: the other one with -DENGINE=PAGEYARD_ENGINE_PACKED. */
+#ifndef ENGINE
+#define ENGINE PAGEYARD_ENGINE_LINUX612
+#endif
+#define IS_PACKED (ENGINE == PAGEYARD_ENGINE_PACKED)
+
 #endif

@@ -8,7 +8,7 @@ use super::abi::{HEADERS, declarations};
 use super::header::made;
 use super::here;
 use super::install::run;
-use super::programs::{built, flags, threaded};
+use super::programs::{ENGINES, built, flags, of_engine, threaded};
 
 /// The program of each header.
 const PROGRAMS: [(&str, &str); 2] =
@@ -45,9 +45,9 @@ fn every_function_has_a_row_of_argument_values() {
     }
 }
 
-fn invalid_and_extreme_numbers(program: &str) {
-    let path = format!("tests/c/{program}.c");
-    let built = built(threaded(false), &path, &flags("pageyard"), program);
+fn invalid_and_extreme_numbers(program: &str, (engine, suffix): (&str, &str)) {
+    let (path, name) = (format!("tests/c/{program}.c"), format!("{program}{suffix}"));
+    let built = built(of_engine(false, engine), &path, &flags("pageyard"), &name);
     for function in rows(&source(program)) {
         let mut one = std::process::Command::new(built.get_program());
         one.args(built.get_args());
@@ -58,12 +58,12 @@ fn invalid_and_extreme_numbers(program: &str) {
 
 #[test]
 fn invalid_and_extreme_numbers_of_the_core_are_errors_or_served() {
-    invalid_and_extreme_numbers("hostile_core");
+    ENGINES.into_iter().for_each(|engine| invalid_and_extreme_numbers("hostile_core", engine));
 }
 
 #[test]
 fn invalid_and_extreme_numbers_of_the_host_are_errors_or_served() {
-    invalid_and_extreme_numbers("hostile_host");
+    invalid_and_extreme_numbers("hostile_host", ENGINES[0]);
 }
 
 #[test]

@@ -50,6 +50,7 @@ static pageyard_layout layout_of(void) {
     layout.usable_count = 1;
     layout.cpus = cpus;
     layout.cpu_count = 2;
+    layout.engine = ENGINE;
     return layout;
 }
 
@@ -105,6 +106,12 @@ static void h_pageyard_core_room(void) {
         layout[0].version = version;
         CALL(pageyard_core_room, size, version);
         known(pageyard_core_room(layout, &bytes));
+    }
+    EACH(uint64_t, engine) {
+        pageyard_layout layout = layout_of();
+        layout.engine = engine;
+        CALL(pageyard_core_room, engine);
+        EXPECT(known(pageyard_core_room(&layout, &bytes)) == (engine <= PAGEYARD_ENGINE_PACKED));
     }
 }
 
@@ -171,6 +178,18 @@ static void h_pageyard_core_create(void) {
         table[0].version = version;
         CALL(pageyard_core_create, size, version);
         if (known(pageyard_core_create(&layout, table, room, sizeof room, &made, why, sizeof why)))
+            OK(pageyard_core_destroy(made));
+    }
+    /* Engines: a known one, which the platform does not contradict. */
+    EACH(uint64_t, engine) EACH(uint64_t, other) {
+        pageyard_layout layout = layout_of();
+        pageyard_platform table = machine();
+        layout.engine = engine;
+        table.engine = other;
+        CALL(pageyard_core_create, engine, other);
+        EXPECT(known(pageyard_core_create(&layout, &table, room, sizeof room, &made, why, sizeof why))
+               == (engine <= PAGEYARD_ENGINE_PACKED && (other == 0 || other == engine)));
+        if (why[0] == 0)
             OK(pageyard_core_destroy(made));
     }
     /* Hooks: sizes, versions and numbers. */
@@ -545,6 +564,7 @@ static void h_pageyard_kernel_init(void) {
     pageyard_core *made;
     char why[64];
     platform.zero = NULL;
+    platform.engine = ENGINE;
     platform.direct_map = memory;
     platform.mapped = sizeof memory;
     /* Ranges of every kind and bound; what is not the buffer is not mapped, and so left out. */
@@ -563,6 +583,16 @@ static void h_pageyard_kernel_init(void) {
         CALL(pageyard_kernel_init, cpus, count, why_size);
         if (known(pageyard_kernel_init(&map, count < 2 ? count : SIZE_MAX, NULL, 0, cpus, &platform,
                                        &made, why, why_size < sizeof why ? why_size : sizeof why)))
+            OK(pageyard_core_destroy(made));
+    }
+    EACH(uint64_t, engine) {
+        pageyard_memory map = {0, sizeof memory, 1, 0};
+        pageyard_platform table = platform;
+        table.engine = engine;
+        CALL(pageyard_kernel_init, engine);
+        EXPECT(known(pageyard_kernel_init(&map, 1, NULL, 0, 1, &table, &made, why, sizeof why))
+               == (engine <= PAGEYARD_ENGINE_PACKED));
+        if (why[0] == 0)
             OK(pageyard_core_destroy(made));
     }
     EACH(uint64_t, mapped) {

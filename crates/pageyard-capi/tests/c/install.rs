@@ -35,7 +35,20 @@ pub(crate) fn prefix() -> &'static Path {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         let _ = std::fs::remove_dir_all(&prefix);
         let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-        run(script().args(["--profile", profile]).arg(&prefix));
+        // The core's programs run on both engines.
+        run(script().args(["--packed", "--profile", profile]).arg(&prefix));
+        prefix
+    })
+}
+
+/// Where the script has put the bare core alone, without the packed engine, as it is by default.
+pub(crate) fn core_prefix() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        // After the other, so that they do not build at the same time.
+        let prefix = self::prefix().with_extension("core-default");
+        let _ = std::fs::remove_dir_all(&prefix);
+        run(script().arg("--core-only").arg(&prefix));
         prefix
     })
 }
@@ -134,4 +147,17 @@ fn the_core_alone_is_small() {
     let text = sizes.lines().find_map(|l| l.strip_prefix(".text")?.split_whitespace().next());
     let text: u64 = text.unwrap().parse().unwrap();
     assert!((10 << 10..80 << 10).contains(&text), "{text} bytes of text\n{sizes}");
+    the_packed_engine_is_refused(&prefix);
+}
+
+/// A library without the packed engine says how to get one with it.
+fn the_packed_engine_is_refused(prefix: &Path) {
+    let (program, file) = (prefix.join("refused"), here().join("tests/c/refused.c"));
+    let mut cc = super::tool("cc");
+    cc.arg("-I").arg(prefix.join("include")).arg(file).arg(prefix.join("lib/libpageyard-core.a"));
+    run(cc.arg("-o").arg(&program));
+    let said = run(&mut Command::new(&program));
+    let wanted = "the library was built without the packed engine; \
+                  install-capi.sh --packed includes it\n";
+    assert_eq!(said, wanted.repeat(3));
 }

@@ -27,6 +27,7 @@ static pageyard_platform machine(void) {
     machine.version = PAGEYARD_VERSION;
     machine.cpu = cpu;
     machine.direct_map = direct_map;
+    machine.engine = ENGINE;
     return machine;
 }
 
@@ -228,6 +229,10 @@ static void errors_name_what_is_wrong(void) {
     platform = machine();
     platform.flags = 2;
     EXPECT_STATUS(init(MAP, MAP_COUNT, NULL, 0, 1, &platform), PAGEYARD_ERR_ARGUMENT);
+    platform = machine();
+    platform.engine = 2;
+    EXPECT_STATUS(init(MAP, MAP_COUNT, NULL, 0, 1, &platform), PAGEYARD_ERR_ARGUMENT);
+    EXPECT(says("engine 2; expected one of"));
     platform = machine();
     memset(&hooks, 0, sizeof hooks);
     platform.hooks = &hooks;

@@ -106,6 +106,7 @@ static pageyard_layout layout_of(void) {
     layout.usable_count = 1;
     layout.cpus = cpus;
     layout.cpu_count = 1;
+    layout.engine = ENGINE;
     return layout;
 }
 

@@ -7,7 +7,7 @@ use super::abi::{HEADERS, declarations};
 use super::header::made;
 use super::here;
 use super::install::run;
-use super::programs::{built, flags, threaded};
+use super::programs::{ENGINES, built, flags, of_engine, threaded};
 
 const HANDLES: [&str; 3] = ["pageyard", "pageyard_core", "pageyard_registration"];
 const ROWS: [&str; 4] = ["BAD_HANDLE", "NULL_IS", "CANNOT_TELL", "NO_POINTER"];
@@ -92,8 +92,11 @@ fn every_pointer_has_a_row() {
 
 #[test]
 fn misuse_is_an_error() {
-    let mut program = built(threaded(false), "tests/c/misuse.c", &flags("pageyard"), "misuse");
-    assert_eq!(run(&mut program), "misuse: all is well\n");
+    for (engine, suffix) in ENGINES {
+        let (compiler, name) = (of_engine(false, engine), format!("misuse{suffix}"));
+        let mut program = built(compiler, "tests/c/misuse.c", &flags("pageyard"), &name);
+        assert_eq!(run(&mut program), "misuse: all is well\n");
+    }
 }
 
 #[test]

@@ -92,18 +92,35 @@ fn forks_during_use() {
     assert_eq!(run(&mut program), "forks: all is well\n");
 }
 
+/// The engines, as the programs of the core level and the names of their builds call them.
+pub(crate) const ENGINES: [(&str, &str); 2] =
+    [("PAGEYARD_ENGINE_LINUX612", ""), ("PAGEYARD_ENGINE_PACKED", "-packed")];
+
+/// A compiler of a program that tests this engine.
+pub(crate) fn of_engine(cpp: bool, engine: &str) -> Command {
+    let mut compiler = threaded(cpp);
+    compiler.arg(format!("-DENGINE={engine}"));
+    compiler
+}
+
 #[test]
 fn hooks_and_callbacks_may_call_the_library() {
-    let mut program = built(threaded(false), "tests/c/reentry.c", &flags("pageyard"), "reentry");
-    assert_eq!(run(&mut program), "re-entry: all is well\n");
+    for (engine, suffix) in ENGINES {
+        let (compiler, name) = (of_engine(false, engine), format!("reentry{suffix}"));
+        let mut program = built(compiler, "tests/c/reentry.c", &flags("pageyard"), &name);
+        assert_eq!(run(&mut program), "re-entry: all is well\n");
+    }
 }
 
 #[test]
 fn hooks_are_called_and_have_their_effect() {
-    for (cpp, package, name) in
-        [(false, "pageyard-core", "hooks-c"), (true, "pageyard-core", "hooks-cpp")]
-    {
-        let mut program = built(threaded(cpp), "tests/c/hooks.c", &flags(package), name);
+    for (cpp, engine, name) in [
+        (false, ENGINES[0].0, "hooks-c"),
+        (true, ENGINES[0].0, "hooks-cpp"),
+        (false, ENGINES[1].0, "hooks-packed"),
+    ] {
+        let compiler = of_engine(cpp, engine);
+        let mut program = built(compiler, "tests/c/hooks.c", &flags("pageyard-core"), name);
         assert_eq!(run(&mut program), "hooks: all is well\n");
     }
 }
@@ -140,16 +157,22 @@ fn core_level_from_both_libraries() {
         (true, "pageyard-core", "core-cpp"),
         (false, "pageyard", "core-shared"),
     ] {
-        let mut program = built(threaded(cpp), "tests/c/core.c", &flags(package), name);
-        assert_eq!(run(&mut program), "pageyard_core.h: all is well\n");
+        for (engine, suffix) in ENGINES {
+            let (compiler, name) = (of_engine(cpp, engine), format!("{name}{suffix}"));
+            let mut program = built(compiler, "tests/c/core.c", &flags(package), &name);
+            assert_eq!(run(&mut program), "pageyard_core.h: all is well\n");
+        }
     }
 }
 
 #[test]
 fn a_kernel_starts_from_a_memory_map() {
     for (package, name) in [("pageyard-core", "kernel-core"), ("pageyard", "kernel-shared")] {
-        let mut program = built(threaded(false), "tests/c/kernel.c", &flags(package), name);
-        assert_eq!(run(&mut program), "kernel: all is well\n");
+        for (engine, suffix) in ENGINES {
+            let (compiler, name) = (of_engine(false, engine), format!("{name}{suffix}"));
+            let mut program = built(compiler, "tests/c/kernel.c", &flags(package), &name);
+            assert_eq!(run(&mut program), "kernel: all is well\n");
+        }
     }
 }
 

@@ -191,6 +191,7 @@ static void core_level(void) {
     layout.usable_count = 1;
     layout.cpus = cpus;
     layout.cpu_count = 1;
+    layout.engine = ENGINE;
     memset(&platform, 0, sizeof platform);
     platform.struct_size = sizeof platform;
     platform.version = PAGEYARD_VERSION;
