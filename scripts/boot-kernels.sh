@@ -41,6 +41,9 @@ arm-open-lock       stuck   aarch64 broken-try-lock 2G
 c                   pass    c       -               2G
 c-40M               pass    c       -               40M
 c-icount            count   c       -               2G   -icount shift=0
+c-packed            pass    c       PACKED          2G
+c-packed-40M        pass    c       PACKED          40M
+c-packed-icount     count   c       PACKED          2G   -icount shift=0
 c-no-lock           broken  c       BROKEN_LOCK     2G
 c-open-lock         stuck   c       BROKEN_TRY_LOCK 2G
 LIST
@@ -89,11 +92,13 @@ mkdir -p "$target/images"
 # Flags for the host are none for a kernel; those in .cargo/config.toml count.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
+# install_core DIRECTORY [OPTION...]
 install_core() {
-    local only=()
+    local only=() to=$1
+    shift
     if scripts/install-capi.sh --help | grep -q -- --core-only; then only=(--core-only); fi
-    CARGO_TARGET_DIR=$target scripts/install-capi.sh "${only[@]}" --core-target x86_64-unknown-none \
-        --destdir "$target/capi" / >/dev/null
+    CARGO_TARGET_DIR=$target scripts/install-capi.sh "${only[@]}" "$@" --core-target x86_64-unknown-none \
+        --destdir "$to" / >/dev/null
 }
 
 # image KIND FEATURE: prints its path.
@@ -103,9 +108,10 @@ build() { # KIND FEATURE
     local out features=()
     out=$(image "$1" "$2")
     if [ "$1" = c ]; then
-        local defines=""
+        local defines="" prefix=$target/capi
         [ "$2" = - ] || defines=-D$2
-        make --silent -B -C examples/kernel-c PREFIX="$target/capi" OUT="$out" DEFINES="$defines"
+        [ "$2" != PACKED ] || prefix=$target/capi-packed
+        make --silent -B -C examples/kernel-c PREFIX="$prefix" OUT="$out" DEFINES="$defines"
     else
         [ "$2" = - ] || features=(--features "$2")
         (cd examples/kernel-rust && cargo build --quiet --release --locked --target "$1-unknown-none" \
@@ -115,12 +121,14 @@ build() { # KIND FEATURE
 }
 
 echo "boot-kernels: building"
-if grep -qx c <<<"$kinds"; then install_core; fi
+images=$(wanted | awk '{print $3, $4}' | sort -u)
+if grep -E '^c ' <<<"$images" | grep -qvx 'c PACKED'; then install_core "$target/capi"; fi
+if grep -qx 'c PACKED' <<<"$images"; then install_core "$target/capi-packed" --packed; fi
 printf '%-20s %9s %9s\n' image text data+bss
 while read -r kind feature; do
     build "$kind" "$feature"
     size "$(image "$kind" "$feature")" | awk -v name="$kind $feature" 'NR == 2 {printf "%-20s %9d %9d\n", name, $1, $2 + $3}'
-done < <(wanted | awk '{print $3, $4}' | sort -u)
+done <<<"$images"
 
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT

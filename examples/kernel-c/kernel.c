@@ -3,7 +3,8 @@
  * free while timer interrupts do the same, then accounts for every page. docs/kernels.md walks
  * through it; the Rust kernel beside it is the same program.
  *
- * -DBROKEN_LOCK and -DBROKEN_TRY_LOCK make mistakes, which it must detect.
+ * -DPACKED boots on the packed engine. -DBROKEN_LOCK and -DBROKEN_TRY_LOCK make mistakes, which it
+ * must detect.
  */
 #include <pageyard_core.h>
 #include <stdarg.h>
@@ -189,6 +190,9 @@ static void create(uintptr_t info) {
     machine.try_lock = try_lock;
     machine.unlock = unlock;
     machine.mapped = MAPPED;
+#ifdef PACKED
+    machine.engine = PAGEYARD_ENGINE_PACKED; /* in a core that was installed with --packed */
+#endif
     status = pageyard_kernel_init((const pageyard_memory *)map, entries, reserved, 2, cpus, &machine,
                                   &yard, why, sizeof why);
     if (status != PAGEYARD_OK) fail("%s: %s", pageyard_strerror(status), why);
@@ -365,7 +369,11 @@ void kernel_start(uint32_t cpu, uintptr_t info) {
     }
     cpus = hammering = freeing = (uint32_t)find_cpus(info, ids);
     create(info);
+#ifdef PACKED
+    print("%u CPUs, the packed engine, %u pages\n", (uint64_t)cpus, pages);
+#else
     print("%u CPUs, %u pages\n", (uint64_t)cpus, pages);
+#endif
     instructions = measure();
     for (uint32_t other = 1; other < cpus; other++) {
         __atomic_store_n(&running, other, __ATOMIC_RELEASE);
