@@ -37,6 +37,7 @@
 //!
 //! # Features
 //! - `alloc` (off by default): maps on the heap, with `OwnedStorage` and `Yard::from_memory_map`.
+//! - `lines` (off by default): the module `lines`, for simulators that price cache lines. Needs `std`.
 //!
 //! # Path of a request
 //! [`Yard::alloc`] maps the flags to a zone, a type and a watermark with one table ([`Gfp`]). It
@@ -97,6 +98,8 @@ pub use allocator::yard::{Yard, ZoneInfo, fragmentation_index, unusable_index};
 pub use base::frame::{Frame, Pageblock};
 pub use base::free_error::FreeError;
 pub use base::gfp::Gfp;
+#[cfg(feature = "lines")]
+pub use base::lines;
 pub use base::node_mask::{MAX_NODES, NodeChoice, NodeMask};
 pub use base::put;
 pub use base::stats::{

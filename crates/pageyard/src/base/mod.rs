@@ -4,10 +4,13 @@ pub(crate) mod busy;
 pub(crate) mod frame;
 pub(crate) mod free_error;
 pub(crate) mod gfp;
+#[cfg(feature = "lines")]
+pub mod lines;
 pub(crate) mod list;
 pub(crate) mod node_mask;
 pub mod put;
 pub(crate) mod reclaimers;
+pub(crate) mod shared;
 pub(crate) mod stats;
 pub(crate) mod sync;
 pub(crate) mod units;

@@ -1,5 +1,7 @@
 //! The whole state at once: saving, restoring and validating it, and the events over all zones.
 
+#[cfg(feature = "lines")]
+mod lines;
 pub(crate) mod snapshot;
 pub(crate) mod validate;
 pub(crate) mod validate_error;

@@ -4,8 +4,10 @@
 //! Operations on words, labels and the index are `SeqCst`: "write mine, then read yours" must not
 //! miss on both sides. Every protocol here has a model in `verify/loom/src/packed.rs`.
 
+#[cfg(feature = "lines")]
+use crate::base::lines::{Part, Piece};
+use crate::base::shared::{self, AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
-use crate::base::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
@@ -315,7 +317,7 @@ impl<'a> Blocks<'a> {
     #[inline]
     pub(crate) fn touch(&self, word: u32) {
         if let Some(w) = self.word(word) {
-            w.load(Relaxed);
+            shared::fetch(w, Relaxed);
         }
     }
 
@@ -831,5 +833,18 @@ impl<'a> Blocks<'a> {
     pub(crate) fn place(&self, block: u32) -> (u32, bool, bool) {
         let meta = self.meta(block);
         (meta.bucket(), meta.0 & Meta::ACTIVE != 0, meta.is_isolated())
+    }
+}
+
+#[cfg(feature = "lines")]
+impl Blocks<'_> {
+    /// Calls `each` with the memory that CPUs share.
+    pub(crate) fn for_each_shared(&self, each: &mut dyn FnMut(Piece)) {
+        each(Piece::of(Part::Words, self.words));
+        each(Piece::of(Part::Labels, self.labels));
+        each(Piece::of(Part::Routes, self.routes));
+        let index = Piece::of(Part::Index, self.index);
+        each(Piece { element: index.element * self.stride, ..index });
+        each(Piece::one(Part::Levels, &self.levels, 0));
     }
 }

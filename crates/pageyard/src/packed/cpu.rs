@@ -3,8 +3,8 @@
 
 use lock_api::{Mutex, RawMutex};
 
+use crate::base::shared::{AtomicBool, AtomicU32};
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
-use crate::base::sync::{AtomicBool, AtomicU32};
 use crate::packed::class::{CLASSES, KEPT_TYPES, order_of};
 
 /// No word or pageblock.

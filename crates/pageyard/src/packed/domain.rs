@@ -3,8 +3,10 @@
 
 use core::num::NonZeroU32;
 
+#[cfg(feature = "lines")]
+use crate::base::lines::{Part, Piece};
+use crate::base::shared::{AtomicI32, AtomicU32, AtomicU64};
 use crate::base::sync::Ordering::{AcqRel, Acquire, Relaxed};
-use crate::base::sync::{AtomicI32, AtomicU32, AtomicU64};
 use crate::packed::class::{CLASSES, pages_of};
 use crate::packed::planted::{Bug, planted};
 
@@ -412,6 +414,22 @@ impl<'a> Depots<'a> {
                 }
             }
         }
+    }
+}
+
+#[cfg(feature = "lines")]
+impl Depots<'_> {
+    /// Calls `each` with the memory that CPUs share.
+    pub(crate) fn for_each_shared(&self, each: &mut dyn FnMut(Piece)) {
+        for (number, domain) in self.domains.iter().enumerate() {
+            each(Piece::one(Part::Depots, &domain.full, number));
+            each(Piece::one(Part::Depots, &domain.empty, number));
+            each(Piece::one(Part::Sparse, &domain.sparse, number));
+        }
+        each(Piece::of(Part::Links, self.links));
+        each(Piece::one(Part::DepotPages, &self.held, 0));
+        each(Piece::one(Part::Isolated, &self.isolated, 0));
+        each(Piece::one(Part::Returned, &self.returned, 0));
     }
 }
 

@@ -11,7 +11,7 @@
 
 use lock_api::RawMutex;
 
-use crate::base::sync::AtomicU64;
+use crate::base::shared::AtomicU64;
 use crate::base::sync::Ordering::{Relaxed, SeqCst};
 use crate::base::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};

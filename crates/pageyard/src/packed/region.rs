@@ -7,7 +7,9 @@ use core::ops::Range;
 use lock_api::RawMutex;
 
 use crate::base::free_error::FreeError;
-use crate::base::sync::AtomicI64;
+#[cfg(feature = "lines")]
+use crate::base::lines::{Part, Piece};
+use crate::base::shared::AtomicI64;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
@@ -661,5 +663,18 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// Returns the order of the block that is allocated at a frame; `None` if none begins there.
     pub fn allocated(&self, pfn: Pfn) -> Option<Order> {
         self.state(self.index_of(pfn)?)?.allocated()
+    }
+}
+
+#[cfg(feature = "lines")]
+impl<R: RawMutex> Region<'_, R> {
+    /// Calls `each` with the memory that CPUs share. What a CPU's lock protects is not among it.
+    pub(crate) fn for_each_shared(&self, each: &mut dyn FnMut(Piece)) {
+        each(Piece::of(Part::States, self.states));
+        each(Piece::of(Part::Magazines, self.magazines));
+        each(Piece::of(Part::Cpus, self.cpus));
+        self.blocks.for_each_shared(each);
+        self.depots.for_each_shared(each);
+        each(Piece::one(Part::Loose, &self.loose, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! A set of pageblocks: bits, and one bit of summary for 64 of them.
 
-use crate::base::sync::AtomicU64;
+use crate::base::shared::AtomicU64;
 use crate::base::sync::Ordering::{Relaxed, SeqCst};
 use crate::packed::planted::fence_for_loom;
 

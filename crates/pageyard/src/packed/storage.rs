@@ -5,7 +5,7 @@ use core::fmt;
 use lock_api::RawMutex;
 
 use crate::base::frame::{Kind, State};
-use crate::base::sync::AtomicU8;
+use crate::base::shared::AtomicU8;
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::packed::blocks::{Blocks, Label, Route, Words};

@@ -7,6 +7,7 @@ use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::node_mask::{NodeChoice, NodeMask};
+use crate::base::shared::loads;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneKind};
 use crate::base::unwind::Rollback;
@@ -228,7 +229,8 @@ impl<'a, C: Config> Yard<'a, C> {
         let is_packed = self.is_packed();
         // A magazine's block is there whatever its order.
         let passes = if o == 0 || is_packed {
-            zone.watermarks.is_above_cached_mark(zone.nr_free.load(Relaxed), highest)
+            let free = if is_packed { loads(&zone.nr_free) } else { &zone.nr_free };
+            zone.watermarks.is_above_cached_mark(free.load(Relaxed), highest)
         } else if zone.grouping_disabled.load(Relaxed) {
             false
         } else {

@@ -11,6 +11,7 @@ use lock_api::{MutexGuard, RawMutex};
 use crate::allocator::yard::Yard;
 use crate::base::free_error::FreeError;
 use crate::base::gfp::AllocFlags;
+use crate::base::shared::updates;
 use crate::base::stats::DrainReason;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
@@ -335,7 +336,7 @@ impl<R: RawMutex> Zone<'_, R> {
 
     /// Changes the zone's free counter.
     fn add_free_packed(&self, pages: i64) {
-        let before = self.nr_free.fetch_add(pages, Relaxed);
+        let before = updates(&self.nr_free).fetch_add(pages, Relaxed);
         self.report.saw(before.wrapping_add(pages));
     }
 
