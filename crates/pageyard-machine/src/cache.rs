@@ -140,6 +140,8 @@ pub(crate) struct Caches {
     contents: Vec<u64>,
     /// Stamps of descriptors by line.
     descriptors: Vec<u64>,
+    /// Stamps of the lines that CPUs share on the packed engine.
+    shared: Vec<u64>,
     /// Size of a descriptor in bytes.
     descriptor: u64,
 }
@@ -151,6 +153,8 @@ pub(crate) enum Line {
     Contents(u64),
     /// The line that holds a frame's descriptor.
     Descriptor(u64),
+    /// A line that CPUs share on the packed engine, by number.
+    Shared(u32),
 }
 
 impl Caches {
@@ -168,8 +172,21 @@ impl Caches {
             holds_last: spec.in_effect >> UNIT,
             contents: vec![0; frames as usize],
             descriptors: vec![0; (frames * descriptor).div_ceil(LINE) as usize],
+            shared: Vec::new(),
             descriptor,
         }
+    }
+
+    /// Makes room for the stamps of this many shared lines.
+    pub(crate) fn share(&mut self, lines: usize) {
+        let mut longer = vec![0; lines.max(self.shared.len())];
+        longer[..self.shared.len()].copy_from_slice(&self.shared);
+        self.shared = longer;
+    }
+
+    /// Returns the place of a core.
+    pub(crate) fn place_of(&self, core: u16) -> Place {
+        self.cores[usize::from(core)]
     }
 
     /// Returns the line that holds a frame's descriptor.
@@ -193,6 +210,7 @@ impl Caches {
             Line::Descriptor(pfn) => {
                 self.descriptors.get_mut((pfn * self.descriptor / LINE) as usize)
             }
+            Line::Shared(line) => self.shared.get_mut(line as usize),
         };
         let stamp = stamp?;
         let core = usize::from(me.core);

@@ -64,9 +64,14 @@ macro_rules! costs {
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct Costs { $( $(#[$doc])* pub $name: u64, )* }
 
+        impl Costs {
+            /// The default values.
+            pub const DEFAULT: Costs = Costs { $( $name: $value, )* };
+        }
+
         impl Default for Costs {
             fn default() -> Self {
-                Costs { $( $name: $value, )* }
+                Costs::DEFAULT
             }
         }
 
@@ -161,6 +166,13 @@ costs! {
         "docs/performance.md: alloc-64k 9.9 ns, less the lock's share";
     /// The instructions of a free.
     free_path = 5_000, Measured, "docs/performance.md: free-in-order 8.7 ns, less the lock's share";
+    /// The instructions of a request on the packed engine, refills included, without locks and
+    /// lines.
+    packed_alloc_path = 8_500, Assumed,
+        "alloc_path by instructions: 69 for each page of alloc-64k against 49 (docs/performance.md)";
+    /// The instructions of a free on the packed engine, frees to the zone included.
+    packed_free_path = 4_700, Assumed,
+        "free_path by instructions: 86 for each page of free-in-order against 92 (docs/performance.md)";
     /// Cost of each page of a bulk request, without its descriptor.
     bulk_page = 2_000, Assumed, "a pop and a store";
     /// The instructions for a block that leaves a free list, under the zone lock.

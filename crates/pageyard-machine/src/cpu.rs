@@ -25,6 +25,8 @@ pub(crate) enum Spent {
     ZoneWait,
     /// Spinning on another lock.
     OtherWait,
+    /// Waiting for a line that another core has, on the packed engine.
+    LineWait,
     /// Stalled with a lock held, as a virtual CPU that the host has preempted.
     Stall,
     /// Switching tasks.
@@ -32,7 +34,7 @@ pub(crate) enum Spent {
     Idle,
 }
 
-pub(crate) const SPENTS: usize = 8;
+pub(crate) const SPENTS: usize = 9;
 
 #[derive(Debug)]
 pub(crate) struct CpuState {

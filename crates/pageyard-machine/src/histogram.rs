@@ -46,7 +46,12 @@ impl Histogram {
     /// Returns the smallest value of the bucket in which the given part (in thousandths) of all
     /// values ends, or 0 if there are no values.
     pub fn quantile(&self, thousandths: u64) -> u64 {
-        let wanted = (u128::from(self.total) * u128::from(thousandths)).div_ceil(1000).max(1);
+        self.quantile_of(thousandths, 1000)
+    }
+
+    /// Like [`quantile`](Histogram::quantile), for `part` of `of` parts.
+    pub fn quantile_of(&self, part: u64, of: u64) -> u64 {
+        let wanted = (u128::from(self.total) * u128::from(part)).div_ceil(of.into()).max(1);
         let mut seen = 0u128;
         for (b, &n) in self.counts.iter().enumerate() {
             seen += u128::from(n);

@@ -23,6 +23,8 @@
 //!   lines in flight per core. A program that waits for one line at a time is slowed down earlier.
 //! - When a line waits, all active cores are counted, whatever they access.
 //! - A line has one last user: two CPUs that only read it take it from each other.
+//! - On the packed engine, what lies in one line by chance is not modelled: lines are counted from
+//!   the start of each array. Reads of a line do not delay each other.
 //! - List heads cost nothing beyond the lock that protects them. The links of per-CPU lists cost
 //!   nothing at all, since they belong to the CPU.
 //! - Tasks are preempted at their own calls, and when they take a lock while holding none.
@@ -41,6 +43,7 @@ pub mod explore;
 mod fiber;
 mod histogram;
 mod layout;
+mod lines;
 mod lock;
 mod lock_state;
 mod machine;
@@ -64,6 +67,7 @@ pub use cache::{LEVELS, LINE, Level};
 pub use costs::Costs;
 pub use histogram::Histogram;
 pub use layout::MachineLayout;
+pub use lines::{LineName, LineStats, PartStats, part_name, unpriced};
 pub use lock::SimLock;
 pub use lock_state::LockName;
 pub use machine::{Machine, Stuck};

@@ -5,12 +5,13 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use pageyard::policy::{Policy, StaticPolicy};
+use pageyard::policy::{Engine, Policy, StaticPolicy};
 use pageyard::{Hooks, InitError, Layout, NodeId, Storage, Yard, ZoneSpec};
 
 use crate::cpu::Spent;
 use crate::fiber::Fiber;
 use crate::layout::MachineLayout;
+use crate::lines::Hooked;
 use crate::lock::SimLock;
 use crate::lock_state::{LockName, LockState};
 use crate::options::Options;
@@ -155,7 +156,9 @@ impl Machine {
         embedder: E,
         policy: P,
     ) -> Result<SimYard<'a, P, E>, InitError> {
-        let mut yard = Yard::with_policy(self.platform(embedder), policy);
+        let mut platform = self.platform(embedder);
+        platform.is_packed = policy.rules().engine == Engine::Packed;
+        let mut yard = Yard::with_policy(platform, policy);
         if self.options.deferred {
             yard.init_deferred(layout, storage)?;
             while !yard.finish_deferred() {}
@@ -169,16 +172,24 @@ impl Machine {
     /// Names an allocator's locks and sets its cache slices (§5.13). Needed only for an allocator
     /// that [`yard`](Machine::yard) did not create.
     pub fn adopt<P: Policy, E: Hooks>(&self, yard: &SimYard<'_, P, E>) {
+        let is_packed = yard.policy().rules().engine == Engine::Packed;
         for zone in yard.zone_ids() {
-            // This call takes only the zone's lock.
-            self.name_locks(LockName::Zone(zone), || {
-                let _ = yard.free_blocks_by_type(zone);
-            });
+            self.name_locks(LockName::Zone(zone), || yard.pass_zone_lock(zone));
+        }
+        if is_packed {
+            let state = &mut *self.state.borrow_mut();
+            yard.for_each_shared(|shared| state.lines.add(shared));
+            state.lines.grow();
+            state.caches.share(state.lines.len());
         }
         for (cpu, _) in (0..).map(pageyard::CpuId).zip(&self.spec.cpus) {
             for zone in yard.zone_ids() {
                 self.name_locks(LockName::Pageset(zone, cpu), || {
-                    let _ = yard.pageset(zone, cpu);
+                    if is_packed {
+                        yard.pass_cpu_lock(zone, cpu);
+                    } else {
+                        let _ = yard.pageset(zone, cpu);
+                    }
                 });
             }
             if let Some(slice) = self.spec.cache_slice(cpu) {
@@ -226,6 +237,7 @@ impl Machine {
             state.clear();
         }
         let current = Current::set(&self.state);
+        let hooked = Hooked::set(!self.state.borrow().lines.is_empty());
         start(&scope);
         self.state.borrow_mut().phase = Phase::Running;
         let over = Over(&self.state);
@@ -255,6 +267,7 @@ impl Machine {
         };
         drop(over);
         drop(fibers);
+        drop(hooked);
         drop(current);
         let mut state = self.state.borrow_mut();
         state.align();
@@ -311,6 +324,7 @@ impl Machine {
             cpu.lines = Default::default();
         }
         state.locks.iter_mut().for_each(LockState::forget);
+        state.lines.forget();
     }
 
     /// Returns the virtual time in nanoseconds: that of the running task's CPU, or the end of the

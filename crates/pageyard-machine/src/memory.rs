@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use lock_api::RawMutex;
+use pageyard::policy::Engine;
 use pageyard::{Frame, InitError, Layout, Needs, OwnedStorage, Pageblock, Storage};
 
 use crate::lock::SimLock;
@@ -22,12 +23,21 @@ pub struct Memory<R = SimLock> {
 }
 
 impl<R: RawMutex> Memory<R> {
-    /// Allocates memory for the layout's maps.
+    /// Allocates memory for the layout's maps, on the exact engine.
     ///
     /// # Errors
     /// Fails if the layout is invalid.
     pub fn for_layout(layout: &Layout<'_>) -> Result<Self, InitError> {
-        let needs = layout.needs::<R>()?;
+        Self::for_layout_on(Engine::Exact, layout)
+    }
+
+    /// Allocates memory for the layout's maps, on this engine. Those of the packed engine are among
+    /// the [`rooms`](Memory::rooms).
+    ///
+    /// # Errors
+    /// Fails if the layout is invalid.
+    pub fn for_layout_on(engine: Engine, layout: &Layout<'_>) -> Result<Self, InitError> {
+        let needs = layout.needs_on::<R>(engine)?;
         let blocks = (0..needs.blocks).map(|_| Pageblock::new()).collect();
         Ok(Memory { frames: raw::zeroed_frames(needs.frames), blocks, needs, lock: PhantomData })
     }

@@ -30,10 +30,15 @@ const TICK_PS: u64 = 4_000_000_000;
 /// - a zone lock, with two lines of the data it protects if it comes from another CPU;
 /// - a hold of a zone lock without any of these events, priced as one block that enters;
 /// - zeroing, filling and copying; scanning for a claim and by compaction.
+///
+/// On the packed engine a request and a free have costs of their own, and each access to memory that
+/// CPUs share is priced by itself ([`LineName`](crate::LineName)).
 #[derive(Debug)]
 pub struct SimPlatform<E = ()> {
     state: Rc<RefCell<State>>,
     embedder: E,
+    /// The yard is on the packed engine, which has no descriptors.
+    pub(crate) is_packed: bool,
 }
 
 /// An allocator on the machine; `E` provides the embedder's hooks ([`SimPlatform`]).
@@ -41,7 +46,7 @@ pub type SimYard<'a, P, E = ()> = Yard<'a, Hooked<SimLock, SimPlatform<E>, P>>;
 
 impl<E> SimPlatform<E> {
     pub(crate) fn new(state: Rc<RefCell<State>>, embedder: E) -> Self {
-        SimPlatform { state, embedder }
+        SimPlatform { state, embedder, is_packed: false }
     }
 
     /// Returns the embedder's hooks.
@@ -79,9 +84,16 @@ impl<E> SimPlatform<E> {
 
 impl State {
     #[inline]
-    fn price(&mut self, event: Event) {
+    fn price(&mut self, event: Event, is_packed: bool) {
         let costs = &self.costs;
         match event {
+            // The lines that these touch are priced one by one.
+            Event::Alloc { .. } if is_packed => {
+                self.charge_own(Spent::Alloc, costs.packed_alloc_path);
+            }
+            Event::Free { .. } if is_packed => {
+                self.charge_own(Spent::Alloc, costs.packed_free_path);
+            }
             Event::Alloc { .. } => self.charge_own(Spent::Alloc, costs.alloc_path),
             Event::Free { pfn, .. } => {
                 self.charge_own(Spent::Alloc, costs.free_path);
@@ -129,7 +141,9 @@ impl<E: Hooks> Platform for SimPlatform<E> {
     fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         self.running(|s| {
             s.charge_own(Spent::Alloc, s.costs.bulk_page);
-            s.access(pfn.0);
+            if !self.is_packed {
+                s.access(pfn.0);
+            }
             if gfp.contains(Gfp::ZERO) {
                 s.touch_pages(pfn, order, Touch::Clear);
             }
@@ -216,7 +230,7 @@ impl<E: Hooks> Observer for SimPlatform<E> {
     #[inline]
     fn event(&self, cpu: CpuId, event: Event) {
         self.point();
-        self.running(|s| s.price(event));
+        self.running(|s| s.price(event, self.is_packed));
         self.embedder.event(cpu, event);
     }
 

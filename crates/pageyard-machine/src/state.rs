@@ -11,6 +11,7 @@ use crate::cache::Caches;
 use crate::channels::Channels;
 use crate::costs::Costs;
 use crate::cpu::{CpuState, NONE, Spent};
+use crate::lines::Lines;
 use crate::lock_state::{LockName, LockState};
 use crate::options::{LockKind, Options, Stalls};
 use crate::rng::{Rng, mix};
@@ -121,6 +122,7 @@ pub(crate) struct State {
     pub(crate) naming: Option<LockName>,
     others: u32,
     pub(crate) caches: Caches,
+    pub(crate) lines: Lines,
     pub(crate) channels: Channels,
     pub(crate) threads: Threads,
     /// The first frame of each node's memory, and the node.
@@ -166,6 +168,7 @@ impl State {
             locks: Vec::new(),
             naming: None,
             others: 0,
+            lines: Lines::default(),
             caches: Caches::new(spec, frames, options.descriptor.into()),
             channels: Channels::new(spec),
             threads: Threads::new(spec),

@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use pageyard::lines::Part;
+
 use crate::cache::LEVELS;
 use crate::cpu::{CpuState, SPENTS, Spent};
 use crate::histogram::Histogram;
+use crate::lines::{LineName, LineStats, PartStats, part_name};
 use crate::lock_state::{LockName, LockState};
 use crate::state::State;
 
@@ -21,6 +24,8 @@ pub struct CpuTimes {
     pub zone_wait: u64,
     /// Spinning on other locks.
     pub other_wait: u64,
+    /// Waiting for lines that other cores have, on the packed engine.
+    pub line_wait: u64,
     /// Stalled with a lock held.
     pub stall: u64,
     /// Switching tasks, and waking up.
@@ -38,6 +43,7 @@ impl CpuTimes {
             alloc: of(Spent::Alloc),
             zone_wait: of(Spent::ZoneWait),
             other_wait: of(Spent::OtherWait),
+            line_wait: of(Spent::LineWait),
             stall: of(Spent::Stall),
             switch: of(Spent::Switch),
             idle: of(Spent::Idle),
@@ -51,6 +57,7 @@ impl CpuTimes {
             + self.alloc
             + self.zone_wait
             + self.other_wait
+            + self.line_wait
             + self.stall
             + self.switch
     }
@@ -61,6 +68,7 @@ impl CpuTimes {
         self.alloc += o.alloc;
         self.zone_wait += o.zone_wait;
         self.other_wait += o.other_wait;
+        self.line_wait += o.line_wait;
         self.stall += o.stall;
         self.switch += o.switch;
         self.idle += o.idle;
@@ -138,6 +146,10 @@ pub struct Stats {
     pub cpus: Vec<CpuTimes>,
     /// Locks that were taken or tried, by name.
     pub locks: Vec<LockStats>,
+    /// Lines that CPUs share on the packed engine, by purpose. Empty for other yards.
+    pub parts: Vec<(Part, PartStats)>,
+    /// The lines for which CPUs waited longest, the longest first.
+    pub busiest: Vec<LineStats>,
     /// Cache lines touched, by where they were found ([`Level::index`]).
     ///
     /// [`Level::index`]: crate::Level::index
@@ -166,6 +178,8 @@ impl Stats {
             elapsed_ns: (now - state.since) / 1000,
             cpus: state.cpus.iter().map(|c| CpuTimes::of(&c.spent)).collect(),
             locks,
+            parts: state.lines.parts(),
+            busiest: state.lines.busiest(BUSIEST),
             lines,
             memory_wait: state.channels.waited,
             switches: state.switches,
@@ -186,6 +200,19 @@ impl Stats {
         share(total.zone_wait, total.busy())
     }
 
+    /// Returns the share of the CPUs' busy time spent waiting for lines that other cores have, in
+    /// millionths.
+    pub fn line_share(&self) -> u64 {
+        share(self.total().line_wait, self.total().busy())
+    }
+
+    /// Returns the line for which CPUs waited longest, and the share of the busy time that took, in
+    /// millionths.
+    pub fn busiest_line(&self) -> Option<(LineName, u64)> {
+        let line = self.busiest.first()?;
+        Some((line.name, share(line.waited, self.total().busy())))
+    }
+
     /// Returns the share of the CPUs' busy time spent waiting for the bandwidth of memory and
     /// links, in millionths.
     pub fn memory_wait_share(&self) -> u64 {
@@ -204,8 +231,51 @@ impl Stats {
     }
 }
 
+/// Lines that [`Stats::busiest`] names.
+const BUSIEST: usize = 8;
+
 fn share(part: u64, whole: u64) -> u64 {
     (u128::from(part) * 1_000_000).checked_div(whole.into()).unwrap_or(0) as u64
+}
+
+impl Stats {
+    /// Formats what CPUs waited for lines, if there are any.
+    fn fmt_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.parts.is_empty() {
+            return Ok(());
+        }
+        let busy = self.total().busy();
+        let percent = |part: u64| {
+            let p = share(part, busy);
+            format!("{}.{:03}%", p / 10_000, p / 10 % 1000)
+        };
+        writeln!(
+            f,
+            "  waiting for shared lines, of busy time: {}",
+            percent(self.total().line_wait)
+        )?;
+        writeln!(
+            f,
+            "{:28} {:>10} {:>10} {:>9} {:>9} {:>9}",
+            "shared lines", "accesses", "moved", "queued", "moving", "max, ns"
+        )?;
+        for (part, s) in &self.parts {
+            writeln!(
+                f,
+                "{:28} {:>10} {:>10} {:>9} {:>9} {:>9}",
+                format!("  {}", part_name(*part)),
+                s.accesses,
+                s.moved,
+                percent(s.queued),
+                percent(s.moving),
+                s.longest / 1000
+            )?;
+        }
+        for line in &self.busiest {
+            writeln!(f, "  {} {}", percent(line.waited), line.name)?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Stats {
@@ -261,6 +331,6 @@ impl fmt::Display for Stats {
                 lock.longest_held / 1000
             )?;
         }
-        Ok(())
+        self.fmt_lines(f)
     }
 }

@@ -127,7 +127,7 @@ impl State {
     }
 
     /// Returns how long a line with this uncontended latency waits behind others.
-    fn wait_of_a_line(&mut self, passage: Passage, now: u64, latency: u64) -> u64 {
+    pub(crate) fn wait_of_a_line(&mut self, passage: Passage, now: u64, latency: u64) -> u64 {
         let most = self.threads.active_cores() * self.costs.lines_in_flight;
         let mut wait = 0;
         for channel in self.channels.of(passage) {
@@ -157,15 +157,17 @@ impl State {
             }
             Some((level, _)) => (level, None),
             None => {
-                let (Line::Contents(pfn) | Line::Descriptor(pfn)) = line;
-                let node = self.node_of_frame(pfn);
+                let node = match line {
+                    Line::Contents(pfn) | Line::Descriptor(pfn) => self.node_of_frame(pfn),
+                    Line::Shared(_) => me.node,
+                };
                 let passage = self.channels.passage(node, me.socket);
                 (self.memory_level(me, node), Some(passage))
             }
         }
     }
 
-    fn memory_level(&self, me: Place, node: u16) -> Level {
+    pub(crate) fn memory_level(&self, me: Place, node: u16) -> Level {
         if node == me.node {
             Level::Memory
         } else {

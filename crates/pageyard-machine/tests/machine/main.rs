@@ -8,6 +8,7 @@ mod explore;
 mod large;
 mod locks;
 mod mixed;
+mod packed;
 mod reproducible;
 mod specs;
 mod tasks;

@@ -84,8 +84,14 @@ pub enum Part {
     Links,
     /// CPUs' parts, without what their locks protect: the pageblocks that a CPU refills from.
     Cpus,
-    /// Heads of stacks of magazines; an element is a domain. The last one is the node's.
+    /// Heads of the stacks of full magazines of a cache domain; an element is a class.
     Depots,
+    /// Head of the stack of empty magazines of a cache domain; an element is a domain.
+    Empties,
+    /// Heads of the stacks of full magazines of the node; an element is a class.
+    NodeDepot,
+    /// Head of the stack of empty magazines of the node.
+    NodeEmpties,
     /// The counts of sparse pageblocks; an element is a domain.
     Sparse,
     /// The levels, which every free reads.

@@ -422,8 +422,13 @@ impl Depots<'_> {
     /// Calls `each` with the memory that CPUs share.
     pub(crate) fn for_each_shared(&self, each: &mut dyn FnMut(Piece)) {
         for (number, domain) in self.domains.iter().enumerate() {
-            each(Piece::one(Part::Depots, &domain.full, number));
-            each(Piece::one(Part::Depots, &domain.empty, number));
+            let is_node = number + 1 == self.domains.len();
+            let (full, empty) = match is_node {
+                false => (Part::Depots, Part::Empties),
+                true => (Part::NodeDepot, Part::NodeEmpties),
+            };
+            each(Piece::of(full, &domain.full));
+            each(Piece::one(empty, &domain.empty, number));
             each(Piece::one(Part::Sparse, &domain.sparse, number));
         }
         each(Piece::of(Part::Links, self.links));
