@@ -6,6 +6,7 @@ use lock_api::{Mutex, RawMutex};
 use crate::base::shared::{AtomicBool, AtomicU32};
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::packed::class::{CLASSES, KEPT_TYPES, order_of};
+use crate::packed::domain::Backoff;
 
 /// No word or pageblock.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -99,6 +100,8 @@ pub(crate) struct Cpu {
     pub(crate) counts: CpuCounts,
     /// `returned` less `taken` and what is pending, when the zone counted last.
     pub(crate) settled: i64,
+    /// Visits to the node's depot.
+    pub(crate) backoff: Backoff,
     /// Requests may use the CPU's magazines: the CPU is online, and the zone's are not disabled.
     pub(crate) is_enabled: bool,
 }
@@ -122,6 +125,7 @@ impl Cpu {
                 relabels: 0,
             },
             settled: 0,
+            backoff: Backoff::NONE,
             is_enabled: true,
         }
     }

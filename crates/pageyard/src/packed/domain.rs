@@ -155,6 +155,31 @@ impl Stack {
         }
     }
 
+    /// Like [`push`](Self::push), but in one attempt.
+    fn push_once(&self, links: &[Link], index: u32, limit: u32) -> Result<bool, Contended> {
+        let Some(link) = links.get(index as usize) else { return Ok(false) };
+        let head = Head(self.head.load(Relaxed));
+        if head.count() >= limit {
+            return Ok(false);
+        }
+        link.0.store(head.index(), Relaxed);
+        let new = head.successor(index, (head.count() + 1).min(MOST));
+        let pushed = self.head.compare_exchange(head.0, new.0, AcqRel, Relaxed);
+        pushed.map(|_| true).map_err(|_| Contended)
+    }
+
+    /// Like [`pop`](Self::pop), but in one attempt.
+    fn pop_once(&self, links: &[Link]) -> Result<Option<u32>, Contended> {
+        let head = Head(self.head.load(Acquire));
+        let index = head.index();
+        let Some(next) = links.get(index as usize).map(|link| link.0.load(Relaxed)) else {
+            return Ok(None);
+        };
+        let new = head.successor(next, head.count().saturating_sub(1));
+        let popped = self.head.compare_exchange(head.0, new.0, AcqRel, Relaxed);
+        popped.map(|_| Some(index)).map_err(|_| Contended)
+    }
+
     fn note_least(&self) {
         let left = self.len();
         if left < self.least.load(Relaxed) {
@@ -169,6 +194,48 @@ impl Stack {
         let drop = self.least.load(Relaxed).min(n).div_ceil(DECAY);
         self.least.store(n - drop, Relaxed);
         drop
+    }
+}
+
+/// Another CPU changed a stack meanwhile.
+struct Contended;
+
+/// Most visits to the node's depot that a CPU leaves out after one that was contended.
+const MOST_LEFT_OUT: u16 = 1 << 10;
+
+/// Keeps a CPU from the node's depot while other CPUs contend for it: the zone, which CPUs share
+/// less, serves the CPU meanwhile. Each contended visit doubles how many are left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Backoff {
+    /// Visits to leave out.
+    left: u16,
+    /// Visits that were left out the last time.
+    last: u16,
+}
+
+impl Backoff {
+    pub(crate) const NONE: Backoff = Backoff { left: 0, last: 0 };
+
+    /// Returns whether to visit the node's depot now.
+    fn goes(&mut self) -> bool {
+        let goes = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        goes
+    }
+
+    /// Records the outcome of a visit.
+    fn note<T>(&mut self, outcome: Result<T, Contended>) -> Option<T> {
+        match outcome {
+            Ok(done) => {
+                self.last /= 2;
+                Some(done)
+            }
+            Err(Contended) => {
+                self.last = (self.last * 2).clamp(8, MOST_LEFT_OUT);
+                self.left = self.last;
+                None
+            }
+        }
     }
 }
 
@@ -316,7 +383,13 @@ impl<'a> Depots<'a> {
     }
 
     /// Exchanges an empty magazine for a full one of the domain's depot, or else the node's.
-    pub(crate) fn full_for_empty(&self, domain: usize, class: usize, empty: u32) -> Option<u32> {
+    pub(crate) fn full_for_empty(
+        &self,
+        domain: usize,
+        class: usize,
+        empty: u32,
+        backoff: &mut Backoff,
+    ) -> Option<u32> {
         if self.is_closed() {
             return None;
         }
@@ -329,7 +402,10 @@ impl<'a> Depots<'a> {
             }
             None => {
                 let stack = self.node()?.full.get(class)?;
-                let full = stack.pop(self.links)?;
+                if !backoff.goes() {
+                    return None;
+                }
+                let full = backoff.note(stack.pop_once(self.links))??;
                 stack.note_least();
                 self.add_held(-(pages_of(class) as i32));
                 full
@@ -340,7 +416,13 @@ impl<'a> Depots<'a> {
     }
 
     /// Exchanges a full magazine for an empty one. `None` if no depot has room.
-    pub(crate) fn empty_for_full(&self, domain: usize, class: usize, full: u32) -> Option<u32> {
+    pub(crate) fn empty_for_full(
+        &self,
+        domain: usize,
+        class: usize,
+        full: u32,
+        backoff: &mut Backoff,
+    ) -> Option<u32> {
         if self.is_closed() {
             return None;
         }
@@ -349,16 +431,22 @@ impl<'a> Depots<'a> {
         let limit = near_limit(class);
         let pages = pages_of(class) as i32;
         let has_near = near.full.get(class)?.len() < limit;
-        if !has_near && !self.has_room(pages) {
+        if !(has_near || backoff.goes() && self.has_room(pages)) {
             return None;
         }
-        let empty = near.empty.pop(self.links).or_else(|| node.empty.pop(self.links))?;
+        let empty = match near.empty.pop(self.links) {
+            Some(empty) => empty,
+            None if has_near && !backoff.goes() => return None,
+            None => backoff.note(node.empty.pop_once(self.links))??,
+        };
         if near.full.get(class)?.push(self.links, full, limit) {
             return Some(empty);
         }
         // Counted before the push, so that concurrent calls do not exceed the budget together.
         self.add_held(pages);
-        if self.has_room(0) && node.full.get(class)?.push(self.links, full, MOST) {
+        if self.has_room(0)
+            && backoff.note(node.full.get(class)?.push_once(self.links, full, MOST)) == Some(true)
+        {
             return Some(empty);
         }
         self.add_held(-pages);

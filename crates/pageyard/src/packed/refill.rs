@@ -46,11 +46,14 @@ impl<R: RawMutex> Region<'_, R> {
         self.poll(cpu);
         let at = cpu.at();
         let class = class_of(order, t);
-        let slot = cpu.slot(class);
+        let Cpu { slots, backoff, .. } = cpu;
+        let slot = &mut slots[class & 15];
         if slot.previous_count != 0 {
             core::mem::swap(&mut slot.loaded, &mut slot.previous);
             slot.count = core::mem::take(&mut slot.previous_count);
-        } else if let Some(full) = self.depots.full_for_empty(at.domain, class, slot.loaded) {
+        } else if let Some(full) =
+            self.depots.full_for_empty(at.domain, class, slot.loaded, backoff)
+        {
             slot.loaded = full;
             slot.count = capacity(order);
             cpu.counts.depot_out += u64::from(pages_of(class));
@@ -76,14 +79,15 @@ impl<R: RawMutex> Region<'_, R> {
     pub(crate) fn free_slow(&self, cpu: &mut Cpu, frame: u32, order: u8, class: usize) {
         let drained = self.poll(cpu);
         let domain = cpu.domain as usize;
-        let slot = cpu.slot(class);
+        let Cpu { slots, backoff, .. } = cpu;
+        let slot = &mut slots[class & 15];
         if drained {
             // The loaded magazine has room now.
         } else if slot.previous_count == 0 {
             core::mem::swap(&mut slot.loaded, &mut slot.previous);
             slot.previous_count = core::mem::take(&mut slot.count);
         } else if slot.previous_count == capacity(order)
-            && let Some(empty) = self.depots.empty_for_full(domain, class, slot.previous)
+            && let Some(empty) = self.depots.empty_for_full(domain, class, slot.previous, backoff)
         {
             slot.previous = core::mem::replace(&mut slot.loaded, empty);
             slot.previous_count = core::mem::take(&mut slot.count);
