@@ -16,9 +16,9 @@ use crate::output::{self, print_json};
 pub(crate) struct Choices {
     /// Policies, one column each; changes are against the first. `pageyard policies` lists them
     ///
-    /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. In a replay, Packed is the packed
-    /// engine (docs/packed.md), which has no watermarks and no settings yet. Settings can follow a policy and
-    /// apply only to its column:
+    /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Packed is the packed engine
+    /// (docs/packed.md), to which none applies; in a replay it has no watermarks and no settings.
+    /// Settings can follow a policy and apply only to its column:
     /// Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.
     #[arg(long, value_name = "P,P", default_value = DEFAULT_POLICIES)]
     policy: Policies,

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use pageyard_lab::hygiene::{self, Claim, Summary};
 use pageyard_lab::picture::Page;
 use pageyard_lab::record::Recorder;
-use pageyard_lab::result::RunResult;
+use pageyard_lab::result::{LineShare, Metric, RunResult};
 use pageyard_lab::table::{self, Source, TableError};
 use pageyard_lab::topology::size;
 use pageyard_lab::workload::{self, Host, HostOptions, Options};
@@ -192,7 +192,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                 machine: (**machine).clone(),
                 memory: args.memory,
                 descriptor: args.descriptor,
-                policies: args.choices.exact()?,
+                policies: args.choices.all(),
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),
@@ -274,24 +274,54 @@ fn table(results: &[RunResult], args: &Run, place: &str) -> String {
     let mut out =
         format!("{} on {place}, seed {}, {runs}; times are {times}\n", first.workload, args.seed);
     let mean = |samples: &[f64]| samples.iter().sum::<f64>() / samples.len().max(1) as f64;
-    let label = |m: &pageyard_lab::result::Metric| {
+    let label = |m: &Metric| {
         if m.unit.is_empty() { m.name.clone() } else { format!("{}, {}", m.name, m.unit) }
     };
-    let width = first.metrics.iter().map(|m| label(m).len()).max().unwrap_or(0);
+    // Some metrics are those of one engine: they follow the ones that stand before them there.
+    let mut metrics: Vec<&Metric> = first.metrics.iter().collect();
+    for result in results {
+        let mut at = 0;
+        for metric in &result.metrics {
+            match metrics.iter().position(|m| m.name == metric.name) {
+                Some(found) => at = found + 1,
+                None => {
+                    metrics.insert(at, metric);
+                    at += 1;
+                }
+            }
+        }
+    }
+    let width = metrics.iter().map(|m| label(m).len()).max().unwrap_or(0);
     let columns: Vec<usize> = results.iter().map(|r| r.policy.len().max(14)).collect();
     out += &" ".repeat(width);
     for (r, w) in results.iter().zip(&columns) {
         out += &format!(" {:>w$}", r.policy);
     }
     out.push('\n');
-    for metric in &first.metrics {
+    for metric in metrics {
         out += &format!("{:width$}", label(metric));
         for (r, w) in results.iter().zip(&columns) {
             let found = r.metrics.iter().find(|m| m.name == metric.name);
-            let value = found.map_or(f64::NAN, |m| mean(&m.samples));
-            out += &format!(" {:>w$}", number(value));
+            let value = found.map_or("-".to_owned(), |m| number(mean(&m.samples)));
+            out += &format!(" {value:>w$}");
         }
         out.push('\n');
+    }
+    for result in results {
+        out += &shared_lines(result);
+    }
+    out
+}
+
+/// Formats what CPUs waited for shared lines, if those are priced.
+fn shared_lines(result: &RunResult) -> String {
+    let Some(lines) = &result.lines else { return String::new() };
+    let each = |l: &LineShare| format!("{} {}%", l.name, number(l.share));
+    let parts = lines.parts.iter().filter(|l| l.share >= 0.001).map(each).collect::<Vec<_>>();
+    let mut out = format!("waiting for shared lines under {}, of busy time\n", result.policy);
+    out += &format!("  by purpose: {}\n", parts.join(", "));
+    if let Some(line) = lines.busiest.first() {
+        out += &format!("  the busiest line: {}\n", each(line));
     }
     out
 }

@@ -1,6 +1,6 @@
 //! Policies by name.
 
-use pageyard::policy::{self, Decay, Linux612, Rules, StaticPolicy, guarded};
+use pageyard::policy::{self, Decay, Linux612, Packed, Rules, StaticPolicy, guarded};
 use pageyard_trace::printable;
 
 use crate::settings::Settings;
@@ -21,7 +21,8 @@ pub enum Engine {
     /// Free lists and per-CPU lists, as in Linux, under the choice's rules.
     #[default]
     Exact,
-    /// [`pageyard::packed`], which has no rules. Replays alone run it so far.
+    /// [`pageyard::packed`]: a yard under the policy `Packed`; in replays its mechanism alone, which
+    /// has no rules.
     Packed,
 }
 
@@ -55,13 +56,13 @@ impl Choice {
     pub fn packed() -> Choice {
         Choice {
             name: Engine::PACKED.to_owned(),
-            rules: Linux612::RULES,
+            rules: Packed::RULES,
             settings: Settings::default(),
             engine: Engine::Packed,
         }
     }
 
-    /// Fails if only replays run the choice's engine.
+    /// Fails if the host runtime does not run the choice's engine.
     ///
     /// # Errors
     /// Fails with [`PolicyError`] for the packed engine.
@@ -70,7 +71,9 @@ impl Choice {
             Engine::Exact => Ok(self),
             Engine::Packed => Err(PolicyError {
                 name: self.name,
-                why: "only replay runs this engine; leave it out".to_owned(),
+                why: "the host runtime does not run this engine; leave it out, or run it on a \
+                      simulated machine"
+                    .to_owned(),
             }),
         }
     }
@@ -127,7 +130,7 @@ pub fn by_names(text: &str) -> Result<Vec<Choice>, PolicyError> {
     separated(text).map(by_name).collect()
 }
 
-/// Returns the columns of a replay, separated by commas: policies as in [`by_names`], or `Packed`
+/// Returns the columns of a table, separated by commas: policies as in [`by_names`], or `Packed`
 /// for the packed engine.
 ///
 /// # Errors
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_is_a_column_of_replays_only() {
+    fn packed_is_a_column_and_no_modifier_applies_to_it() {
         let engines = |text| {
             let columns = columns(text).unwrap();
             columns.into_iter().map(|c| (c.name, c.engine)).collect::<Vec<_>>()

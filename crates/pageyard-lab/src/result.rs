@@ -25,10 +25,41 @@ pub struct RunResult {
     pub version: String,
     /// The measurements, in the order in which they are shown.
     pub metrics: Vec<Metric>,
+    /// What CPUs waited for shared cache lines in the run in which one line took the largest share.
+    /// Only of the packed engine on a simulated machine, which prices such lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<SharedLines>,
     /// What happened over time in the first iteration, one track per point. Empty unless tracks
     /// were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tracks: Vec<Track>,
+}
+
+/// What CPUs waited for cache lines that other cores had.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedLines {
+    /// By purpose, the largest share first.
+    pub parts: Vec<LineShare>,
+    /// The lines with the largest shares, the largest first.
+    pub busiest: Vec<LineShare>,
+}
+
+impl SharedLines {
+    /// Returns the share of the busiest line.
+    pub fn largest(&self) -> f64 {
+        self.busiest.first().map_or(0.0, |line| line.share)
+    }
+}
+
+/// The waiting for one line, or for the lines of one purpose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LineShare {
+    /// The line or the purpose.
+    pub name: String,
+    /// Its share of the busy time of all CPUs, in percent.
+    pub share: f64,
 }
 
 /// Where a workload ran. A simulated result must never be mistaken for a measured one.

@@ -55,6 +55,18 @@ fn the_same_seed_gives_the_same_json() {
 }
 
 #[test]
+fn the_packed_engine_is_a_column_and_its_busiest_line_is_named() {
+    let args = SMALL.map(|a| if a == "Base,Step3" { "Base,Packed" } else { a });
+    let o = pageyard(&args);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let text = out(&o);
+    let row = text.lines().find(|l| l.starts_with("busiest_line, %")).expect("a row");
+    assert_eq!(row.split_whitespace().nth(2), Some("-"), "not priced under Base: {text}");
+    assert!(text.contains("waiting for shared lines under Packed"), "{text}");
+    assert!(text.contains("  the busiest line: "), "{text}");
+}
+
+#[test]
 fn invalid_arguments_are_named() {
     for (more, says) in [
         (&["run", "unis"][..], "unknown workload unis; expected one of micro, "),

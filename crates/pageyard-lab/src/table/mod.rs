@@ -21,6 +21,7 @@
 //!         better: Better::Lower,
 //!         samples: samples.to_vec(),
 //!     }],
+//!     lines: None,
 //!     tracks: Vec::new(),
 //! };
 //! let results =

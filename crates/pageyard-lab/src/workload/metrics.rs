@@ -1,18 +1,20 @@
 //! The metrics of every run: the seeds' columns (A.4), and metrics that explain them.
 
+use pageyard::policy::{Engine, Policy};
 use pageyard::{Config, CpuId, DrainReason, Yard};
-use pageyard_machine::{Histogram, LockStats, Stats};
+use pageyard_machine::{Histogram, LockStats, Stats, part_name};
 
 use super::actor::Measure;
 use super::recipe::Score;
-use crate::result::Better;
+use crate::result::{Better, LineShare, SharedLines};
 
 /// Counters of the whole allocator.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Counts {
     /// Bulk frees caused by repeated frees of high-order blocks: the seeds' *free_high*.
     free_high: u64,
-    /// Base pages that left the zones' free lists: the seeds' *alloc_zone*.
+    /// Base pages that left the zones' free lists: the seeds' *alloc_zone*. On the packed engine those
+    /// that left the zones on balance at each refill.
     zone_pages: u64,
     /// Allocated blocks, their base pages, and the number of blocks served directly from a per-CPU
     /// list.
@@ -27,10 +29,14 @@ impl Counts {
     pub(super) fn of<C: Config>(yard: &Yard<'_, C>) -> Counts {
         let cpus = vec![(0, 0); yard.cpus() as usize];
         let mut sum = Counts { cpus, ..Counts::default() };
+        let packed = yard.policy().rules().engine == Engine::Packed;
         for zone in yard.zone_ids() {
             sum.zone_pages += yard.zone_stats(zone).map_or(0, |z| z.pages_taken);
             for cpu in (0..yard.cpus()).map(CpuId) {
                 let Some(s) = yard.cpu_stats(zone, cpu) else { continue };
+                if packed {
+                    sum.zone_pages += s.refilled_pages + s.direct_alloc_pages;
+                }
                 sum.free_high += s.drains[DrainReason::FreeHigh as usize];
                 sum.allocs += s.allocs.blocks();
                 sum.pages += s.allocs.pages();
@@ -80,6 +86,11 @@ pub(super) trait Seen: std::fmt::Debug {
     fn memory_wait(&self) -> Option<f64> {
         None
     }
+    /// Returns the share of the busy time spent waiting for shared cache lines, and for the busiest
+    /// one, in percent, if they are priced.
+    fn line_wait(&self) -> Option<(f64, f64)> {
+        None
+    }
     /// Returns the total time of all CPUs in the allocator and waiting for its locks, in seconds,
     /// if known.
     fn in_allocator(&self) -> Option<f64> {
@@ -112,9 +123,15 @@ impl Seen for Stats {
         Some(self.memory_wait_share() as f64 / 1e4)
     }
 
+    fn line_wait(&self) -> Option<(f64, f64)> {
+        let busiest = self.busiest_line().map_or(0, |line| line.1);
+        let priced = !self.parts.is_empty();
+        priced.then(|| (self.line_share() as f64 / 1e4, busiest as f64 / 1e4))
+    }
+
     fn in_allocator(&self) -> Option<f64> {
-        let total = self.total();
-        Some((total.alloc + total.zone_wait + total.other_wait) as f64 / 1e12)
+        let t = self.total();
+        Some((t.alloc + t.zone_wait + t.other_wait + t.line_wait) as f64 / 1e12)
     }
 
     fn alloc_holds(&self) -> Holds {
@@ -124,6 +141,24 @@ impl Seen for Stats {
     fn free_holds(&self) -> Holds {
         all_holds(self, |l| (&l.free_holds, l.held_free))
     }
+}
+
+/// Returns what CPUs waited for shared lines, if those are priced.
+pub(super) fn lines(stats: &Stats) -> Option<SharedLines> {
+    if stats.parts.is_empty() {
+        return None;
+    }
+    let busy = stats.total().busy().max(1) as f64;
+    let share = |name: String, waited: u64| LineShare { name, share: 100.0 * waited as f64 / busy };
+    let mut parts: Vec<_> = stats
+        .parts
+        .iter()
+        .filter(|(_, s)| s.waited() > 0)
+        .map(|(part, s)| share(part_name(*part).to_owned(), s.waited()))
+        .collect();
+    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    let busiest = stats.busiest.iter().map(|l| share(l.name.to_string(), l.waited)).collect();
+    Some(SharedLines { parts, busiest })
 }
 
 fn all_holds(stats: &Stats, of: impl Fn(&LockStats) -> (&Histogram, u64)) -> Holds {
@@ -201,6 +236,10 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         measure("zone_pages", "pages", Lower, counts.zone_pages as f64),
     ]);
     all.extend(stats.miss().map(|share| measure("miss", "%", Lower, share)));
+    if let Some((all_lines, busiest)) = stats.line_wait() {
+        all.push(measure("line_wait", "%", Lower, all_lines));
+        all.push(measure("busiest_line", "%", Lower, busiest));
+    }
     all.extend(stats.memory_wait().map(|share| measure("memory_wait", "%", Lower, share)));
     all.extend([
         measure("hits", "%", Higher, 100.0 * per(counts.hits, counts.allocs)),
@@ -217,6 +256,7 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
         all.extend([
             measure("request_p50", "us", Lower, us(waits.quantile(500))),
             measure("request_p999", "us", Lower, us(waits.quantile(999))),
+            measure("request_p9999", "us", Lower, us(waits.quantile_of(9999, 10_000))),
             measure("request_max", "us", Lower, us(*longest)),
         ]);
     }

@@ -41,7 +41,7 @@ use pageyard_machine::{Costs, MachineSpec};
 use crate::policies::Choice;
 use crate::result::{RunResult, World};
 
-use series::Series;
+use series::{Done, Series};
 use watch::Recording;
 
 pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
@@ -169,7 +169,7 @@ fn run_all(
             plan: turn.plan,
             recording: (record && turn.first).then_some(recording),
         };
-        let measures = sim::run(&setting, turn.policy, &mut room)?;
-        Ok((measures, recording.take()))
+        let (measures, lines) = sim::run(&setting, turn.policy, &mut room)?;
+        Ok(Done { measures, lines, track: recording.take() })
     })
 }

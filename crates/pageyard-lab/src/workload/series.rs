@@ -6,7 +6,7 @@ use super::error::WorkloadError;
 use super::params::Params;
 use super::recipe::{Recipe, Site};
 use crate::policies::Choice;
-use crate::result::{Metric, RunResult, World};
+use crate::result::{Metric, RunResult, SharedLines, World};
 use crate::track::Track;
 
 /// What to run, how often, and where.
@@ -34,8 +34,14 @@ pub(super) struct Turn<'t> {
     pub(super) points: usize,
 }
 
-/// The measurements of a run, and its track if one was requested.
-pub(super) type Done = Result<(Vec<Measure>, Option<Track>), WorkloadError>;
+/// The measurements of a run.
+pub(super) struct Done {
+    pub(super) measures: Vec<Measure>,
+    /// What CPUs waited for shared lines, if those are priced.
+    pub(super) lines: Option<SharedLines>,
+    /// Its track, if one was requested.
+    pub(super) track: Option<Track>,
+}
 
 impl Series<'_> {
     /// Runs the whole series; `one` executes a single run. `progress` receives the number of
@@ -46,7 +52,7 @@ impl Series<'_> {
     pub(super) fn run(
         self,
         progress: &mut dyn FnMut(u64, u64),
-        one: &mut dyn FnMut(Turn<'_>) -> Done,
+        one: &mut dyn FnMut(Turn<'_>) -> Result<Done, WorkloadError>,
     ) -> Result<Vec<RunResult>, WorkloadError> {
         let Series { recipe, policies, site, .. } = self;
         let params = Params::new(recipe.name, recipe.params, self.set)?;
@@ -62,6 +68,7 @@ impl Series<'_> {
             seed: self.seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             metrics: Vec::new(),
+            lines: None,
             tracks: Vec::new(),
         };
         let mut results: Vec<RunResult> = policies.iter().map(result).collect();
@@ -75,7 +82,12 @@ impl Series<'_> {
                 for (label, plan) in (recipe.plan)(&params, site)? {
                     let first = iteration == 0;
                     let turn = Turn { policy, plan: &*plan, seed, first, points };
-                    let (measures, track) = one(turn)?;
+                    let Done { measures, lines, track } = one(turn)?;
+                    if lines.as_ref().map_or(-1.0, SharedLines::largest)
+                        > result.lines.as_ref().map_or(-1.0, SharedLines::largest)
+                    {
+                        result.lines = lines;
+                    }
                     samples.extend(measures.into_iter().map(|m| labelled(m, &label)));
                     result.tracks.extend(track.map(|track| Track { point: label, ..track }));
                     done += 1;

@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::policy::Policy;
+use pageyard::policy::{Engine, Policy};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, Knobs, MAX_ORDER, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_machine::{
     Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Task, Touch, WaitQueue,
+    unpriced,
 };
 
 use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
@@ -15,6 +16,7 @@ use super::metrics::{self, Counts, Observed, Waits};
 use super::recipe::Score;
 use super::watch::{Course, Recorder, Recording, Watch};
 use crate::policies::Choice;
+use crate::result::SharedLines;
 
 /// One run.
 #[derive(Clone, Copy)]
@@ -32,7 +34,7 @@ pub(crate) struct Setting<'s> {
 }
 
 /// Memory for descriptors, kept from run to run: on a large machine, allocating it takes longer
-/// than the run.
+/// than the run. The packed engine has no descriptors.
 #[derive(Default)]
 pub(crate) struct Room(Option<Memory>);
 
@@ -41,7 +43,7 @@ pub(crate) fn run(
     setting: &Setting<'_>,
     choice: &Choice,
     room: &mut Room,
-) -> Result<Vec<Measure>, WorkloadError> {
+) -> Result<(Vec<Measure>, Option<SharedLines>), WorkloadError> {
     let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan, recording } =
         setting;
     let deferred = plan.deferred();
@@ -54,9 +56,14 @@ pub(crate) fn run(
     let machine = Machine::new(spec, options);
     let layout = machine.memory_layout();
     let layout = layout.layout(Knobs::default());
-    let memory = match &mut room.0 {
-        Some(memory) => memory,
-        empty => empty.insert(Memory::for_layout(&layout)?),
+    let packed;
+    let memory = match (choice.rules.engine, &mut room.0) {
+        (Engine::Packed, _) => {
+            packed = Memory::for_layout_on(Engine::Packed, &layout)?;
+            &packed
+        }
+        (Engine::Exact, Some(memory)) => &*memory,
+        (Engine::Exact, empty) => empty.insert(Memory::for_layout(&layout)?),
     };
     let mut rooms = memory.rooms();
     let watch = Watch::default();
@@ -98,7 +105,7 @@ pub(crate) fn run(
     // The plan's own results follow its score, if it has one, and precede the explanatory metrics.
     let at = usize::from(score != Score::Own);
     measures.splice(at..at, plan.measures());
-    Ok(measures)
+    Ok((measures, metrics::lines(&stats)))
 }
 
 /// Runs a stage to completion.
@@ -127,6 +134,14 @@ trait Pages {
     fn free_pages(&self) -> i64 {
         self.free_pages_from(0) as i64
     }
+    /// Returns the number of operations between two samples of what CPUs keep.
+    fn look(&self) -> u32;
+    /// Returns the pages that CPUs keep: those that left the zones' free memory and are not in use.
+    fn kept(&self, free_at_start: i64, in_use: i64) -> i64;
+}
+
+fn is_packed<P: Policy>(yard: &SimYard<'_, P, &Watch>) -> bool {
+    yard.policy().rules().engine == Engine::Packed
 }
 
 impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
@@ -151,17 +166,32 @@ impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
         let pages = |b: [u64; MAX_ORDER as usize + 1]| {
             (0..).zip(b).filter(|(o, _)| *o >= order).map(|(o, n)| n << o).sum::<u64>()
         };
-        blocks.map(pages).sum()
+        unpriced(|| blocks.map(pages).sum())
     }
 
     fn zones(&self) -> Vec<ZoneView> {
-        ZoneView::all(self)
+        unpriced(|| ZoneView::all(self))
+    }
+
+    fn look(&self) -> u32 {
+        if is_packed(self) { LOOK_PACKED } else { LOOK }
+    }
+
+    fn kept(&self, free_at_start: i64, in_use: i64) -> i64 {
+        if !is_packed(self) {
+            return free_at_start - self.free_pages() - in_use;
+        }
+        // The packed engine would count all bits.
+        let of = |zone| (0..self.cpus()).filter_map(move |cpu| self.cpu_stats(zone, CpuId(cpu)));
+        self.zone_ids().flat_map(of).map(|s| s.cached_pages()).sum()
     }
 }
 
-/// Number of requests and frees between two samples of the per-CPU lists' size. Sampling takes no
-/// virtual time.
+/// Number of requests and frees between two samples of what CPUs keep. Sampling takes no virtual
+/// time.
 const LOOK: u32 = 64;
+/// The same on the packed engine, where all CPUs' counters are added up.
+const LOOK_PACKED: u32 = 4096;
 
 /// The shared state of all actors of a run.
 struct World<'w> {
@@ -174,7 +204,7 @@ struct World<'w> {
     /// Pages that actors hold.
     in_use: Cell<i64>,
     looks: Cell<u32>,
-    /// The largest number of pages on per-CPU lists.
+    /// The largest number of pages that CPUs and depots kept.
     peak: Cell<i64>,
     /// Durations of single-page requests.
     waits: RefCell<Waits>,
@@ -219,11 +249,11 @@ impl<'w> World<'w> {
     fn note(&self, pages: i64) {
         self.in_use.set(self.in_use.get() + pages);
         let looks = self.looks.get() + 1;
-        self.looks.set(looks % LOOK);
-        if looks == LOOK {
-            // Pages that left the free lists and are not in use are on the per-CPU lists.
-            let cached = self.free_at_start - self.pages.free_pages() - self.in_use.get();
-            self.peak.set(self.peak.get().max(cached));
+        let look = self.pages.look();
+        self.looks.set(looks % look);
+        if looks == look {
+            let kept = self.pages.kept(self.free_at_start, self.in_use.get());
+            self.peak.set(self.peak.get().max(kept));
         }
     }
 

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 
 use pageyard::policy::Policy;
 use pageyard::{CpuId, Defences, Event, MigrateType, Observer, Pfn, Platform, Reclaim, ZoneId};
-use pageyard_machine::{Machine, SimYard};
+use pageyard_machine::{Machine, SimYard, unpriced};
 
 use super::actor::Block;
 use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
@@ -161,7 +161,7 @@ impl<P: Policy> Heap for Course<'_, '_, P> {
     }
 
     fn type_of(&self, pfn: Pfn) -> MigrateType {
-        self.yard.block_type(pfn).unwrap_or(MigrateType::Unmovable)
+        unpriced(|| self.yard.block_type(pfn)).unwrap_or(MigrateType::Unmovable)
     }
 }
 

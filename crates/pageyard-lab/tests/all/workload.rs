@@ -43,6 +43,39 @@ fn is(result: &RunResult, metric: &str, expected: f64) {
     assert!(digits, "{} under {}: {metric} is {found}", result.workload, result.policy);
 }
 
+/// The packed engine is a column like any policy. Its shared lines are priced, the exact engine's are
+/// not.
+#[test]
+fn every_workload_runs_on_the_packed_engine() {
+    for recipe in RECIPES {
+        let both = replay::columns("Linux612,Packed").unwrap();
+        let mut options = Options { policies: both, ..options(recipe.name, &[]) };
+        if recipe.name == "thp" {
+            // Each huge page that memory lacks is looked for in every pageblock.
+            let fewer = [("rounds", "1"), ("jobs", "1")];
+            options.set.retain(|(name, _)| fewer.iter().all(|f| f.0 != name));
+            options.set.extend(fewer.map(|(name, n)| (name.to_owned(), n.to_owned())));
+        }
+        let results = run(recipe.name, &options);
+        let [exact, packed] = &results[..] else { panic!("{}: two columns", recipe.name) };
+        assert_eq!((exact.policy.as_str(), packed.policy.as_str()), ("Linux612", "Packed"));
+        assert!(exact.lines.is_none() && packed.lines.is_some(), "{}", recipe.name);
+        assert!(packed.metrics.iter().any(|m| m.name.starts_with("line_wait")), "{}", recipe.name);
+        assert_eq!(results, run(recipe.name, &options), "{}", recipe.name);
+    }
+}
+
+#[test]
+fn a_track_of_the_packed_engine_has_its_heap() {
+    let policies = replay::columns("Packed").unwrap();
+    let options = Options { policies, ..options("kbuild", &[]) };
+    let recipe = workload::by_name("kbuild").unwrap();
+    let recorded = workload::record(&recipe, &options, &mut |_, _| {}).unwrap();
+    let plain = run("kbuild", &options);
+    assert_eq!(recorded[0].metrics, plain[0].metrics, "recording takes no virtual time");
+    assert!(recorded[0].tracks[0].heap.frames.len() > 1);
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_no_leaks() {
     for recipe in RECIPES {

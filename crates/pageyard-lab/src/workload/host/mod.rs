@@ -19,7 +19,7 @@ use pageyard_host::{BuildError, Builder, Region, Topology, cpu};
 
 use super::actor::{Measure, Plan};
 use super::metrics::{self, Counts, Observed};
-use super::series::Series;
+use super::series::{Done, Series};
 use super::{Recipe, Score, Site, WorkloadError};
 use crate::policies::Choice;
 use crate::result::{RunResult, World as Where};
@@ -172,7 +172,8 @@ impl Host {
                 plan: turn.plan,
                 settings: &turn.policy.settings,
             };
-            Ok((work(turn.policy)?(&setting, &mut self.room)?, None))
+            let measures = work(turn.policy)?(&setting, &mut self.room)?;
+            Ok(Done { measures, lines: None, track: None })
         })
     }
 }

@@ -26,6 +26,7 @@ fn result(policy: &str, metrics: Vec<Metric>) -> RunResult {
         seed: 1,
         version: "0.1.0".into(),
         metrics,
+        lines: None,
         tracks: Vec::new(),
     }
 }
