@@ -46,12 +46,18 @@ pub(super) fn encode(records: &[Record], tasks: &Tasks) -> Vec<u8> {
     let mut stream_at = vec![u16::MAX; STREAM_KINDS * usize::from(MAX_CPUS)];
     let slot =
         |(kind, cpu): (u8, u16)| usize::from(kind) * usize::from(MAX_CPUS) + usize::from(cpu);
+    let mut slots = Vec::new();
     for record in records {
-        stream_at[slot(stream_of(record))] = 0;
+        let at = slot(stream_of(record));
+        if stream_at[at] == u16::MAX {
+            stream_at[at] = 0;
+            slots.push(at);
+        }
     }
-    let mut streams = Vec::new();
-    for (at, number) in stream_at.iter_mut().enumerate().filter(|(_, number)| **number == 0) {
-        *number = streams.len() as u16;
+    slots.sort_unstable();
+    let mut streams = Vec::with_capacity(slots.len());
+    for (number, at) in (0..).zip(slots) {
+        stream_at[at] = number;
         let cpus = usize::from(MAX_CPUS);
         let (kind, cpu) = ((at / cpus) as u8, (at % cpus) as u16);
         streams.push(Stream { kind, cpu, ..Stream::default() });
