@@ -31,7 +31,9 @@ pub fn recording(data: &[u8]) {
         assert!(records.len() <= data.len(), "more records than bytes");
     }
     let _ = StateDir::from_attachments(reader.attachments());
-    let mut w = TraceWriter::new(Vec::new(), WriterOptions::default()).unwrap();
+    // The fastest level: how well zstd compresses is not in question here.
+    let options = WriterOptions { level: 1, ..WriterOptions::default() };
+    let mut w = TraceWriter::new(Vec::new(), options).unwrap();
     w.attach_all(reader.attachments()).unwrap();
     for r in &records {
         w.write(reader.tasks(), r).unwrap();

@@ -60,7 +60,9 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let seconds = args.next().and_then(|s| s.parse().ok()).expect("rate SECONDS [TARGET...]");
     let wanted: Vec<String> = args.collect();
-    for (name, run) in TARGETS.iter().filter(|t| wanted.is_empty() || wanted.iter().any(|w| w == t.0)) {
+    for (name, run) in
+        TARGETS.iter().filter(|t| wanted.is_empty() || wanted.iter().any(|w| w == t.0))
+    {
         let corpus = corpus(name);
         let begun = Instant::now();
         let runs = std::cell::Cell::new(0u64);
