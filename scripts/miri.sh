@@ -2,10 +2,11 @@
 # Runs what is small enough under Miri: the core's unit tests, maps carved from one region, the host's magazines and other small parts, a yard with threads, and the
 # C interface of the core. Miri sees undefined behaviour, data races and leaks, and lets loads see old values.
 #
-#     scripts/miri.sh [SEEDS]
+#     scripts/miri.sh [SEEDS [PART...]]
 #
-# With SEEDS (64 if not given) the tests with threads run so many times, each with other interleavings and other values
-# of weak memory. `short` instead: one seed of the smallest. CI does not run it.
+# Parts: core, carve, capi, host, yard; all of them if none is named. With SEEDS (64 if not given) the tests with
+# threads (host and yard) run that many times, each with other interleavings and other values of weak memory.
+# `short` instead: one seed of the smallest. CI does not run it.
 # Needs a nightly toolchain with Miri (rustup component add miri rust-src --toolchain nightly); without, ends with 75.
 #
 # Not seen: the statistics page, whose tests map files. crates/pageyard-host/src/miri.rs says what of the system is replaced. Files that are mapped, forks, the
@@ -39,14 +40,36 @@ if [ "$seeds" = short ]; then
     run -p pageyard-capi-core --test small -- threads
     exit
 fi
-step "the core's unit tests"
-run -p pageyard --lib
-step "maps in one region"
-run -p pageyard-carve --test carve
-step "the core's C interface"
-run -p pageyard-capi-core
-step "the host's protocols, $seeds seeds"
-more="-Zmiri-many-seeds=0..$seeds"
-run -p pageyard-host --lib -- "${units[@]}"
-step "a yard with threads, $seeds seeds"
-run -p pageyard-host --test all -- small::
+parts=("${@:2}")
+[ ${#parts[@]} -gt 0 ] || parts=(core carve capi host yard)
+for part in "${parts[@]}"; do
+    more=
+    case $part in
+    core)
+        step "the core's unit tests"
+        run -p pageyard --lib
+        ;;
+    carve)
+        step "maps in one region"
+        run -p pageyard-carve --test carve
+        ;;
+    capi)
+        step "the core's C interface"
+        run -p pageyard-capi-core
+        ;;
+    host)
+        step "the host's protocols, $seeds seeds"
+        more="-Zmiri-many-seeds=0..$seeds"
+        run -p pageyard-host --lib -- "${units[@]}"
+        ;;
+    yard)
+        step "a yard with threads, $seeds seeds"
+        more="-Zmiri-many-seeds=0..$seeds"
+        run -p pageyard-host --test all -- small::
+        ;;
+    *)
+        echo "miri: $part: no such part (core, carve, capi, host, yard)" >&2
+        exit 2
+        ;;
+    esac
+done
