@@ -1,12 +1,13 @@
 //! A yard beside its model: every step is done to both, and what the yard answers is held against
 //! the rules.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use pageyard::policy::{Engine, StaticPolicy};
 use pageyard::{
     AllocError, CpuId, Gfp, HotplugError, KNOBS, MigrateType, NodeChoice, NodeId, NodeMask, Order,
-    PAGEBLOCK_PAGES, Pfn, Place, SECTION_PAGES, ZoneId, ZoneInfo,
+    PAGEBLOCK_PAGES, Pfn, Place, Record, SECTION_PAGES, ZoneId, ZoneInfo,
 };
 
 use super::ops::{GFPS, Op, TYPES};
@@ -25,17 +26,37 @@ struct Before {
     guards: u64,
 }
 
+/// Where a case comes from, and when it compares the yard with its model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    /// Random values. `validate` after every step; all frames after every refusal, every 8 steps and at
+    /// the end.
+    Random,
+    /// A fuzzer's bytes, checked as often.
+    Thorough,
+    /// A fuzzer's bytes, checked every 20 steps and at the end.
+    Quick,
+}
+
+impl Mode {
+    /// Steps between two checks of all frames.
+    pub(super) fn every(self) -> usize {
+        if self == Mode::Quick { 20 } else { 8 }
+    }
+}
+
 pub(super) struct Session<'m, 'y, P: StaticPolicy> {
     y: &'y Y<'y, P>,
     port: Port<'y, P>,
     machine: &'m Machine,
+    mode: Mode,
 }
 
 impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     const IS_PACKED: bool = matches!(P::RULES.engine, Engine::Packed);
 
-    pub(super) fn new(y: &'y Y<'y, P>, machine: &'m Machine, lie: Lie) -> Self {
-        Session { y, port: Port::new(y, lie), machine }
+    pub(super) fn new(y: &'y Y<'y, P>, machine: &'m Machine, lie: Lie, mode: Mode) -> Self {
+        Session { y, port: Port::new(y, lie), machine, mode }
     }
 
     // The rules.
@@ -46,33 +67,52 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let t = self.y.hooks().table.borrow();
         assert_eq!(t.complaint, None);
         let mut seen = vec![Where::Nowhere; t.frames().len()];
+        let mut blocks = BTreeSet::new();
         for zone in self.y.zone_ids() {
-            let v = view(self.y, zone);
-            let cached = v.all_cached().map(|(p, _, list)| (p, list_order(list)));
-            let guards = v.guards.iter().map(|(&p, &order)| (p, order));
-            let idle = v.all_free().map(|(p, order, _)| (p, order)).chain(cached).chain(guards);
-            let owned = v.allocated.iter().map(|(&p, &(order, _))| (p, order));
-            let marked = idle.map(|b| (b, Where::Idle)).chain(owned.map(|b| (b, Where::Owned)));
-            for ((pfn, order), what) in marked {
-                for s in &mut seen[pfn as usize..][..1 << order] {
-                    assert_eq!(*s, Where::Nowhere, "{zone}: a frame of {pfn:#x} is in two places");
+            let (mut free, mut out) = (0, BTreeSet::new());
+            let mut mark = |pfn: Pfn, order: u8, what| {
+                for s in &mut seen[pfn.0 as usize..][..1 << order] {
+                    assert_eq!(*s, Where::Nowhere, "{zone}: a frame of {pfn} is in two places");
                     *s = what;
                 }
-            }
-            for (&pfn, &(order, movable)) in &v.allocated {
-                let b = t.blocks.get(&pfn).map(|b| (b.order, b.movable));
-                // On the packed engine what was asked for as movable is so until its owner says
-                // otherwise.
-                let movable = movable && (!Self::IS_PACKED || b.is_some_and(|b| b.1));
-                assert_eq!(b, Some((order, movable)), "{zone}: the block in use at {pfn:#x}");
-            }
-            let isolated = v.blocks.iter().filter(|b| *b.1 == MigrateType::Isolate);
-            for (block, _) in isolated {
-                assert!(t.isolated.contains(block), "{zone}: pageblock {block:#x} is isolated");
-            }
+            };
+            self.y.snapshot(zone, |record| match record {
+                Record::Free { pfn, order, migrate_type } => {
+                    mark(pfn, order.get(), Where::Idle);
+                    if migrate_type != MigrateType::Isolate {
+                        free += u64::from(order.pages());
+                    }
+                }
+                Record::Cached { list, pfn, .. } => mark(pfn, list_order(list), Where::Idle),
+                Record::Guard { pfn, order } => mark(pfn, order.get(), Where::Idle),
+                Record::Allocated { pfn, order, movable } => {
+                    mark(pfn, order.get(), Where::Owned);
+                    let b = t.blocks.get(&pfn.0).map(|b| (b.order, b.movable));
+                    // On the packed engine what was asked for as movable is so until its owner says
+                    // otherwise.
+                    let movable = movable && (!Self::IS_PACKED || b.is_some_and(|b| b.1));
+                    assert_eq!(
+                        b,
+                        Some((order.get(), movable)),
+                        "{zone}: the block in use at {pfn}"
+                    );
+                }
+                Record::Block { pfn, migrate_type } => {
+                    let block = pfn.0 >> 9;
+                    assert!(
+                        blocks.insert((zone, block)),
+                        "{zone}: pageblock {block:#x} comes twice"
+                    );
+                    let isolated =
+                        migrate_type != MigrateType::Isolate || t.isolated.contains(&block);
+                    assert!(isolated, "{zone}: pageblock {block:#x} is isolated");
+                }
+                Record::Bad { pfn, .. } | Record::Poisoned { pfn } => {
+                    assert!(out.insert(pfn), "{zone}: {pfn} is out of use twice");
+                }
+                Record::Zone(_) | Record::Cpu(_) => {}
+            });
             let info = self.port.info(zone);
-            let free = v.all_free().filter(|b| b.2 != MigrateType::Isolate);
-            let free: u64 = free.map(|(_, order, _)| 1 << order).sum();
             assert_eq!(info.free_exact, free, "{zone}: the free counter");
             let at =
                 self.machine.zones.iter().position(|z| (z.node, z.kind) == (info.node, info.kind));
@@ -88,8 +128,18 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         }
     }
 
+    /// Checks everything after a refusal.
+    fn check_refused(&self) {
+        if self.mode != Mode::Quick {
+            self.check();
+        }
+    }
+
     /// What a call that is refused must leave alone is as it was.
     fn unchanged(&self, call: impl FnOnce()) {
+        if self.mode == Mode::Quick {
+            return call();
+        }
         let before = all_records(self.y);
         call();
         assert!(all_records(self.y) == before, "a call that was refused has changed something");
@@ -167,10 +217,17 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         self.y.hooks().table.borrow().len()
     }
 
+    /// One of the blocks in use. For fuzzed cases it is the first one at or above a
+    /// frame, or else the first one of all, which takes less time than counting blocks.
     fn pick(&self, n: usize) -> Option<(Pfn, Order)> {
         let t = self.y.hooks().table.borrow();
-        let n = n.checked_rem(t.blocks.len())?;
-        t.blocks.iter().nth(n).map(|(&p, b)| (Pfn(p), o(b.order)))
+        let found = if self.mode == Mode::Random {
+            t.blocks.iter().nth(n.checked_rem(t.blocks.len())?)
+        } else {
+            let from = n as u64 % t.len();
+            t.blocks.range(from..).next().or_else(|| t.blocks.first_key_value())
+        };
+        found.map(|(&p, b)| (Pfn(p), o(b.order)))
     }
 
     /// Some block, at some distance from the last one.
@@ -209,7 +266,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 if nodes.allowed.contains(wanted) {
                     self.had_none(order, gfp, wanted, &before);
                 }
-                self.check();
+                self.check_refused();
                 false
             }
         }
@@ -284,7 +341,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 let place = Place { align: 1 << align, below };
                 let before = self.before();
                 let Ok(pfn) = y.alloc_with(o(order), GFPS[gfp], place) else {
-                    return self.check();
+                    return self.check_refused();
                 };
                 self.took(pfn, o(order), GFPS[gfp], &before);
                 assert!(pfn.0.is_multiple_of(place.align), "{pfn} for {place:?}");
@@ -297,7 +354,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 let got =
                     y.alloc_contig_pages(pages.into(), 1 << align, all, TYPES[t], Gfp::KERNEL);
                 self.labels_changed();
-                let Ok(pfn) = got else { return self.check() };
+                let Ok(pfn) = got else { return self.check_refused() };
                 assert!(pfn.0.is_multiple_of(1 << align));
                 self.own_range(pfn.0..pfn.0 + u64::from(pages));
             }
@@ -381,7 +438,9 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 }
             }
         }
-        self.y.validate().unwrap_or_else(|e| panic!("{e}"));
+        if self.mode != Mode::Quick {
+            self.y.validate().unwrap_or_else(|e| panic!("{e}"));
+        }
     }
 
     /// A block goes back but for its first page.
@@ -442,7 +501,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
             all.clone().all(|p| t.frame(p) == Where::Idle)
         };
         if self.port.alloc_at(pfn, order, gfp).is_err() {
-            return self.check();
+            return self.check_refused();
         }
         assert!(idle, "{pfn} of order {order} was not to be had");
         reached("a chosen place");
@@ -453,7 +512,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let most = z.free.max(z.free_exact) + z.cached;
         let left = most.saturating_sub(u64::from(order.pages()));
         assert!(left > z.watermarks[0], "{pfn} of order {order}: {left} left of {z:?}");
-        self.check();
+        self.check_refused();
     }
 
     /// Single pages of a range are a caller's.
@@ -483,7 +542,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let got = self.y.alloc_contig(range, label, gfp);
         self.labels_changed();
         if got.is_err() {
-            return self.check();
+            return self.check_refused();
         }
         reached(if block { "a contiguous block" } else { "a contiguous range" });
         if block {
@@ -503,7 +562,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         // What per-CPU lists hold may still be had; after this nothing is.
         self.y.drain_all(None);
         if answer.is_err() {
-            return self.check();
+            return self.check_refused();
         }
         reached("an isolated range");
         self.y.hooks().table.borrow_mut().isolated.extend(first..end);
@@ -512,7 +571,8 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     fn section(&self, n: u64) -> (Range<u64>, Range<Pfn>, bool, bool) {
         let range = n * SECTION_PAGES..(n + 1) * SECTION_PAGES;
         let t = self.y.hooks().table.borrow();
-        let there = range.clone().filter(|&p| t.frame(p) != Where::Nowhere).count() as u64;
+        let inside = range.start.min(t.len()) as usize..range.end.min(t.len()) as usize;
+        let there = t.frames()[inside].iter().filter(|&&w| w != Where::Nowhere).count() as u64;
         (range.clone(), Pfn(range.start)..Pfn(range.end), there == 0, there == SECTION_PAGES)
     }
 
@@ -532,7 +592,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
             }
             Err(_) => assert!(!absent, "section {n} may come"),
         }
-        self.check();
+        self.check_refused();
     }
 
     fn offline(&self, n: u64) {
@@ -549,7 +609,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
             t.isolated.retain(|b| !blocks.contains(b));
         }
         self.labels_changed();
-        self.check();
+        self.check_refused();
     }
 
     fn poison(&self, pfn: Pfn) {

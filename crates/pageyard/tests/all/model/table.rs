@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pageyard::Pfn;
-
 use crate::common::Machine;
 
 /// Where a frame is.
@@ -47,10 +45,18 @@ impl Table {
     pub(super) fn new(machine: &Machine) -> Self {
         let spans: Vec<_> = machine.zones.iter().map(|z| z.span.start.0..z.span.end.0).collect();
         let end = spans.iter().map(|s| s.end).max().unwrap_or(0);
-        let whole = |p: &u64| machine.may_own(Pfn(*p));
-        let frames = (0..end).map(|p| if whole(&p) { Where::Idle } else { Where::Nowhere });
+        let mut frames = vec![Where::Nowhere; end as usize];
+        for span in &spans {
+            for r in &machine.usable {
+                let inside = r.start.0.max(span.start)..r.end.0.min(span.end);
+                inside.for_each(|p| frames[p as usize] = Where::Idle);
+            }
+        }
+        for r in &machine.reserved {
+            (r.start.0..r.end.0.min(end)).for_each(|p| frames[p as usize] = Where::Nowhere);
+        }
         let mut t = Table {
-            frames: frames.collect(),
+            frames,
             blocks: BTreeMap::new(),
             poisoned: BTreeSet::new(),
             isolated: BTreeSet::new(),
