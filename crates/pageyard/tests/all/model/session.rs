@@ -614,9 +614,6 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     fn poison(&self, pfn: Pfn) {
         let y = self.y;
-        if Self::IS_PACKED {
-            return self.unchanged(|| assert!(y.poison_frame(pfn).is_err()));
-        }
         let was = y.hooks().table.borrow().frame(pfn.0);
         let known = y.hooks().table.borrow().poisoned.contains(&pfn.0);
         if was == Where::Nowhere || known {
