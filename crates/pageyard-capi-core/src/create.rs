@@ -87,13 +87,7 @@ pub(crate) unsafe fn build(
     }
     if hooked {
         // SAFETY: guaranteed by the caller.
-        let added = unsafe { handle.add_hooks(table.hooks, rules, engine) };
-        added.inspect_err(|&status| {
-            if status == PAGEYARD_ERR_NOT_ON_PACKED {
-                // SAFETY: guaranteed by the caller.
-                unsafe { say_engine(why, why_size, PAGEYARD_ENGINE_PACKED, status) };
-            }
-        })?;
+        unsafe { add_hooks(handle, table, rules, engine, (why, why_size)) }?;
     }
     if table.flags & !PAGEYARD_DRAIN_ON_FAILURE != 0 {
         return Err(PAGEYARD_ERR_ARGUMENT);
@@ -110,6 +104,49 @@ pub(crate) unsafe fn build(
     let storage = storage.map_err(refused)?;
     handle.init(table, (engine, hooked), &layout, storage).map_err(refused)?;
     Ok(handle)
+}
+
+/// Adds the hooks, or writes that the engine does not have what they need. Outlined like [`check`].
+///
+/// # Safety
+/// As for [`build`].
+#[inline(never)]
+unsafe fn add_hooks(
+    handle: &mut pageyard_core,
+    table: &pageyard_platform,
+    rules: &'static mut Rules,
+    engine: Engine,
+    (why, why_size): (*mut c_char, usize),
+) -> Result<(), pageyard_status> {
+    // SAFETY: guaranteed by the caller.
+    let added = unsafe { handle.add_hooks(table.hooks, rules, engine) };
+    if added == Err(PAGEYARD_ERR_NOT_ON_PACKED) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { say_engine(why, why_size, PAGEYARD_ENGINE_PACKED, PAGEYARD_ERR_NOT_ON_PACKED) };
+    }
+    added
+}
+
+/// Returns how much of the room a yard needs, or writes that there is not enough. Outlined like
+/// [`check`].
+///
+/// # Safety
+/// As for [`say`].
+#[inline(never)]
+unsafe fn needed(
+    engine: Engine,
+    parts: &Parts<'_>,
+    given: usize,
+    (why, why_size): (*mut c_char, usize),
+) -> Result<usize, pageyard_status> {
+    let needed = Plan::of(engine, parts)?.bytes;
+    if given < needed {
+        let short = InitError::TooSmall { what: "bytes for its maps", needed, given };
+        // SAFETY: guaranteed by the caller.
+        unsafe { say(why, why_size, Some(&short)) };
+        return Err(PAGEYARD_ERR_ROOM);
+    }
+    Ok(needed)
 }
 
 /// Checks a layout. Outlined to keep its needs off the stack below what follows.
@@ -174,6 +211,7 @@ unsafe fn say_engine(why: *mut c_char, why_size: usize, number: u64, status: pag
 ///
 /// # Safety
 /// As for [`say`].
+#[inline(never)]
 unsafe fn chosen(
     layout: u64,
     platform: u64,
@@ -222,15 +260,9 @@ unsafe fn create(
             sized::read_to(platform, &mut table)?;
         }
         let engine = chosen(parts.engine, table.engine, (why, why_size))?;
-        let plan = Plan::of(engine, &parts)?;
-        if bytes < plan.bytes {
-            let what = "bytes for its maps";
-            let short = InitError::TooSmall { what, needed: plan.bytes, given: bytes };
-            say(why, why_size, Some(&short));
-            return Err(PAGEYARD_ERR_ROOM);
-        }
         // Use only as much of the room as needed: `bytes` may exceed the address space.
-        let room = slice::from_raw_parts_mut(room.cast(), plan.bytes);
+        let needed = needed(engine, &parts, bytes, (why, why_size))?;
+        let room = slice::from_raw_parts_mut(room.cast(), needed);
         let handle = build(engine, &parts, room, &table, (why, why_size))?;
         answer(yard, handle)
     }
