@@ -93,17 +93,29 @@ pub(crate) unsafe fn build(
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
     lock::decide(table.lock, table.try_lock, table.unlock)?;
-    let storage: Result<Storage<'static, CLock>, _> =
-        if cfg!(feature = "packed") && engine == Engine::Packed {
-            carve_on(Engine::Packed, &layout, carver.into_rest())
-        } else {
-            // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
-            // (`core_level_from_both_libraries` begins with a room full of garbage).
-            unsafe { carve_initialized(&layout, carver.into_rest()) }
-        };
-    let storage = storage.map_err(refused)?;
+    // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
+    // (`core_level_from_both_libraries` begins with a room full of garbage).
+    let storage = unsafe { divide(engine, &layout, carver.into_rest()) }.map_err(refused)?;
     handle.init(table, (engine, hooked), &layout, storage).map_err(refused)?;
     Ok(handle)
+}
+
+/// Divides the room into the maps of a yard. Outlined like [`check`].
+///
+/// # Safety
+/// Every byte of the room must be initialized.
+#[inline(never)]
+unsafe fn divide(
+    engine: Engine,
+    layout: &Layout<'_>,
+    room: &'static mut [MaybeUninit<u8>],
+) -> Result<Storage<'static, CLock>, InitError> {
+    if cfg!(feature = "packed") && engine == Engine::Packed {
+        carve_on(Engine::Packed, layout, room)
+    } else {
+        // SAFETY: guaranteed by the caller.
+        unsafe { carve_initialized(layout, room) }
+    }
 }
 
 /// Adds the hooks, or writes that the engine does not have what they need. Outlined like [`check`].
