@@ -1,12 +1,11 @@
 //! The engines that a yard can run on.
 
-use core::fmt;
+use core::fmt::{self, Write};
 
 use pageyard::policy::Engine;
 use pageyard::put::put;
 
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_ENGINE, message, pageyard_status};
-use crate::text::Buffer;
 
 /// The engine that answers every request as Linux 6.12 does. The default.
 pub const PAGEYARD_ENGINE_LINUX612: u64 = 0;
@@ -29,7 +28,11 @@ pub fn engine(number: u64) -> Result<Engine, pageyard_status> {
 }
 
 /// Writes why an engine is refused with this status.
-pub(crate) fn write_refusal(number: u64, status: pageyard_status, out: &mut Buffer) -> fmt::Result {
+pub(crate) fn write_refusal(
+    number: u64,
+    status: pageyard_status,
+    out: &mut impl Write,
+) -> fmt::Result {
     match status {
         PAGEYARD_ERR_ARGUMENT => {
             put!(out, "engine ", number, "; expected one of the PAGEYARD_ENGINE numbers")

@@ -676,7 +676,8 @@ fn raw() {
     let () = yard.core().hooks().embedder();
     std::thread::scope(|s| s.spawn(|| yard.tick()).join()).unwrap();
     assert_eq!(yard.region().pages(), yard.into_region().pages());
-    let watched: RawYard<Linux612, Watched<Ignores>, ()> = Builder::new(SIZE).build_raw(()).unwrap();
+    let watched: RawYard<Linux612, Watched<Ignores>, ()> =
+        Builder::new(SIZE).build_raw(()).unwrap();
     watched.watch_zone_locks();
 }
 

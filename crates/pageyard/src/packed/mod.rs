@@ -52,6 +52,7 @@ mod place;
 mod planted;
 mod refill;
 mod region;
+mod report;
 mod set;
 mod steps;
 mod storage;

@@ -1,0 +1,72 @@
+//! Whole pageblocks that are reported to the embedder as free (spec §9.9).
+
+use lock_api::RawMutex;
+
+use crate::base::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::packed::bits;
+use crate::packed::blocks::Blocks;
+use crate::packed::region::Region;
+
+impl Blocks<'_> {
+    /// Takes whole pageblocks that were not reported: one, or two that are a block of order 10.
+    fn claim_fresh(&self, order: u8) -> Option<u32> {
+        let fresh = self.whole().fresh;
+        if order == PAGEBLOCK_ORDER {
+            return core::iter::from_fn(|| fresh.find(0)).find(|&block| fresh.remove(block));
+        }
+        (0..).zip(fresh.words()).find_map(|(w, bits)| {
+            let mut heads = bits::run_heads(bits, 1);
+            core::iter::from_fn(|| {
+                let head = heads.trailing_zeros();
+                heads &= heads.wrapping_sub(1);
+                (head < 64).then_some(head)
+            })
+            .find(|head| fresh.remove_all(w, 3 << head))
+            .map(|head| w as u32 * 64 + head)
+        })
+    }
+}
+
+impl<R: RawMutex> Region<'_, R> {
+    /// Takes a free block of order 9 or 10 that was not reported. The caller returns it with
+    /// [`end_report`](Self::end_report).
+    pub(crate) fn begin_report(&self, order: u8) -> Option<u32> {
+        let block = self.blocks.claim_fresh(order)?;
+        self.note_loose(-(1 << order));
+        Some(block * PAGEBLOCK_PAGES)
+    }
+
+    /// Returns a block, reported or not.
+    pub(crate) fn end_report(&self, frame: u32, order: u8, reported: bool) {
+        let whole = self.blocks.whole();
+        let first = frame / PAGEBLOCK_PAGES;
+        for block in first..first + (1 << (order - PAGEBLOCK_ORDER)) {
+            let mut pages = PAGEBLOCK_PAGES;
+            if self.blocks.is_tainted(block) {
+                pages = self.put_sound_block(block, 0);
+            } else if reported {
+                whole.reported.insert(block);
+            } else {
+                whole.fresh.insert(block);
+            }
+            self.note_loose(pages.into());
+        }
+    }
+
+    /// Returns whether a whole pageblock has not been reported.
+    pub(crate) fn has_unreported(&self) -> bool {
+        self.blocks.whole().fresh.find(0).is_some()
+    }
+
+    /// Returns the free blocks of order 9 or 10 that have not been reported.
+    pub(crate) fn unreported(&self, order: u8) -> u64 {
+        let fresh = self.blocks.whole().fresh;
+        let pairs = || fresh.words().map(|bits| u64::from(bits::run_heads(bits, 1).count_ones()));
+        if order == PAGEBLOCK_ORDER { fresh.len() } else { pairs().sum() }
+    }
+
+    /// Returns the pages of whole pageblocks that have been reported.
+    pub(crate) fn reported_pages(&self) -> u64 {
+        self.blocks.whole().reported.len() * u64::from(PAGEBLOCK_PAGES)
+    }
+}
