@@ -110,7 +110,9 @@ pub fn carve_on<'a, R: RawMutex>(
     layout: &Layout<'_>,
     region: &'a mut [MaybeUninit<u8>],
 ) -> Result<Storage<'a, R>, InitError> {
-    divide(engine, layout, region, exact_maps, packed_parts)
+    divide(engine, layout, region, exact_maps, |carver, needs| {
+        Some(region_storage(carver, needs)?.into())
+    })
 }
 
 /// Like [`carve`], but does not initialize frame descriptors and pageblock entries. This saves a
@@ -178,11 +180,32 @@ fn divide<'a, R: RawMutex>(
     storage().ok_or(too_small)
 }
 
-/// Carves the packed engine's parts.
-fn packed_parts<'a, R: RawMutex>(
+/// Carves the storage of a packed region, for an embedder that uses the engine without zones.
+/// Returns `None` if the rest of the region is too small.
+///
+/// Each of the ten slices is aligned, so the carver needs up to 128 bytes for each beyond
+/// [`Needs::bytes`](packed::Needs::bytes).
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use pageyard::packed::{Needs, Region};
+/// use pageyard::{CpuId, MigrateType, Order, Pfn};
+/// use pageyard_carve::{Carver, region_storage};
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// let needs = Needs::of(Pfn(0), 1 << 16, 1, 1)?;
+/// let mut memory = vec![MaybeUninit::uninit(); needs.bytes::<Lock>() + 10 * 128];
+/// let storage = region_storage::<Lock>(&mut Carver::new(&mut memory), &needs).unwrap();
+/// let region = Region::new(Pfn(0), 1 << 16, 1, storage)?;
+/// region.add(Pfn(0)..Pfn(1 << 16))?;
+/// assert!(region.alloc(CpuId(0), Order::HUGE, MigrateType::Movable).is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn region_storage<'a, R: RawMutex>(
     carver: &mut Carver<'a>,
     needs: &packed::Needs,
-) -> Option<YardStorage<'a, R>> {
+) -> Option<packed::Storage<'a, R>> {
+    // The order must match `Needs::metadata`.
     let cpus = carver.slice(needs.cpus, |_| const { packed::PerCpu::new() })?;
     let domains = carver.slice(needs.domains, |_| const { packed::Domain::new() })?;
     let magazines = carver.slice(needs.magazines, |_| const { packed::Magazine::new() })?;
@@ -193,7 +216,7 @@ fn packed_parts<'a, R: RawMutex>(
     let links = carver.slice(needs.magazines, |_| packed::Link::new())?;
     let routes = carver.slice(needs.blocks, |_| packed::Route::new())?;
     let states = carver.slice(needs.states, |_| packed::FrameState::new())?;
-    let parts = packed::Storage {
+    Some(packed::Storage {
         states,
         words,
         faulty,
@@ -204,8 +227,7 @@ fn packed_parts<'a, R: RawMutex>(
         links,
         cpus,
         domains,
-    };
-    Some(parts.into())
+    })
 }
 
 /// Places values in a region of memory, one slice after another.

@@ -6,12 +6,9 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lock_api::{GuardNoSend, RawMutex};
-use pageyard::packed::{
-    Domain, FrameState, IndexWord, Label, Link, Magazine, Needs, PerCpu, Pinned, Region, Route,
-    Storage, Words,
-};
+use pageyard::packed::{Needs, Pinned, Region};
 use pageyard::{CpuId, FreeError, MigrateType, Order, Pfn};
-use pageyard_carve::Carver;
+use pageyard_carve::{Carver, region_storage};
 
 use crate::memory::Memory;
 use crate::println;
@@ -64,10 +61,10 @@ impl Engine {
         let frames = (range.end.0 - range.start.0) as u32;
         let needs = Needs::of(range.start, frames, cpus as u32, cpus as u32);
         let needs = needs.unwrap_or_else(|e| panic!("{e}"));
-        // Each of the ten slices may begin up to a cache line or two later.
-        let bytes = needs.bytes::<Claim>() + size_of::<Engine>() + 10 * 128;
+        // Each of the eleven slices may begin up to a cache line or two later.
+        let bytes = needs.bytes::<Claim>() + size_of::<Engine>() + 11 * 128;
         let mut carver = Carver::new(memory.take(bytes));
-        let storage = Engine::storage(&mut carver, &needs).expect("room was taken for it");
+        let storage = region_storage(&mut carver, &needs).expect("room was taken for it");
         let region = Region::new(range.start, frames, cpus as u32, storage);
         let mut region = Some(region.unwrap_or_else(|e| panic!("{e}")));
         let engine = carver.slice(1, |_| Engine(region.take().expect("one engine")));
@@ -78,20 +75,6 @@ impl Engine {
         // The other ranges stay unused: a region is one.
         memory.keep_only(range);
         engine
-    }
-
-    fn storage(carver: &mut Carver<'static>, needs: &Needs) -> Option<Storage<'static, Claim>> {
-        Some(Storage {
-            states: carver.slice(needs.states, |_| FrameState::new())?,
-            words: carver.slice(needs.blocks, |_| Words::new())?,
-            labels: carver.slice(needs.blocks, |_| Label::new())?,
-            routes: carver.slice(needs.blocks, |_| Route::new())?,
-            index: carver.slice(needs.index, |_| IndexWord::new())?,
-            magazines: carver.slice(needs.magazines, |_| const { Magazine::new() })?,
-            links: carver.slice(needs.magazines, |_| Link::new())?,
-            cpus: carver.slice(needs.cpus, |_| const { PerCpu::new() })?,
-            domains: carver.slice(needs.domains, |_| const { Domain::new() })?,
-        })
     }
 
     /// Gives the calling CPU its lists.
