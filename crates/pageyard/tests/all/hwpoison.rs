@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use common::by_thread::{ByThread, CPU};
+use common::by_thread::{ByThread, CPU, churn};
 use common::check::{Owned, check, free_in_pageblocks};
 use common::view::view;
 use common::{Lock, Machine, Y, o};
@@ -259,29 +259,9 @@ fn frames_are_poisoned_while_others_work_11_3() {
         let stop = AtomicBool::new(false);
         let poisoned = Mutex::new(Vec::new());
         thread::scope(|s| {
-            for cpu in 0..3u64 {
+            for cpu in 0..3 {
                 let stop = &stop;
-                s.spawn(move || {
-                    CPU.set(cpu as u32);
-                    let mut random = cpu + 1;
-                    let mut held = Vec::new();
-                    while !stop.load(Relaxed) {
-                        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
-                        let pick = (random >> 33) as usize;
-                        if pick & 1 == 0 && held.len() < 600 {
-                            let order = o([0, 0, 0, 0, 1, 3, 4, 9][pick >> 1 & 7]);
-                            held.extend(y.alloc(order, Gfp::KERNEL).ok().map(|p| (p, order)));
-                        } else if !held.is_empty() {
-                            let (p, order) = held.swap_remove(pick % held.len());
-                            match pick >> 20 & 3 {
-                                0 => y.free_batch(&[(p, order)]).unwrap(),
-                                1 => y.free_direct(p, order).unwrap(),
-                                _ => y.free(p, order).unwrap(),
-                            }
-                        }
-                    }
-                    held.into_iter().for_each(|(p, order)| y.free(p, order).unwrap());
-                });
+                s.spawn(move || churn(y, cpu, stop, |_| {}));
             }
             CPU.set(3);
             let mut random = 99u64;

@@ -3,11 +3,11 @@
 
 #![allow(clippy::single_range_in_vec_init)] // the lists hold ranges
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
+use crate::common::by_thread::{CPU, churn};
 use pageyard::policy::Packed;
 use pageyard::*;
 
@@ -18,11 +18,7 @@ const N: ZoneKind = ZoneKind::Normal;
 const FIRST: u64 = 1 << 20;
 const PAGES: u64 = 8192;
 
-thread_local! {
-    static CPU: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Each thread says which CPU it runs on, and refuses reports.
+/// A platform whose threads choose their CPU, and which accepts reports of free pages.
 struct Threads;
 
 impl Platform for Threads {
@@ -50,7 +46,7 @@ fn order(n: u8) -> Order {
     Order::new(n).unwrap()
 }
 
-/// Invariants hold, and so many pages are out of use and free.
+/// Checks the invariants and the numbers of pages out of use and free.
 fn check(y: &Y, out: u64, free: u64) {
     y.validate().unwrap();
     assert_eq!(y.out_of_use(N).unwrap(), OutOfUse { poisoned: out, ..OutOfUse::default() });
@@ -215,35 +211,15 @@ fn s11_3_frames_are_poisoned_while_others_work() {
     let stop = AtomicBool::new(false);
     let mut poisoned = BTreeSet::new();
     thread::scope(|s| {
-        for cpu in 0..3u64 {
+        for cpu in 0..3 {
             let (stop, y) = (&stop, &y);
             s.spawn(move || {
-                CPU.set(cpu as u32);
-                let mut random = cpu + 1;
-                let mut held = Vec::new();
-                while !stop.load(Relaxed) {
-                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
-                    let pick = (random >> 33) as usize;
-                    if pick & 1 == 0 && held.len() < 600 {
-                        let order = order([0, 0, 0, 0, 1, 3, 4, 9][pick >> 1 & 7]);
-                        let got = y.alloc(order, Gfp::KERNEL | Gfp::NOWARN);
-                        held.extend(got.ok().map(|p| (p, order)));
-                    } else if !held.is_empty() {
-                        let (p, order) = held.swap_remove(pick % held.len());
-                        match pick >> 20 & 3 {
-                            0 => y.free_batch(&[(p, order)]).unwrap(),
-                            1 => y.free_direct(p, order).unwrap(),
-                            _ => y.free(p, order).unwrap(),
-                        }
-                    }
-                    match pick >> 8 & 1023 {
-                        0 => y.drain_all(None),
-                        1 => _ = y.report_free_pages(N, Order::HUGE, 2048),
-                        2 => _ = y.tick(CpuId(cpu as u32)),
-                        _ => {}
-                    }
-                }
-                held.into_iter().for_each(|(p, order)| y.free(p, order).unwrap());
+                churn(y, cpu, stop, |pick| match pick >> 8 & 1023 {
+                    0 => y.drain_all(None),
+                    1 => _ = y.report_free_pages(N, Order::HUGE, 2048),
+                    2 => _ = y.tick(CpuId(cpu)),
+                    _ => {}
+                });
             });
         }
         CPU.set(3);

@@ -1,8 +1,9 @@
 //! A platform for tests with threads of their own: each is a CPU.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use pageyard::{CpuId, Defences, Observer, Platform, Reclaim};
+use pageyard::{Config, CpuId, Defences, Gfp, Observer, Order, Platform, Reclaim, Yard};
 
 thread_local! {
     /// The CPU that this thread is.
@@ -22,3 +23,33 @@ impl Platform for ByThread {
 impl Reclaim for ByThread {}
 impl Observer for ByThread {}
 impl Defences for ByThread {}
+
+/// Allocates and frees blocks as this CPU, in each of the ways to free, until told to stop. `also` is
+/// called after each step with a random number.
+pub(crate) fn churn<C: Config>(
+    y: &Yard<'_, C>,
+    cpu: u32,
+    stop: &AtomicBool,
+    mut also: impl FnMut(usize),
+) {
+    CPU.set(cpu);
+    let mut random = u64::from(cpu) + 1;
+    let mut held = Vec::new();
+    while !stop.load(Relaxed) {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+        let pick = (random >> 33) as usize;
+        if pick & 1 == 0 && held.len() < 600 {
+            let order = Order::new([0, 0, 0, 0, 1, 3, 4, 9][pick >> 1 & 7]).unwrap();
+            held.extend(y.alloc(order, Gfp::KERNEL).ok().map(|p| (p, order)));
+        } else if !held.is_empty() {
+            let (p, order) = held.swap_remove(pick % held.len());
+            match pick >> 20 & 3 {
+                0 => y.free_batch(&[(p, order)]).unwrap(),
+                1 => y.free_direct(p, order).unwrap(),
+                _ => y.free(p, order).unwrap(),
+            }
+        }
+        also(pick);
+    }
+    held.into_iter().for_each(|(p, order)| y.free(p, order).unwrap());
+}
