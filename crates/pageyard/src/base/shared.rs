@@ -107,32 +107,10 @@ mod reported {
         ($($name:ident: $value:ty)*) => {
             reported! { $($name: $value)* }
             $(
-                #[allow(dead_code)] // not every type needs each
+                updates! { $name: $value, fetch_add fetch_sub fetch_and fetch_or }
+
+                #[allow(dead_code)] // not every type needs it
                 impl $name {
-                    #[inline]
-                    pub(crate) fn fetch_add(&self, by: $value, order: Ordering) -> $value {
-                        report(self, Access::Update);
-                        self.0.fetch_add(by, order)
-                    }
-
-                    #[inline]
-                    pub(crate) fn fetch_sub(&self, by: $value, order: Ordering) -> $value {
-                        report(self, Access::Update);
-                        self.0.fetch_sub(by, order)
-                    }
-
-                    #[inline]
-                    pub(crate) fn fetch_and(&self, bits: $value, order: Ordering) -> $value {
-                        report(self, Access::Update);
-                        self.0.fetch_and(bits, order)
-                    }
-
-                    #[inline]
-                    pub(crate) fn fetch_or(&self, bits: $value, order: Ordering) -> $value {
-                        report(self, Access::Update);
-                        self.0.fetch_or(bits, order)
-                    }
-
                     #[inline]
                     pub(crate) fn fetch_update(
                         &self,
@@ -145,6 +123,21 @@ mod reported {
                     }
                 }
             )*
+        };
+    }
+
+    macro_rules! updates {
+        ($name:ident: $value:ty, $($update:ident)*) => {
+            #[allow(dead_code)] // not every type needs each
+            impl $name {
+                $(
+                    #[inline]
+                    pub(crate) fn $update(&self, by: $value, order: Ordering) -> $value {
+                        report(self, Access::Update);
+                        self.0.$update(by, order)
+                    }
+                )*
+            }
         };
     }
 
