@@ -10,6 +10,8 @@ use lock_api::RawMutex;
 use crate::allocator::knob_error::KnobError;
 use crate::allocator::knobs::Knobs;
 use crate::base::frame::{Frame, Pageblock};
+#[cfg(feature = "alloc")]
+use crate::base::heap::NoRoom;
 use crate::base::node_mask::MAX_NODES;
 use crate::base::put::put;
 use crate::base::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind};
@@ -298,6 +300,9 @@ pub enum InitError {
     },
     /// Another allocator on the packed engine uses the storage, and one of its CPUs is in a request.
     InUse,
+    /// The policy's engine is the packed one, which this program was built without (feature
+    /// `packed`).
+    NoPacked,
     /// The packed engine does not follow this rule of the policy.
     NotOnPacked {
         /// The rule's name.
@@ -322,11 +327,21 @@ pub enum InitError {
     },
 }
 
+#[cfg(feature = "alloc")]
+impl From<NoRoom> for InitError {
+    fn from(NoRoom { what, bytes }: NoRoom) -> Self {
+        InitError::NoMemory { what, bytes }
+    }
+}
+
 impl InitError {
     /// Checks the rules of the embedder's policy.
     pub(crate) const fn check(rules: &Rules) -> Result<(), InitError> {
         if let Some((name, value, most)) = rules.out_of_range() {
             return Err(InitError::Rule { name, value, most });
+        }
+        if matches!(rules.engine, Engine::Packed) && cfg!(not(feature = "packed")) {
+            return Err(InitError::NoPacked);
         }
         match rules.not_on_packed() {
             Some(name) => Err(InitError::NotOnPacked { name }),
@@ -379,6 +394,9 @@ impl InitError {
                 put!(out, "the policy's ", name, " is ", value, "; at most ", most)
             }
             InitError::InUse => put!(out, "another allocator uses the storage"),
+            InitError::NoPacked => {
+                put!(out, "the policy's engine is the packed one; enable the feature `packed`")
+            }
             InitError::NotOnPacked { name } => {
                 put!(out, "the packed engine does not follow the policy's ", name)?;
                 put!(out, "; leave it as in Linux612")

@@ -4,8 +4,9 @@ use core::ops::Range;
 
 use crate::allocator::knobs::Knobs;
 use crate::allocator::layout::{InitError, Layout, ZoneSpec};
-use crate::allocator::owned_storage::{OwnedStorage, reserve};
+use crate::allocator::owned_storage::OwnedStorage;
 use crate::allocator::yard::Yard;
+use crate::base::heap::reserve;
 use crate::base::units::{NodeId, PAGE_SIZE, Pfn, ZoneKind};
 use crate::embedder::config::Config;
 use crate::embedder::policy::StaticPolicy;

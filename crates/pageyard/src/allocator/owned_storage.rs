@@ -7,7 +7,8 @@ use lock_api::RawMutex;
 
 use crate::allocator::layout::{InitError, Layout, Needs, Storage};
 use crate::base::frame::{Frame, Pageblock};
-use crate::packed;
+use crate::base::heap::reserve;
+use crate::packed::owned_storage::Parts;
 use crate::zone::node::{CpuZones, Node};
 use crate::zone::state::{PerCpu, Zone};
 
@@ -47,80 +48,7 @@ pub struct OwnedStorage<'a, R: RawMutex> {
     slots: Vec<PerCpu<R>>,
     nodes: Vec<Node<'a, R>>,
     cpu_zones: Vec<CpuZones<'a, R>>,
-    packed: Packed<R>,
-}
-
-/// The packed engine's parts.
-struct Packed<R: RawMutex> {
-    states: Vec<packed::FrameState>,
-    words: Vec<packed::Words>,
-    faulty: Vec<packed::Words>,
-    labels: Vec<packed::Label>,
-    routes: Vec<packed::Route>,
-    index: Vec<packed::IndexWord>,
-    magazines: Vec<packed::Magazine>,
-    links: Vec<packed::Link>,
-    cpus: Vec<packed::PerCpu<R>>,
-    domains: Vec<packed::Domain>,
-}
-
-impl<R: RawMutex> Packed<R> {
-    fn new(needs: &packed::Needs) -> Result<Self, InitError> {
-        fn many<T: Default>(what: &'static str, n: usize) -> Result<Vec<T>, InitError> {
-            let mut all = reserve(what, n)?;
-            all.resize_with(n, T::default);
-            Ok(all)
-        }
-        Ok(Packed {
-            states: many("frame states", needs.states)?,
-            words: many("words of free frames", needs.blocks)?,
-            faulty: many("words of faulty frames", needs.blocks)?,
-            labels: many("pageblock labels", needs.blocks)?,
-            routes: many("pageblock routes", needs.blocks)?,
-            index: many("index words", needs.index)?,
-            magazines: many("magazines", needs.magazines)?,
-            links: many("links of magazines", needs.magazines)?,
-            cpus: many("magazines of CPUs", needs.cpus)?,
-            domains: many("depots", needs.domains)?,
-        })
-    }
-
-    fn storage(&self) -> packed::Storage<'_, R> {
-        packed::Storage {
-            states: &self.states,
-            words: &self.words,
-            faulty: &self.faulty,
-            labels: &self.labels,
-            routes: &self.routes,
-            index: &self.index,
-            magazines: &self.magazines,
-            links: &self.links,
-            cpus: &self.cpus,
-            domains: &self.domains,
-        }
-    }
-
-    fn leak<'a>(self) -> packed::Storage<'a, R> {
-        packed::Storage {
-            states: self.states.leak(),
-            words: self.words.leak(),
-            faulty: self.faulty.leak(),
-            labels: self.labels.leak(),
-            routes: self.routes.leak(),
-            index: self.index.leak(),
-            magazines: self.magazines.leak(),
-            links: self.links.leak(),
-            cpus: self.cpus.leak(),
-            domains: self.domains.leak(),
-        }
-    }
-}
-
-pub(crate) fn reserve<T>(what: &'static str, n: usize) -> Result<Vec<T>, InitError> {
-    let mut all = Vec::new();
-    let bytes = n.saturating_mul(size_of::<T>());
-    all.try_reserve_exact(n).map_err(|_| InitError::NoMemory { what, bytes })?;
-    Ok(all)
+    packed: Parts<R>,
 }
 
 impl<'a, R: RawMutex> OwnedStorage<'a, R> {
@@ -160,7 +88,7 @@ impl<'a, R: RawMutex> OwnedStorage<'a, R> {
             slots: reserve("CPU slots", needs.slots)?,
             nodes: reserve("nodes", needs.nodes)?,
             cpu_zones: reserve("CPU zones", needs.cpu_zones)?,
-            packed: Packed::new(&needs.packed.get())?,
+            packed: Parts::new(&needs.packed.get())?,
         };
         maps.frames.resize_with(needs.frames, Frame::new);
         maps.blocks.resize_with(needs.blocks, Pageblock::new);

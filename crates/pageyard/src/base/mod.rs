@@ -4,6 +4,8 @@ pub(crate) mod busy;
 pub(crate) mod frame;
 pub(crate) mod free_error;
 pub(crate) mod gfp;
+#[cfg(feature = "alloc")]
+pub(crate) mod heap;
 #[cfg(feature = "lines")]
 pub mod lines;
 pub(crate) mod list;

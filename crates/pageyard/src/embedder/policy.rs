@@ -191,8 +191,6 @@ impl Rules {
         let safety = &self.safety;
         if matches!(self.engine, Engine::Exact) {
             None
-        } else if cfg!(not(feature = "packed")) {
-            Some("engine: it lacks the feature `packed`")
         } else if !self.high_order_lists {
             Some("high_order_lists")
         } else if !matches!(self.bulk_free, BulkFree::SinglePass) {

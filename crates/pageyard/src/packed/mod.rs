@@ -46,7 +46,7 @@ mod faulty;
 pub(crate) mod inventory;
 mod isolation;
 #[cfg(feature = "alloc")]
-mod owned_storage;
+pub(crate) mod owned_storage;
 mod pinned;
 mod place;
 mod planted;

@@ -5,6 +5,8 @@ use core::fmt;
 use lock_api::RawMutex;
 
 use crate::base::frame::{Kind, State};
+#[cfg(feature = "alloc")]
+use crate::base::heap::NoRoom;
 use crate::base::shared::AtomicU8;
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
@@ -234,6 +236,20 @@ pub enum RegionError {
     },
     /// The storage serves another region.
     InUse,
+    /// The heap has no room for a part of the storage (feature `alloc`).
+    NoMemory {
+        /// Which part.
+        what: &'static str,
+        /// Its size in bytes.
+        bytes: usize,
+    },
+}
+
+#[cfg(feature = "alloc")]
+impl From<NoRoom> for RegionError {
+    fn from(NoRoom { what, bytes }: NoRoom) -> Self {
+        RegionError::NoMemory { what, bytes }
+    }
 }
 
 impl fmt::Display for RegionError {
@@ -248,6 +264,9 @@ impl fmt::Display for RegionError {
                 write!(f, "storage has {given} elements for {part}; the region needs {needed}")
             }
             RegionError::InUse => f.write_str("the storage serves another region"),
+            RegionError::NoMemory { what, bytes } => {
+                write!(f, "{what}: the heap has no room for {bytes} bytes")
+            }
         }
     }
 }
