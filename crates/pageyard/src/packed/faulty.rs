@@ -8,6 +8,10 @@
 //! Marks change under the zone lock. A free does not take it: after it has put a frame out of use it
 //! looks at the mark again, and after a mark is removed, the frame's state decides who frees the
 //! frame.
+//!
+//! A frame can be marked while an operation without a CPU's lock moves it, for example while it makes a
+//! pageblock whole. The marking call does not find the frame then, and the operation returns it to
+//! the zone. So requests look at the marks of what they take from the zone.
 
 use lock_api::RawMutex;
 
@@ -77,7 +81,6 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     /// Takes a marked frame out of use if it is free in the zone. Returns whether it is out of use.
-    /// The caller holds the zone lock.
     pub(crate) fn take_marked(&self, frame: u32) -> bool {
         let Some(state) = self.state(frame) else { return false };
         if state.is_faulty() {
@@ -88,18 +91,17 @@ impl<R: RawMutex> Region<'_, R> {
         if claimed {
             self.blocks.open(block, self.blocks.block_type(block));
         }
-        let taken = self.blocks.take_mask(frame / 64, bit) != 0;
-        if taken {
-            self.blocks.out_of_use.fetch_add(1, Relaxed);
-            state.set_faulty();
-            self.note_loose(-1);
+        let taken = self.blocks.take_mask(frame / 64, bit);
+        let kept = self.keep_taken(frame / 64, taken) != 0;
+        if taken != 0 && !kept {
+            self.blocks.put(frame / 64, bit, 0);
         }
         if claimed {
             self.blocks.release(block, 0);
-        } else if taken {
+        } else if kept {
             self.blocks.after_take(block, 0);
         }
-        taken
+        kept
     }
 
     /// Removes a frame's mark; one that is out of use becomes free. Returns false if it has none. The
@@ -149,6 +151,47 @@ impl<R: RawMutex> Region<'_, R> {
         pages
     }
 
+    /// Returns whether a block that was taken from the zone has no marked frame. If it has, its other
+    /// frames become free again.
+    pub(super) fn is_sound(&self, frame: u32, order: u8, domain: usize) -> bool {
+        if !self.blocks.is_block_tainted(frame, order) {
+            return true;
+        }
+        let pages = self.put_sound(frame, order, domain);
+        self.note_loose(i64::from(pages) - (1 << order));
+        false
+    }
+
+    /// Returns the heads of those blocks, taken from a word, that have no marked frame. The other
+    /// frames of the other blocks become free again.
+    #[inline(always)]
+    pub(super) fn sound_heads(&self, word: u32, heads: u64, order: u8, domain: usize) -> u64 {
+        let tainted = self.blocks.marked(word) & bits::fill_runs(heads, order) != 0;
+        if tainted { self.keep_heads(word, heads, order, domain) } else { heads }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn keep_heads(&self, word: u32, heads: u64, order: u8, domain: usize) -> u64 {
+        let taken = bits::fill_runs(heads, order);
+        let rest = taken & !self.keep_taken(word, taken);
+        let sound = bits::run_heads(rest, order) & heads;
+        let rest = rest & !bits::fill_runs(sound, order);
+        if rest != 0 {
+            self.blocks.put(word, rest, domain);
+        }
+        sound
+    }
+
+    /// As [`keep_marked`](Self::keep_marked), of frames that count as free.
+    pub(super) fn keep_taken(&self, word: u32, mask: u64) -> u64 {
+        let kept = self.keep_marked(word, mask);
+        if kept != 0 {
+            self.note_loose(-i64::from(kept.count_ones()));
+        }
+        kept
+    }
+
     /// Frees the frames of a block that are not marked, and puts the others out of use. Returns how
     /// many became free.
     fn put_sound(&self, frame: u32, order: u8, domain: usize) -> u32 {
@@ -165,7 +208,7 @@ impl<R: RawMutex> Region<'_, R> {
 
     /// Frees the frames of a pageblock in no index, none of which is free, as
     /// [`put_sound`](Self::put_sound).
-    pub(super) fn put_sound_block(&self, block: u32, domain: usize) -> u32 {
+    fn put_sound_block(&self, block: u32, domain: usize) -> u32 {
         let frame = block * PAGEBLOCK_PAGES;
         if !self.blocks.is_tainted(block) {
             self.blocks.put_large(frame, PAGEBLOCK_ORDER, domain);
@@ -187,7 +230,7 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     /// Puts the marked ones of these frames, which the caller has, out of use. Returns them.
-    pub(super) fn keep_marked(&self, word: u32, mask: u64) -> u64 {
+    fn keep_marked(&self, word: u32, mask: u64) -> u64 {
         let mut kept = self.blocks.marked(word) & mask;
         let mut left = kept;
         while left != 0 {

@@ -24,12 +24,13 @@ impl<R: RawMutex> Region<'_, R> {
         let mut taken = 0;
         for (n, (word, mask)) in masks().enumerate() {
             let got = self.blocks.take_mask(word, mask);
-            if got != mask {
-                self.put_mask(word, got);
+            let sound = got & !self.keep_taken(word, got);
+            if sound != mask {
+                self.put_mask(word, sound);
                 masks().take(n).for_each(|(word, mask)| self.put_mask(word, mask));
-                return Err(word * 64 + (mask & !got).trailing_zeros());
+                return Err(word * 64 + (mask & !sound).trailing_zeros());
             }
-            taken += i64::from(got.count_ones());
+            taken += i64::from(sound.count_ones());
         }
         self.note_loose(-taken);
         Ok(())
@@ -75,6 +76,7 @@ impl<R: RawMutex> Region<'_, R> {
             self.blocks.after_take(block, 0);
             taken
         };
+        let taken = taken && self.is_sound(frame, order, 0);
         if taken {
             self.note_loose(-(1i64 << order));
             self.set_allocated(frame, order, t);

@@ -215,8 +215,8 @@ impl<R: RawMutex> Region<'_, R> {
         let slot = &mut slots[class_of(order, t) & 15];
         counts.refills += 1;
         if order == PAGEBLOCK_ORDER {
-            if let Some(block) = self.blocks.claim(0) {
-                self.push(slot, block * PAGEBLOCK_PAGES);
+            if let Some(frame) = self.claim_sound(at.domain) {
+                self.push(slot, frame);
                 counts.taken += u64::from(PAGEBLOCK_PAGES);
             }
             return;
@@ -282,6 +282,12 @@ impl<R: RawMutex> Region<'_, R> {
         if mixes {
             self.steal(slot, counts, at, order, t, want, start);
         }
+    }
+
+    /// Takes a whole pageblock without a faulty frame. Returns its first frame.
+    fn claim_sound(&self, domain: usize) -> Option<u32> {
+        let claim = || self.blocks.claim(0).map(|block| block * PAGEBLOCK_PAGES);
+        core::iter::from_fn(claim).find(|&frame| self.is_sound(frame, PAGEBLOCK_ORDER, domain))
     }
 
     /// Fills a slot from a pageblock of another type, the emptiest first.
@@ -355,6 +361,7 @@ impl<R: RawMutex> Region<'_, R> {
                 );
                 break;
             }
+            heads = self.sound_heads(block * WORDS as u32 + i as u32, heads, order, at.domain);
             counts.taken += u64::from(heads.count_ones()) << order;
             left = left.saturating_sub(heads.count_ones());
             let base = block * PAGEBLOCK_PAGES + i as u32 * 64;
@@ -380,6 +387,11 @@ impl<R: RawMutex> Region<'_, R> {
     #[cold]
     #[inline(never)]
     pub(crate) fn take_direct(&self, at: At, order: u8, t: usize, mixes: bool) -> Option<u32> {
+        let mut found = core::iter::from_fn(|| self.find_direct(at, order, t, mixes));
+        found.find(|&frame| self.is_sound(frame, order, at.domain))
+    }
+
+    fn find_direct(&self, at: At, order: u8, t: usize, mixes: bool) -> Option<u32> {
         if order > PAGEBLOCK_ORDER {
             return self.blocks.claim_pair().map(|block| block * PAGEBLOCK_PAGES);
         }
@@ -428,7 +440,8 @@ impl<R: RawMutex> Region<'_, R> {
                 return None;
             }
             let mut blocks = 0..self.blocks.len();
-            blocks.find_map(|block| self.blocks.take_direct(block, order, at.domain))
+            let take = |block| self.blocks.take_direct(block, order, at.domain);
+            blocks.find_map(|block| take(block).filter(|&f| self.is_sound(f, order, at.domain)))
         })
     }
 

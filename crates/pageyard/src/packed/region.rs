@@ -283,8 +283,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
         while frame < frames.end {
             let n = (64 - frame % 64).min(frames.end - frame);
             let mask = if n == 64 { !0 } else { ((1 << n) - 1) << (frame % 64) };
-            let kept = self.keep_marked(frame / 64, mask);
-            self.note_loose(-i64::from(kept.count_ones()));
+            let kept = self.keep_taken(frame / 64, mask);
             if mask != kept {
                 self.blocks.put(frame / 64, mask & !kept, at.domain);
             }

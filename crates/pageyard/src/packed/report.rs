@@ -41,15 +41,16 @@ impl<R: RawMutex> Region<'_, R> {
         let whole = self.blocks.whole();
         let first = frame / PAGEBLOCK_PAGES;
         for block in first..first + (1 << (order - PAGEBLOCK_ORDER)) {
-            let mut pages = PAGEBLOCK_PAGES;
-            if self.blocks.is_tainted(block) {
-                pages = self.put_sound_block(block, 0);
-            } else if reported {
+            if reported {
                 whole.reported.insert(block);
             } else {
                 whole.fresh.insert(block);
             }
-            self.note_loose(pages.into());
+            self.note_loose(PAGEBLOCK_PAGES.into());
+            // A call that marked a frame meanwhile has not found it.
+            if self.blocks.is_tainted(block) && self.blocks.claim_at(block, 1) {
+                self.is_sound(block * PAGEBLOCK_PAGES, PAGEBLOCK_ORDER, 0);
+            }
         }
     }
 

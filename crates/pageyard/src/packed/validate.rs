@@ -73,7 +73,7 @@ pub enum Broken {
     NotWhole(Pfn),
     /// A block in a magazine is not free, or also free as bits.
     Kept(Pfn),
-    /// A faulty frame is free, is in use though out of use, or is not counted.
+    /// A frame that is out of use is free, in use or not marked.
     Faulty(Pfn),
     /// The frames do not add up.
     Sum(Census),
@@ -169,8 +169,6 @@ impl<R: RawMutex> Region<'_, R> {
                 if inside > 0 || !marked || self.is_free(pfn) {
                     return Err(Broken::Faulty(pfn));
                 }
-            } else if marked && self.is_free(pfn) && !state.is_absent() {
-                return Err(Broken::Faulty(pfn));
             }
             if inside > 0 {
                 if state.is_absent() || state.allocated().is_some() || self.is_free(pfn) {

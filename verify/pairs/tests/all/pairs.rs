@@ -81,11 +81,20 @@ fn previously_failing_pairs() {
     }
 }
 
-/// Marks of faulty frames, which a free on the packed engine reads without the zone lock. Found here:
-/// a free that does not look at a mark again, before and after it frees the frame.
+/// Marks of faulty frames, which frees and reports on the packed engine read without the zone lock.
+/// Found here: a free that does not look at a mark again, before and after it frees the frame, and a
+/// report that returned a frame which was marked meanwhile.
 #[test]
 fn marks_on_the_packed_engine() {
-    let names = ["free-poisoned", "unpoison-used", "free-same-direct", "free-0", "poison-same"];
+    let names = [
+        "free-poisoned",
+        "unpoison-used",
+        "free-same-direct",
+        "free-0",
+        "poison-same",
+        "poison",
+        "report-blocks",
+    ];
     let (extent, mut tally) = (Extent::all(), Tally::default());
     let wanted = |s: &str, op: &str| s == "fresh" && names.contains(&op);
     explore(&ops::<Packed>(), 2, wanted, &extent, &mut tally);

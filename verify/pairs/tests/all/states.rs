@@ -239,6 +239,21 @@ pub(crate) fn settle<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> Result<(), String>
     y.drain_all(None);
     (0..y.cpus()).map(CpuId).for_each(|cpu| _ = y.tick(cpu));
     let poisoned = std::mem::take(&mut h.world().table().poisoned);
+    if !poisoned.is_empty() {
+        let mut all = Vec::new();
+        for order in [9, 0].map(o) {
+            let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::NOWARN;
+            all.extend(std::iter::from_fn(|| Some((y.alloc(order, gfp).ok()?, order))));
+        }
+        for (pfn, order) in all {
+            let frames = pfn.0..pfn.0 + u64::from(order.pages());
+            if let Some((frame, _)) = poisoned.range(frames).next() {
+                return Err(format!("{frame:#x} is poisoned, then handed out"));
+            }
+            y.free(pfn, order).or_else(|e| said("free", &e))?;
+        }
+        y.drain_all(None);
+    }
     for (pfn, _) in poisoned {
         y.unpoison_frame(Pfn(pfn)).or_else(|e| said("unpoison_frame", &e))?;
     }
