@@ -229,6 +229,8 @@ fn forks_during_use(backing: Backing, front: ThreadCache, forks: u64) {
                 misuse(&yard, mine, movable.take(), shared)?;
                 if k % 8 == 0 { another() } else { Ok(()) }
             });
+            // A child had its own copy; this one goes, whether or not there was memory for a child.
+            drop(std::mem::ManuallyDrop::into_inner(movable));
             let Some((end, whole)) = seen else { continue };
             if end != End::Well || !whole {
                 stop.store(true, Relaxed);
@@ -236,7 +238,6 @@ fn forks_during_use(backing: Backing, front: ThreadCache, forks: u64) {
             assert_eq!(end, End::Well, "fork {k} of {backing:?}, {front:?}");
             assert!(whole, "what the child did is seen here");
             forked += 1;
-            drop(std::mem::ManuallyDrop::into_inner(movable));
         }
         stop.store(true, Relaxed);
         // Limits may leave no block.
