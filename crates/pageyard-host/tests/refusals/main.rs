@@ -240,16 +240,16 @@ fn child(wanted: &str) {
         println!("{NO_FILTERS}");
         return;
     };
+    // Before any scenario has run: a thread that was joined may take a moment to be gone.
+    let threads = belongings()["threads"];
     if without_barrier {
         refuser.arm_always(libc::SYS_membarrier, libc::EPERM);
         scenario(&|| _ = refuser.disarm()).unwrap();
     }
-    let threads = belongings()["threads"];
     // Twice, for what is made once and kept: stacks of threads, say.
     for _ in 0..2 {
         scenario(&|| ()).unwrap();
     }
-    // A thread that was joined may take a moment to be gone.
     let before = until(belongings, |now| now["threads"] == threads);
     let mut by_call: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     // Whether anything was refused.
