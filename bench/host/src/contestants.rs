@@ -174,8 +174,8 @@ pub trait Visitor {
 pub const NAMES: [&str; 15] = [
     "pageyard",
     "pageyard-bare",
-    "packed",
-    "packed-bare",
+    "linux612",
+    "linux612-bare",
     "list-floor",
     "glibc",
     "jemalloc",
@@ -195,7 +195,7 @@ const FRAMES: [&str; 5] =
 
 /// Whether this is a peer that programs can use, for comparison.
 pub fn is_peer(name: &str) -> bool {
-    let ours = ["pageyard", "pageyard-bare", "packed", "packed-bare", "list-floor"];
+    let ours = ["pageyard", "pageyard-bare", "linux612", "linux612-bare", "list-floor"];
     !ours.contains(&name) && !is_of_frames(name)
 }
 
@@ -224,10 +224,10 @@ pub fn with(name: &str, visitor: impl Visitor) -> Option<()> {
     }
     let peer = is_peer(name);
     match name {
-        "pageyard" => visitor.visit(keep(Yard::<Linux612>::new(ThreadCache::Auto)), peer),
-        "pageyard-bare" => visitor.visit(keep(Yard::<Linux612>::new(ThreadCache::Off)), peer),
-        "packed" => visitor.visit(keep(Yard::<Packed>::new(ThreadCache::Auto)), peer),
-        "packed-bare" => visitor.visit(keep(Yard::<Packed>::new(ThreadCache::Off)), peer),
+        "pageyard" => visitor.visit(keep(Yard::<Packed>::new(ThreadCache::Auto)), peer),
+        "pageyard-bare" => visitor.visit(keep(Yard::<Packed>::new(ThreadCache::Off)), peer),
+        "linux612" => visitor.visit(keep(Yard::<Linux612>::new(ThreadCache::Auto)), peer),
+        "linux612-bare" => visitor.visit(keep(Yard::<Linux612>::new(ThreadCache::Off)), peer),
         "list-floor" => visitor.visit(keep(Floor::new()), peer),
         "glibc" => visitor.visit(&Heap(System), peer),
         "jemalloc" => visitor.visit(&Heap(tikv_jemallocator::Jemalloc), peer),

@@ -84,7 +84,7 @@ impl fmt::Display for HugeSize {
 ///
 /// // Memory that another process can map.
 /// let yard = Builder::new(16 << 20).backing(Backing::Memfd).build_raw::<
-///     pageyard::policy::Linux612, pageyard_host::HostLock, ()>(())?;
+///     pageyard::policy::Packed, pageyard_host::HostLock, ()>(())?;
 /// assert_eq!(yard.region().backing(), Backing::Memfd);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

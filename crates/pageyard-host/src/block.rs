@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Packed, Policy};
 use pageyard::{AllocError, FreeError, Gfp, NodeId, Order, PAGE_SIZE, Pfn};
 
 use crate::magazine::{Kind, TAG, without};
@@ -25,7 +25,7 @@ use crate::yard::HostYard;
 /// drop(block); // free again
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Block<'y, P: Policy = Linux612> {
+pub struct Block<'y, P: Policy = Packed> {
     yard: &'y HostYard<P>,
     /// Address, with the order and the thread cache's kind in the bits that are 0 in the address of
     /// a page. So a block is two words, passed in registers.

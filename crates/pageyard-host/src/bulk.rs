@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::slice;
 
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Packed, Policy};
 use pageyard::{
     AllocError, ContigError, Gfp, MigrateType, Order, PAGE_SIZE, Pfn, Place, PlaceError,
 };
@@ -189,7 +189,7 @@ impl<P: Policy> HostYard<P> {
 /// assert_eq!(range.len(), 8 << 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct PageRange<'y, P: Policy = Linux612> {
+pub struct PageRange<'y, P: Policy = Packed> {
     yard: &'y HostYard<P>,
     start: NonNull<u8>,
     frames: Range<Pfn>,

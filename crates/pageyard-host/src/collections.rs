@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator};
 use pageyard::Gfp;
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Packed, Policy};
 
 use crate::global::order_for;
 use crate::yard::HostYard;
@@ -29,7 +29,7 @@ use crate::yard::HostYard;
 /// assert!(yard.holds(rows.as_ptr().cast()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct InYard<'y, F, P: Policy = Linux612> {
+pub struct InYard<'y, F, P: Policy = Packed> {
     yard: &'y HostYard<P>,
     fallback: F,
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Packed, Policy};
 use pageyard::{Gfp, MAX_ORDER, Order, PAGE_SIZE};
 
 use crate::held::allocating;
@@ -56,7 +56,7 @@ pub(crate) fn order_for(layout: Layout) -> Option<Order> {
 /// assert!(!PAGES.is_of_yard(small.as_ptr()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct PageAlloc<F, P: Policy + 'static = Linux612> {
+pub struct PageAlloc<F, P: Policy + 'static = Packed> {
     yard: OnceLock<&'static HostYard<P>>,
     fallback: F,
 }

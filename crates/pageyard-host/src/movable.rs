@@ -7,7 +7,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Packed, Policy};
 use pageyard::{Order, PAGE_SIZE, Pfn};
 
 use crate::held::MutexGuard;
@@ -29,7 +29,7 @@ use crate::relocate::Slot;
 /// assert_eq!(block.lock()[0], 7);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Movable<'y, P: Policy = Linux612> {
+pub struct Movable<'y, P: Policy = Packed> {
     yard: &'y RawYard<P, HostLock>,
     slot: Arc<Slot>,
 }

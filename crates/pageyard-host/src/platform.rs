@@ -60,7 +60,7 @@ impl CpuTable {
 /// use pageyard_host::Builder;
 ///
 /// let yard = Builder::new(16 << 20).build_raw::<
-///     pageyard::policy::Linux612, pageyard_host::HostLock, ()>(())?;
+///     pageyard::policy::Packed, pageyard_host::HostLock, ()>(())?;
 /// let platform = yard.core().hooks();
 /// assert!(platform.now() > 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

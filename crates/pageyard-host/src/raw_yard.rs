@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::{Linux612, Policy, StaticPolicy};
+use pageyard::policy::{Packed, Policy, StaticPolicy};
 use pageyard::{
     AllocError, BatchError, CpuId, FreeError, Gfp, Hooked, Hooks, NodeId, Order, Pfn, Yard,
 };
@@ -26,11 +26,11 @@ use crate::watched::{self, Watch, Watched};
 ///
 /// ```
 /// use std::sync::atomic::Ordering::Relaxed;
-/// use pageyard::policy::Linux612;
+/// use pageyard::policy::Packed;
 /// use pageyard::{Gfp, Order};
 /// use pageyard_host::{Builder, HostLock, RawYard, Words};
 ///
-/// let yard: RawYard = Builder::new(16 << 20).build_raw::<Linux612, HostLock, ()>(())?;
+/// let yard: RawYard = Builder::new(16 << 20).build_raw::<Packed, HostLock, ()>(())?;
 /// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
 /// let words: Words<'_> = yard.words(page, Order::ZERO).unwrap();
 /// words.all()[0].store(7, Relaxed);
@@ -65,16 +65,16 @@ impl<'y> Words<'y> {
 /// the embedder's hooks ([`HostPlatform`]).
 ///
 /// ```
-/// use pageyard::policy::Linux612;
+/// use pageyard::policy::Packed;
 /// use pageyard::{Gfp, Order};
 /// use pageyard_host::{Builder, HostLock, RawYard};
 ///
-/// let yard: RawYard = Builder::new(16 << 20).build_raw::<Linux612, HostLock, ()>(())?;
+/// let yard: RawYard = Builder::new(16 << 20).build_raw::<Packed, HostLock, ()>(())?;
 /// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
 /// yard.free(page, Order::ZERO)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct RawYard<P: Policy = Linux612, R: RawMutex + 'static = HostLock, E: Hooks = ()> {
+pub struct RawYard<P: Policy = Packed, R: RawMutex + 'static = HostLock, E: Hooks = ()> {
     // Dropped first, because it borrows from `maps`.
     yard: Yard<'static, Hooked<R, HostPlatform<E>, P>>,
     maps: Maps<R>,

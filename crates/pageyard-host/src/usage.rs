@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn a_yard_is_low_before_it_is_at_its_min_watermark() {
-        let yard = yard(16 << 20, None);
+        // So large that a refill takes less than lies between the watermarks.
+        let yard = yard(256 << 20, None);
         let info = || yard.zone_info(yard.zones().next().unwrap()).unwrap();
         let mut blocks = Vec::new();
         let urgent = Gfp::MEMALLOC | Gfp::NOWARN | Gfp::NORETRY;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pageyard::policy::{Linux612, Policy};
+use pageyard::policy::{Packed, Policy};
 use pageyard::{
     CpuId, Gfp, Hooked, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneKind,
 };
@@ -111,7 +111,7 @@ struct Seen {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Worker<'y, P: Policy = Linux612> {
+pub struct Worker<'y, P: Policy = Packed> {
     raw: &'y RawYard<P, HostLock>,
     plan: &'y Plan,
     nodes: Vec<NodeWork<'y, P>>,

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pageyard::policy::{Linux612, Policy, StaticPolicy};
+use pageyard::policy::{Packed, Policy, StaticPolicy};
 use pageyard::{
     AllocError, CpuId, CpuStats, Gfp, Hooked, Knobs, NodeId, Order, Pfn, Yard, ZoneId, ZoneInfo,
     ZoneStats,
@@ -39,7 +39,7 @@ use crate::worker::{Keeper, Plan};
 /// assert!(yard.holds(block.as_ptr().as_ptr()) && block.iter().all(|&b| b == 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct HostYard<P: Policy = Linux612> {
+pub struct HostYard<P: Policy = Packed> {
     thread_caches: Arc<ThreadCaches>,
     raw: Arc<RawYard<P, HostLock>>,
     plan: Arc<Plan>,

@@ -142,24 +142,26 @@ const QUIET: Gfp = Gfp::KERNEL.union(Gfp::NOWARN);
 /// Movable blocks to begin with.
 const MOVABLE: usize = 4000;
 
-/// Takes all there is, the first part as movable blocks, then gives back every other page of the
-/// rest: no two free pages lie together, and a request for two compacts.
+/// Takes all there is, the first part as movable blocks, then gives back every other page: few free
+/// pages lie together, pageblocks are half used, and a request for two compacts.
 fn fill(
     yard: &'static HostYard,
     blocks: &mut Vec<Block<'static>>,
     movable: &mut Vec<Movable<'static>>,
 ) {
     let gfp = QUIET.union(Gfp::MEMALLOC);
-    movable.extend((0..MOVABLE).map(|_| yard.alloc_movable(Order::ZERO, gfp).unwrap()));
+    movable.extend((0..2 * MOVABLE).map(|_| yard.alloc_movable(Order::ZERO, gfp).unwrap()));
     while let Ok(block) = yard.alloc(Order::ZERO, gfp) {
         blocks.push(block);
     }
     blocks.sort_unstable_by_key(Block::pfn);
     let mut n = 0;
-    blocks.retain(|_| {
+    let mut every_other = || {
         n += 1;
         n % 2 == 0
-    });
+    };
+    blocks.retain(|_| every_other());
+    movable.retain(|_| every_other());
     yard.drain();
 }
 

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::slice;
 
 use allocator_api2::alloc::{Allocator, Global};
-use pageyard::policy::Linux612;
+use pageyard::policy::Packed;
 use pageyard::{Gfp, MigrateType, Order, PAGE_SIZE, Place};
 use pageyard_host::{Builder, HostLock, HostYard, InYard, PageAlloc, RawYard, ThreadCache};
 
@@ -108,7 +108,7 @@ fn fresh_memory_is_reported_only_for_zeroed_requests() {
 
 #[test]
 fn zeroed_frames_are_zero_with_any_flags() {
-    type Raw = RawYard<Linux612, HostLock, ()>;
+    type Raw = RawYard<Packed, HostLock, ()>;
     let yard: Raw = Builder::new(16 << 20).build_raw(()).unwrap();
     let core = yard.core();
     for gfp in hostile() {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use allocator_api2::alloc::{Allocator, Global};
-use pageyard::policy::Linux612;
+use pageyard::policy::Packed;
 use pageyard::{
     CpuId, Gfp, KNOBS, Knobs, NodeId, Order, PAGE_SIZE, Pfn, Relocation, ZoneId, ZoneKind,
 };
@@ -349,10 +349,10 @@ fn builder() {
         let region = Builder::new(n).region();
         if let Ok(region) = region {
             // On memory of another size than it says.
-            let on = plain().build_on::<Linux612, HostLock, ()>(region, ());
+            let on = plain().build_on::<Packed, HostLock, ()>(region, ());
             drop(on.map(RawYard::into_region));
         }
-        drop(Builder::new(n).build_raw::<Linux612, HostLock, ()>(()));
+        drop(Builder::new(n).build_raw::<Packed, HostLock, ()>(()));
     }
 }
 
@@ -641,7 +641,7 @@ impl Watch for Ignores {
 }
 
 fn raw() {
-    type Raw = RawYard<Linux612, HostLock, ()>;
+    type Raw = RawYard<Packed, HostLock, ()>;
     let yard: Raw = Builder::new(SIZE).build_raw(()).unwrap();
     for gfp in gfps() {
         for order in orders() {
@@ -676,8 +676,7 @@ fn raw() {
     let () = yard.core().hooks().embedder();
     std::thread::scope(|s| s.spawn(|| yard.tick()).join()).unwrap();
     assert_eq!(yard.region().pages(), yard.into_region().pages());
-    let watched: RawYard<Linux612, Watched<Ignores>, ()> =
-        Builder::new(SIZE).build_raw(()).unwrap();
+    let watched: RawYard<Packed, Watched<Ignores>, ()> = Builder::new(SIZE).build_raw(()).unwrap();
     watched.watch_zone_locks();
 }
 
