@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use lock_api::RawMutex;
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::{Policy, StaticPolicy};
 use pageyard::{Hooks, Knobs, NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
 
 use crate::backing::{Backing, HugePages};
@@ -350,8 +350,9 @@ impl Builder {
         of("backing", done)
     }
 
-    fn on<P: StaticPolicy, R: RawMutex, E: Hooks>(
+    fn on<P: Policy, R: RawMutex, E: Hooks>(
         &self,
+        policy: P,
         region: Region,
         exclusive: bool,
         embedder: E,
@@ -374,7 +375,7 @@ impl Builder {
             distances: distances(&topology).into(),
             knobs: self.knobs,
         };
-        RawYard::new(plan, self.deferred, region, cpus, &topology, exclusive, embedder)
+        RawYard::new(policy, plan, self.deferred, region, cpus, &topology, exclusive, embedder)
     }
 
     /// Builds a yard that is used by frame number.
@@ -385,7 +386,7 @@ impl Builder {
         &self,
         embedder: E,
     ) -> Result<RawYard<P, R, E>, BuildError> {
-        self.on(self.region()?, false, embedder)
+        self.on(P::POLICY, self.region()?, false, embedder)
     }
 
     /// Builds a yard that is used by frame number on an existing region, whose contents may be
@@ -398,7 +399,7 @@ impl Builder {
         region: Region,
         embedder: E,
     ) -> Result<RawYard<P, R, E>, BuildError> {
-        self.on(region, false, embedder)
+        self.on(P::POLICY, region, false, embedder)
     }
 
     /// Builds a yard of owned blocks with the default policy.
@@ -432,19 +433,41 @@ impl Builder {
     pub fn build_with<P: StaticPolicy + Send + Sync + 'static>(
         &self,
     ) -> Result<HostYard<P>, BuildError> {
+        self.build_with_policy(P::POLICY)
+    }
+
+    /// Builds a yard of owned blocks with a policy that is chosen at run time.
+    ///
+    /// ```
+    /// use pageyard::policy::{Linux612, Packed, Rules, StaticPolicy};
+    /// use pageyard_host::{Builder, HostYard};
+    ///
+    /// let exact = std::env::var_os("EXACT").is_some();
+    /// let rules: &'static Rules = if exact { &Linux612::RULES } else { &Packed::RULES };
+    /// let yard: HostYard<&'static Rules> = Builder::new(16 << 20).build_with_policy(rules)?;
+    /// # Ok::<(), pageyard_host::BuildError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`build_with`](Builder::build_with).
+    pub fn build_with_policy<P: Policy + Send + Sync + 'static>(
+        &self,
+        policy: P,
+    ) -> Result<HostYard<P>, BuildError> {
         if self.tick == Some(Duration::ZERO) {
             return Err(BuildError::Tick);
         }
         if !self.thread_cache.is_possible() {
             return Err(BuildError::ThreadCache);
         }
-        if P::RULES.safety.checks_pages() && matches!(self.thread_cache, ThreadCache::Blocks { .. })
+        if policy.rules().safety.checks_pages()
+            && matches!(self.thread_cache, ThreadCache::Blocks { .. })
         {
             let what = "thread_cache: the policy checks or fills pages on allocation and free, \
                         which a thread cache would bypass; remove this option";
             return Err(BuildError::Together(what));
         }
-        let raw = self.on(self.region()?, true, ())?;
+        let raw = self.on(policy, self.region()?, true, ())?;
         HostYard::new(raw, self.tick, self.thread_cache, self.gives_back(), &self.service)
     }
 }

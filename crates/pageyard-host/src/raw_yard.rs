@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
-use pageyard::policy::{Packed, Policy, StaticPolicy};
+use pageyard::policy::{Packed, Policy};
 use pageyard::{
     AllocError, BatchError, CpuId, FreeError, Gfp, Hooked, Hooks, NodeId, Order, Pfn, Yard,
 };
@@ -88,8 +88,10 @@ impl<P: Policy, R: RawMutex, E: Hooks> fmt::Debug for RawYard<P, R, E> {
     }
 }
 
-impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
+impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
+        policy: P,
         parts: LayoutParts,
         deferred: bool,
         region: Region,
@@ -98,7 +100,7 @@ impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         exclusive: bool,
         embedder: E,
     ) -> Result<Self, BuildError> {
-        let maps = of("size", Maps::new(P::RULES.engine, parts)?)?;
+        let maps = of("size", Maps::new(policy.rules().engine, parts)?)?;
         let service = of("worker", Service::new())?;
         let table = CpuTable::new(&cpus);
         let platform = HostPlatform::new(Arc::new(region), table, exclusive, service, embedder);
@@ -106,11 +108,12 @@ impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         // outlive the borrow of `self` (`core`; `a_raw_yard_works_by_frame_number`, which drops a
         // yard and builds another on its region, and the sanitizers).
         let (layout, storage) = unsafe { maps.storage()? };
-        let yard = if deferred {
-            Yard::deferred(&layout, storage, platform)?
+        let mut yard = Yard::with_policy(platform, policy);
+        if deferred {
+            yard.init_deferred(&layout, storage)?;
         } else {
-            Yard::new(&layout, storage, platform)?
-        };
+            yard.init(&layout, storage)?;
+        }
         for cpu in (0..yard.cpus()).filter(|cpu| !cpus.contains(cpu)) {
             yard.cpu_dead(CpuId(cpu));
         }
@@ -119,9 +122,7 @@ impl<P: StaticPolicy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         }
         Ok(RawYard { yard, maps, cpus })
     }
-}
 
-impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
     /// Returns the core allocator, with all its requests, statistics, knobs and text output.
     pub fn core(&self) -> &Yard<'_, Hooked<R, HostPlatform<E>, P>> {
         &self.yard

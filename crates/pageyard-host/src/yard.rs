@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pageyard::policy::{Packed, Policy, StaticPolicy};
+use pageyard::policy::{Packed, Policy};
 use pageyard::{
     AllocError, CpuId, CpuStats, Gfp, Hooked, Knobs, NodeId, Order, Pfn, Yard, ZoneId, ZoneInfo,
     ZoneStats,
@@ -349,7 +349,7 @@ impl<P: Policy> Drop for HostYard<P> {
     }
 }
 
-impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
+impl<P: Policy + Send + Sync + 'static> HostYard<P> {
     pub(crate) fn new(
         raw: RawYard<P, HostLock>,
         tick: Option<Duration>,
@@ -359,7 +359,7 @@ impl<P: StaticPolicy + Send + Sync + 'static> HostYard<P> {
     ) -> Result<Self, BuildError> {
         let born = Birthplace::here();
         let raw = Arc::new(raw);
-        let fills = P::RULES.safety.checks_pages();
+        let fills = raw.core().policy().rules().safety.checks_pages();
         let backend = Arc::new(Backend::new(raw.clone()));
         let thread_caches =
             Arc::new(ThreadCaches::new(thread_caches, raw.region().pages(), fills, backend));
