@@ -4,10 +4,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use fastrand::Rng;
-use pageyard::{Gfp, Order};
-use pageyard_host::Block;
-
 use crate::Plant;
 use crate::found::Found;
 use crate::held::{Held, Item};
@@ -16,6 +12,9 @@ use crate::raw;
 use crate::tally::Tally;
 use crate::tracked::{TrackedYard, lock};
 use crate::world::World;
+use crate::yards::Block;
+use fastrand::Rng;
+use pageyard::{Gfp, Order};
 
 /// Flags of requests: ordinary ones, and those that do not wait.
 const FLAGS: [Gfp; 7] = [

@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use allocator_api2::alloc::Global;
-use pageyard::PAGE_SIZE;
-use pageyard_host::{Block, InYard, Movable, PageRange};
-
 use crate::found::Found;
 use crate::owner::Owner;
 use crate::raw::Heap;
 use crate::tracked::TrackedYard;
+use crate::yards::{Block, InYard, Movable, PageRange};
+use allocator_api2::alloc::Global;
+use pageyard::PAGE_SIZE;
 
 const PAGE: usize = PAGE_SIZE as usize;
 /// Offsets of the pattern in a page: both ends and two places between.

@@ -38,6 +38,7 @@ mod tally;
 mod tracked;
 mod work;
 mod world;
+mod yards;
 
 pub use counts::{Counts, Finding, Report};
 pub use found::Found;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use allocator_api2::alloc::Global;
 use fastrand::Rng;
 use pageyard::{CpuId, Gfp, NodeId, Order, PAGE_SIZE, SECTION_PAGES};
-use pageyard_host::{Block, InYard, Limits, Shrinker, cpu};
+use pageyard_host::{Limits, Shrinker, cpu};
 
 use crate::actor::Actor;
 use crate::found::Found;
@@ -15,6 +15,7 @@ use crate::held::{Item, Rows};
 use crate::raw::{self, Heap};
 use crate::settings::SETTINGS;
 use crate::tracked::TrackedYard;
+use crate::yards::{Block, InYard};
 
 /// The kind of a row, with its function.
 #[derive(Clone, Copy)]

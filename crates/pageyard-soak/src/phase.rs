@@ -4,10 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
+use pageyard::policy::{Linux612, Packed, Rules, StaticPolicy};
 use pageyard::{PAGE_SIZE, SECTION_PAGES};
-use pageyard_host::{Backing, BuildError, Builder, GiveBack, HostYard, ThreadCache};
+use pageyard_host::{Backing, BuildError, Builder, GiveBack, ThreadCache};
 
 use crate::Plan;
+use crate::yards::HostYard;
 
 /// Bytes of the smallest yard: one block of the largest order.
 const LEAST: u64 = 4 << 20;
@@ -32,6 +34,8 @@ pub(crate) enum Upkeep {
 /// The parameters of a yard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
+    /// The rules of the policy, which name the engine.
+    rules: &'static Rules,
     pub(crate) size: u64,
     front: ThreadCache,
     pub(crate) upkeep: Upkeep,
@@ -76,7 +80,7 @@ fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
 }
 
 impl Shape {
-    fn draw(rng: &mut Rng, size: u64) -> Shape {
+    fn draw(rng: &mut Rng, rules: &'static Rules, size: u64) -> Shape {
         let front = match rng.u8(0..16) {
             0 => ThreadCache::Off,
             1..4 => ThreadCache::Auto,
@@ -92,7 +96,7 @@ impl Shape {
         let after = Duration::from_millis(rng.u64(0..=100));
         let lazily = backing == Backing::Anonymous && rng.u8(0..4) == 0;
         let give_back = rng.bool().then_some(GiveBack { after, lazily, ..GiveBack::default() });
-        Shape { size, front, upkeep, backing, give_back, deferred: false }
+        Shape { rules, size, front, upkeep, backing, give_back, deferred: false }
     }
 
     pub(crate) fn build(&self) -> Result<HostYard, BuildError> {
@@ -102,7 +106,7 @@ impl Shape {
         };
         let builder = Builder::new(self.size).thread_cache(self.front).backing(self.backing);
         let builder = builder.give_back(self.give_back).deferred(self.deferred);
-        builder.tick(tick).publish(tick.is_some()).build()
+        builder.tick(tick).publish(tick.is_some()).build_with_policy(self.rules)
     }
 }
 
@@ -117,7 +121,9 @@ impl Phase {
         let yards = if storm { 1 } else { one_of(rng, &[1, 1, 2, 6]) };
         let size = if storm { STORM << rng.u32(0..=2) } else { plan.size >> rng.u32(0..=7) };
         let size = (size / yards / LEAST * LEAST).max(LEAST).min(plan.size);
-        let yards: Vec<Shape> = (0..yards).map(|_| Shape::draw(rng, size)).collect();
+        // Every other phase begins with the other engine.
+        let engine = |n| [&Linux612::RULES, &Packed::RULES][((number + n) % 2) as usize];
+        let yards: Vec<Shape> = (0..yards).map(|n| Shape::draw(rng, engine(n), size)).collect();
         let bursts = if storm { 100 } else { one_of(rng, &[0, 50]) };
         let burst = one_of(rng, &[63, 126, 300]);
         let work = |rng: &mut Rng| match rng.u32(0..100) < bursts {
@@ -170,7 +176,8 @@ impl fmt::Display for Phase {
         write!(f, "seed {} phase {}: yards", self.seed, self.number)?;
         for (n, y) in self.yards.iter().enumerate() {
             let separator = if n == 0 { "" } else { "," };
-            write!(f, "{separator} {} MiB {:?} {:?}", y.size >> 20, y.front, y.upkeep)?;
+            let Shape { rules, size, front, upkeep, .. } = y;
+            write!(f, "{separator} {:?} {} MiB {front:?} {upkeep:?}", rules.engine, size >> 20)?;
             if y.deferred {
                 f.write_str(" deferred")?;
             }

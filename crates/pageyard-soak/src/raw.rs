@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 use std::slice;
 
 use pageyard::{FreeError, NodeId, Order, Pfn};
-use pageyard_host::{Block, HostYard, PageAlloc};
 
 use crate::found::Found;
+use crate::yards::{Block, HostYard, PageAlloc};
 
 /// Seconds after which a child that has not ended counts as hung.
 const PATIENCE: u32 = 60;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use pageyard::{Gfp, Order, PAGE_SIZE, Pfn, Poisoned, SECTION_PAGES};
-use pageyard_host::{HostYard, Limits, PageAlloc, Region};
+use pageyard_host::{Limits, Region};
 
 use crate::SoakError;
 use crate::counts::Counts;
@@ -17,6 +17,7 @@ use crate::owner::Names;
 use crate::owners::Owners;
 use crate::phase::{Shape, Upkeep};
 use crate::raw;
+use crate::yards::{HostYard, PageAlloc};
 
 /// Limit of checks of a yard whose own worker may currently hold blocks.
 const LOOKS: u32 = 2000;
