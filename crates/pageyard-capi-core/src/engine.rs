@@ -7,11 +7,12 @@ use pageyard::put::put;
 
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_ENGINE, message, pageyard_status};
 
-/// The engine that answers every request as Linux 6.12 does. The default.
+/// The engine that answers every request as Linux 6.12 does. The core level's default.
 pub const PAGEYARD_ENGINE_LINUX612: u64 = 0;
 /// The packed engine: a bit for each free frame, 1.3 bytes of room a frame instead of 16 but more for
 /// each zone and CPU, and requests served from the fullest pageblocks. docs/packed.md says what differs.
-/// In libpageyard, and in a libpageyard-core that was installed with --packed.
+/// The default of pageyard_options_init. In libpageyard, and in a libpageyard-core that was installed with
+/// --packed.
 pub const PAGEYARD_ENGINE_PACKED: u64 = 1;
 
 /// Converts the number of an engine.

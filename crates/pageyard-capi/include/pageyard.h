@@ -89,6 +89,8 @@ typedef struct pageyard_options {
     uint64_t hard_limit;
     // Number of bytes in use above which shrinkers are called; 0: never.
     uint64_t soft_limit;
+    // One of the PAGEYARD_ENGINE numbers.
+    uint64_t engine;
 } pageyard_options;
 
 // A shrinker: callbacks of a user of pages that it can free under memory pressure, such as a cache
@@ -149,7 +151,8 @@ extern "C" {
 #endif // __cplusplus
 
 // Fills in the defaults for a yard of `size` bytes: all nodes, all CPUs, huge pages where the
-// system supports them, memory taken at the first write, one tick per second, no limits.
+// system supports them, memory taken at the first write, one tick per second, no limits, the packed
+// engine.
 // `struct_size` must be the caller's sizeof(struct pageyard_options).
 //
 // Errors: PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a size that no version of the structure

@@ -129,12 +129,13 @@
 // Device memory; requests never allocate from it.
 #define PAGEYARD_ZONE_DEVICE 4
 
-// The engine that answers every request as Linux 6.12 does. The default.
+// The engine that answers every request as Linux 6.12 does. The core level's default.
 #define PAGEYARD_ENGINE_LINUX612 0
 
 // The packed engine: a bit for each free frame, 1.3 bytes of room a frame instead of 16 but more for
 // each zone and CPU, and requests served from the fullest pageblocks. docs/packed.md says what differs.
-// In libpageyard, and in a libpageyard-core that was installed with --packed.
+// The default of pageyard_options_init. In libpageyard, and in a libpageyard-core that was installed with
+// --packed.
 #define PAGEYARD_ENGINE_PACKED 1
 
 // A request completed. Sets pfn (UINT64_MAX: the request failed), order, page_type, flags.

@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use ::pageyard::policy::{Engine, Linux612, Packed, Policy};
 use ::pageyard::{Gfp, Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::sized::answer;
 use pageyard_capi_core::status::{
@@ -35,10 +36,28 @@ struct Body {
 
 const _: () = assert!(offset_of!(pageyard, 0) == 0 && offset_of!(Body, magic) == 0);
 
+/// A yard on the engine that its options name.
+#[derive(Debug)]
+pub(crate) enum AnyYard {
+    Exact(HostYard<Linux612>),
+    Packed(HostYard<Packed>),
+}
+
+/// Evaluates an expression with the yard of a handle, on either engine.
+macro_rules! with_yard {
+    ($inner:expr, |$yard:ident| $body:expr) => {
+        match &$inner.yard {
+            $crate::handle::AnyYard::Exact($yard) => $body,
+            $crate::handle::AnyYard::Packed($yard) => $body,
+        }
+    };
+}
+pub(crate) use with_yard;
+
 /// Contents of a handle.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) yard: HostYard,
+    pub(crate) yard: AnyYard,
     /// Address of the first frame, its number, and the number of frames.
     start: usize,
     first: u64,
@@ -50,7 +69,10 @@ pub(crate) struct Inner {
 static DESTROYED: AtomicPtr<pageyard> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Inner {
-    fn new(yard: HostYard) -> Result<Inner, pageyard_status> {
+    fn new<P: Policy>(
+        yard: HostYard<P>,
+        any: impl FnOnce(HostYard<P>) -> AnyYard,
+    ) -> Result<Inner, pageyard_status> {
         let zones = || yard.zones().filter_map(|zone| yard.zone_info(zone));
         let first = zones().map(|z| z.start.0).min().unwrap_or(0);
         let pages = zones().map(|z| z.spanned).sum();
@@ -59,7 +81,7 @@ impl Inner {
         let address = block.as_ptr().as_ptr().expose_provenance();
         let start = address - ((block.pfn().0 - first) * PAGE_SIZE) as usize;
         drop(block);
-        Ok(Inner { yard, start, first, pages })
+        Ok(Inner { yard: any(yard), start, first, pages })
     }
 
     /// Returns the frame at an address, which must be page-aligned.
@@ -124,10 +146,21 @@ pub(crate) unsafe fn of<'h>(handle: *const pageyard) -> Result<&'h Inner, pageya
 /// As for [`of`].
 pub(crate) unsafe fn here<'h>(handle: *const pageyard) -> Result<&'h Inner, pageyard_status> {
     // SAFETY: guaranteed by the caller.
-    unsafe { of(handle) }.and_then(|inner| match inner.yard.is_here() {
+    unsafe { of(handle) }.and_then(|inner| match with_yard!(inner, |yard| yard.is_here()) {
         true => Ok(inner),
         false => Err(PAGEYARD_ERR_HANDLE),
     })
+}
+
+/// Notes why a yard was not created.
+fn refused(e: BuildError) -> pageyard_status {
+    last_error::set(&e);
+    match e {
+        BuildError::System { .. } | BuildError::Topology(_) | BuildError::SystemPage(_) => {
+            PAGEYARD_ERR_SYSTEM
+        }
+        _ => PAGEYARD_ERR_OPTION,
+    }
 }
 
 /// Creates a yard with the given options and stores its handle in `yard`.
@@ -153,19 +186,18 @@ pub unsafe extern "C" fn pageyard_create(
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
         // SAFETY: the header requires valid options.
-        let builder = unsafe { options::builder(options) }?;
-        let built = builder.build().map_err(|e| {
-            last_error::set(&e);
-            match e {
-                BuildError::System { .. } | BuildError::Topology(_) | BuildError::SystemPage(_) => {
-                    PAGEYARD_ERR_SYSTEM
-                }
-                _ => PAGEYARD_ERR_OPTION,
+        let (engine, builder) = unsafe { options::builder(options) }?;
+        let inner = match engine {
+            Engine::Exact => {
+                builder.build_with().map_err(refused).and_then(|y| Inner::new(y, AnyYard::Exact))
             }
-        })?;
+            Engine::Packed => {
+                builder.build_with().map_err(refused).and_then(|y| Inner::new(y, AnyYard::Packed))
+            }
+        }?;
         let handle = Box::new(pageyard(Body {
             magic: AtomicU64::new(MAGIC),
-            inner: UnsafeCell::new(Some(Inner::new(built)?)),
+            inner: UnsafeCell::new(Some(inner)),
             before: AtomicPtr::default(),
         }));
         // SAFETY: the header requires a writable result.

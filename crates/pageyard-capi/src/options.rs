@@ -3,6 +3,8 @@
 use std::slice;
 use std::time::Duration;
 
+use ::pageyard::policy::Engine;
+use pageyard_capi_core::engine::{PAGEYARD_ENGINE_PACKED, engine};
 use pageyard_capi_core::flags::PAGEYARD_VERSION;
 use pageyard_capi_core::sized::{self, Growing};
 use pageyard_capi_core::status::{
@@ -63,16 +65,20 @@ pub struct pageyard_options {
     pub hard_limit: u64,
     /// Number of bytes in use above which shrinkers are called; 0: never.
     pub soft_limit: u64,
+    /// One of the PAGEYARD_ENGINE numbers.
+    pub engine: u64,
 }
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer, a number or no entries.
 unsafe impl Growing for pageyard_options {
-    // The limits were added after the first version.
+    // The limits and the engine were added after the first version. A program that was compiled
+    // before has the exact engine, which is 0.
     const LEAST: usize = std::mem::offset_of!(pageyard_options, hard_limit);
 }
 
 /// Fills in the defaults for a yard of `size` bytes: all nodes, all CPUs, huge pages where the
-/// system supports them, memory taken at the first write, one tick per second, no limits.
+/// system supports them, memory taken at the first write, one tick per second, no limits, the packed
+/// engine.
 /// `struct_size` must be the caller's sizeof(struct pageyard_options).
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION for a size that no version of the structure
@@ -101,6 +107,7 @@ pub unsafe extern "C" fn pageyard_options_init(
         tick_ns: 1_000_000_000,
         hard_limit: 0,
         soft_limit: 0,
+        engine: PAGEYARD_ENGINE_PACKED,
     };
     // SAFETY: the header requires a structure of that size.
     unsafe {
@@ -134,11 +141,13 @@ unsafe fn entries<T: Copy>(
     Ok(Some(unsafe { slice::from_raw_parts(from, count) }.to_vec()))
 }
 
-/// Returns a builder with these options.
+/// Returns the engine and a builder with these options.
 ///
 /// # Safety
 /// The pointer must be null or point to options that satisfy their field comments.
-pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder, pageyard_status> {
+pub(crate) unsafe fn builder(
+    options: *const pageyard_options,
+) -> Result<(Engine, Builder), pageyard_status> {
     // SAFETY: guaranteed by the caller, here and below.
     let o = unsafe { sized::read(options) }?;
     let huge = match o.huge_pages {
@@ -151,6 +160,9 @@ pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder
             )));
         }
     };
+    let engine = engine(o.engine).map_err(|_| {
+        wrong(format_args!("engine: {}; give one of the PAGEYARD_ENGINE numbers, 0 or 1", o.engine))
+    })?;
     let known = PAGEYARD_PREFAULT | PAGEYARD_DEFERRED | PAGEYARD_MEMFD | PAGEYARD_KEEP_IDLE;
     if o.flags & !known != 0 {
         return Err(wrong(format_args!("flags: {:#x}; {known:#x} are known", o.flags)));
@@ -184,5 +196,5 @@ pub(crate) unsafe fn builder(options: *const pageyard_options) -> Result<Builder
     if let Some(cpus) = unsafe { entries("cpus", o.cpus, o.cpu_count) }? {
         builder = builder.cpus(cpus);
     }
-    Ok(builder)
+    Ok((engine, builder))
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use ::pageyard::policy::Policy;
 use ::pageyard::{PAGE_SIZE, Pfn};
 use pageyard_capi_core::flags;
 use pageyard_capi_core::request::{alloc_bulk, free_bulk, node};
@@ -9,8 +10,16 @@ use pageyard_capi_core::sized::answer;
 use pageyard_capi_core::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, of_alloc, of_free, pageyard_status, status,
 };
+use pageyard_host::Block;
 
-use crate::handle::{here, of, pageyard};
+use crate::handle::{here, of, pageyard, with_yard};
+
+/// Passes a block to the caller of the library.
+fn address_of<P: Policy>(block: Block<'_, P>) -> *mut c_void {
+    let address = block.as_ptr();
+    block.into_raw();
+    address.as_ptr().cast()
+}
 
 /// Allocates a block of 2^order pages, aligned to its size, and stores its address in `block`. The
 /// block is readable and writable. It keeps its old contents, unless `flags` contains
@@ -34,11 +43,10 @@ pub unsafe extern "C" fn pageyard_alloc(
         if block.is_null() {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
-        let got = inner.yard.alloc(order, flags::gfp(flags)).map_err(of_alloc)?;
-        let address = got.as_ptr();
-        got.into_raw();
+        let gfp = flags::gfp(flags);
+        let got = with_yard!(inner, |yard| yard.alloc(order, gfp).map(address_of));
         // SAFETY: as above.
-        unsafe { answer(block, address.as_ptr().cast()) }
+        unsafe { answer(block, got.map_err(of_alloc)?) }
     }))
 }
 
@@ -62,11 +70,10 @@ pub unsafe extern "C" fn pageyard_alloc_on(
         if block.is_null() {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
-        let got = inner.yard.alloc_on(node, order, flags::gfp(flags)).map_err(of_alloc)?;
-        let address = got.as_ptr();
-        got.into_raw();
+        let gfp = flags::gfp(flags);
+        let got = with_yard!(inner, |yard| yard.alloc_on(node, order, gfp).map(address_of));
         // SAFETY: as above.
-        unsafe { answer(block, address.as_ptr().cast()) }
+        unsafe { answer(block, got.map_err(of_alloc)?) }
     }))
 }
 
@@ -93,7 +100,7 @@ pub unsafe extern "C" fn pageyard_free(
         }
         let pfn = inner.frame(block)?;
         // SAFETY: the header requires a block that the caller owns; any other is refused.
-        unsafe { inner.yard.free_raw(pfn, order) }.map_err(of_free)
+        with_yard!(inner, |yard| unsafe { yard.free_raw(pfn, order) }).map_err(of_free)
     }))
 }
 
@@ -122,9 +129,9 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
             // SAFETY: as above; `put` is called only with indices below `count`.
             unsafe { pages.add(i).write_unaligned(address) };
         };
+        let gfp = flags::gfp(flags);
         // SAFETY: nothing is freed, split or moved.
-        let core = unsafe { inner.yard.core() };
-        let n = alloc_bulk(core, flags::gfp(flags), count, put)?;
+        let n = with_yard!(inner, |y| alloc_bulk(unsafe { y.core() }, gfp, count, put))?;
         // SAFETY: as above.
         unsafe { answer(got, n) }
     }))
@@ -154,8 +161,7 @@ pub unsafe extern "C" fn pageyard_free_bulk(
         // SAFETY: as above; `get` is called only with indices below `count`.
         let get = |i: usize| inner.frame(unsafe { blocks.add(i).read_unaligned() });
         // SAFETY: while a block of this interface is allocated, no Rust `Block` owns it.
-        let core = unsafe { inner.yard.core() };
-        let (n, freed) = free_bulk(core, order, count, get);
+        let (n, freed) = with_yard!(inner, |y| free_bulk(unsafe { y.core() }, order, count, get));
         if !done.is_null() {
             // SAFETY: as above.
             unsafe { answer(done, n) }?;
@@ -181,7 +187,7 @@ pub unsafe extern "C" fn pageyard_split(
         let (order, into) = (flags::order(order)?, flags::order(into)?);
         let pfn = inner.frame(block)?;
         // SAFETY: as in `pageyard_free_bulk`.
-        unsafe { inner.yard.core() }.split(pfn, order, into).map_err(of_free)
+        with_yard!(inner, |y| unsafe { y.core() }.split(pfn, order, into)).map_err(of_free)
     }))
 }
 

@@ -16,7 +16,7 @@ use pageyard_capi_core::status::{
 };
 use pageyard_host::{Limits, PressureEvent, Registration, Shrinker};
 
-use crate::handle::{here, of, pageyard};
+use crate::handle::{here, of, pageyard, with_yard};
 use crate::last_error;
 
 /// Memory is not short.
@@ -227,7 +227,9 @@ pub unsafe extern "C" fn pageyard_register_shrinker(
         here(yard).and_then(|inner| {
             let own = sized::read(shrinker)?;
             own.shrink.ok_or(PAGEYARD_ERR_ARGUMENT)?;
-            registered(registration, |gate| inner.yard.register_shrinker(Called(own, gate)))
+            registered(registration, |gate| {
+                with_yard!(inner, |yard| yard.register_shrinker(Called(own, gate)))
+            })
         })
     })
 }
@@ -253,7 +255,7 @@ pub unsafe extern "C" fn pageyard_on_pressure(
             let told = told.ok_or(PAGEYARD_ERR_ARGUMENT)?;
             registered(registration, |gate| {
                 let told = Told(told, context, gate);
-                inner.yard.on_pressure(move |event| told.tell(event))
+                with_yard!(inner, |yard| yard.on_pressure(move |event| told.tell(event)))
             })
         })
     })
@@ -322,7 +324,7 @@ pub unsafe extern "C" fn pageyard_set_limits(
     // SAFETY: the header requires a valid handle.
     status(unsafe { here(yard) }.and_then(|inner| {
         let limits = Limits { hard: some(hard), soft: some(soft) };
-        inner.yard.set_limits(limits).map(drop).map_err(|e| {
+        with_yard!(inner, |yard| yard.set_limits(limits)).map(drop).map_err(|e| {
             last_error::set(&e);
             PAGEYARD_ERR_OPTION
         })
@@ -343,7 +345,7 @@ pub unsafe extern "C" fn pageyard_get_upkeep(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a structure of the stated size.
     status(unsafe { here(yard) }.and_then(|inner| {
-        let (s, limits) = (inner.yard.status(), inner.yard.limits());
+        let (s, limits) = with_yard!(inner, |yard| (yard.status(), yard.limits()));
         let all = pageyard_upkeep {
             level: s.level as u32,
             worker: s.worker.into(),
@@ -379,7 +381,7 @@ pub unsafe extern "C" fn pageyard_file(yard: *const pageyard, file: *mut c_int) 
     // processes may access.
     status(unsafe {
         of(yard).and_then(|inner| {
-            let fd = inner.yard.fd().ok_or_else(|| {
+            let fd = with_yard!(inner, |yard| yard.fd()).ok_or_else(|| {
                 last_error::set(&"the yard's memory is not a file (to fix: flag PAGEYARD_MEMFD)");
                 PAGEYARD_ERR_SYSTEM
             })?;

@@ -8,7 +8,7 @@ use pageyard_capi_core::stats::{of_yard, of_zone, pageyard_stats};
 use pageyard_capi_core::status::{PAGEYARD_ERR_KNOB, PAGEYARD_ERR_SYSTEM, pageyard_status, status};
 use pageyard_capi_core::text::{self, put, string};
 
-use crate::handle::{here, of, pageyard};
+use crate::handle::{here, of, pageyard, with_yard};
 use crate::last_error;
 
 /// Fills in the figures of all zones together.
@@ -24,7 +24,12 @@ pub unsafe extern "C" fn pageyard_get_stats(
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and structure; `core` only reads.
-    status(unsafe { here(yard).and_then(|inner| write(stats, &of_yard(inner.yard.core()))) })
+    status(unsafe {
+        here(yard).and_then(|inner| {
+            let all = with_yard!(inner, |yard| of_yard(yard.core()));
+            write(stats, &all)
+        })
+    })
 }
 
 /// Fills in the figures of one zone. `index` is its position: there is one zone per node, in
@@ -42,7 +47,10 @@ pub unsafe extern "C" fn pageyard_get_zone_stats(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and structure; `core` only reads.
     status(unsafe {
-        here(yard).and_then(|inner| write(stats, &of_zone(inner.yard.core(), index)?))
+        here(yard).and_then(|inner| {
+            let zone = with_yard!(inner, |yard| of_zone(yard.core(), index))?;
+            write(stats, &zone)
+        })
     })
 }
 
@@ -59,7 +67,7 @@ pub unsafe extern "C" fn pageyard_resident(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
     status(unsafe { of(yard) }.and_then(|inner| {
-        let resident = inner.yard.resident().map_err(|e| {
+        let resident = with_yard!(inner, |yard| yard.resident()).map_err(|e| {
             last_error::set(&e);
             PAGEYARD_ERR_SYSTEM
         })?;
@@ -88,7 +96,9 @@ pub unsafe extern "C" fn pageyard_text(
     // SAFETY: the header requires a valid handle, buffer and result; `core` only reads.
     status(unsafe {
         here(yard).and_then(|inner| {
-            put(buffer, size, needed, |out| text::write(inner.yard.core(), kind, out))
+            put(buffer, size, needed, |out| {
+                with_yard!(inner, |yard| text::write(yard.core(), kind, out))
+            })
         })
     })
 }
@@ -112,7 +122,7 @@ pub unsafe extern "C" fn pageyard_knob(
         here(yard).and_then(|inner| {
             let name = string(name)?;
             let mut value = String::new();
-            inner.yard.core().knob(name, &mut value).map_err(|e| {
+            with_yard!(inner, |yard| yard.core().knob(name, &mut value)).map_err(|e| {
                 last_error::set(&e);
                 PAGEYARD_ERR_KNOB
             })?;
@@ -138,7 +148,8 @@ pub unsafe extern "C" fn pageyard_set_knob(
     // SAFETY: the header requires a valid handle and two strings; no block is touched.
     status(unsafe {
         here(yard).and_then(|inner| {
-            inner.yard.core().set_knob(string(name)?, string(value)?).map_err(|e| {
+            let (name, value) = (string(name)?, string(value)?);
+            with_yard!(inner, |yard| yard.core().set_knob(name, value)).map_err(|e| {
                 last_error::set(&e);
                 PAGEYARD_ERR_KNOB
             })
@@ -154,7 +165,7 @@ pub unsafe extern "C" fn pageyard_set_knob(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_drain(yard: *const pageyard) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { here(yard) }.map(|inner| inner.yard.drain()))
+    status(unsafe { here(yard) }.map(|inner| with_yard!(inner, |yard| yard.drain())))
 }
 
 /// Runs one tick of the statistics worker for every CPU. Call it about once a second if `tick_ns`
@@ -166,5 +177,5 @@ pub unsafe extern "C" fn pageyard_drain(yard: *const pageyard) -> pageyard_statu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_tick(yard: *const pageyard) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { here(yard) }.map(|inner| inner.yard.tick()))
+    status(unsafe { here(yard) }.map(|inner| with_yard!(inner, |yard| yard.tick())))
 }

@@ -6,10 +6,13 @@
 
 #include "expect.h"
 
+static uint64_t engine;
+
 static pageyard *make(void) {
     pageyard_options options;
     pageyard *yard = NULL;
     OK(pageyard_options_init(&options, sizeof options, 64 << 20));
+    options.engine = engine;
     OK(pageyard_create(&options, &yard));
     EXPECT(yard != NULL);
     return yard;
@@ -45,6 +48,7 @@ static void options(void) {
     EXPECT(options.struct_size == sizeof options && options.version == PAGEYARD_VERSION);
     EXPECT(options.size == 64 << 20 && options.tick_ns == 1000000000);
     EXPECT(options.nodes == NULL && options.cpus == NULL && options.flags == 0);
+    EXPECT(options.engine == PAGEYARD_ENGINE_PACKED);
     EXPECT_STATUS(pageyard_options_init(NULL, sizeof options, 1), PAGEYARD_ERR_ARGUMENT);
     EXPECT_STATUS(pageyard_options_init(&options, 8, 1), PAGEYARD_ERR_VERSION);
 
@@ -65,6 +69,10 @@ static void options(void) {
     EXPECT_STATUS(pageyard_create(&options, &yard), PAGEYARD_ERR_OPTION);
     EXPECT(strstr(pageyard_last_error(), "flags") != NULL);
     options.flags = 0;
+    options.engine = 2;
+    EXPECT_STATUS(pageyard_create(&options, &yard), PAGEYARD_ERR_OPTION);
+    EXPECT(strstr(pageyard_last_error(), "engine") != NULL);
+    options.engine = PAGEYARD_ENGINE_PACKED;
     options.node_count = 1;
     EXPECT_STATUS(pageyard_create(&options, &yard), PAGEYARD_ERR_OPTION);
     options.nodes = &node;
@@ -77,6 +85,14 @@ static void options(void) {
     EXPECT_STATUS(pageyard_create(&options, &yard), PAGEYARD_ERR_OPTION);
     EXPECT(strstr(pageyard_last_error(), "CPU 99999") != NULL);
     EXPECT(yard == NULL);
+
+    /* A program that was compiled before there was an engine to choose. */
+    options.cpus = NULL;
+    options.cpu_count = 0;
+    options.struct_size = offsetof(pageyard_options, engine);
+    OK(pageyard_create(&options, &yard));
+    OK(pageyard_destroy(yard));
+    yard = NULL;
 
     /* A caller of a later version, who sets nothing that is not known here, and who does. */
     memset(&later, 0, sizeof later);
@@ -192,6 +208,7 @@ static void exhaustion(void) {
     size_t n = 0, got = 0, done = 0, i;
     pageyard_status status;
 
+    memset(pages, 0, sizeof pages);
     EXPECT_STATUS(pageyard_alloc_bulk(yard, PAGEYARD_KERNEL, NULL, 1, &got), PAGEYARD_ERR_ARGUMENT);
     EXPECT_STATUS(pageyard_alloc_bulk(yard, PAGEYARD_KERNEL, pages, 1, NULL), PAGEYARD_ERR_ARGUMENT);
     EXPECT_STATUS(pageyard_free_bulk(yard, NULL, 1, 0, NULL), PAGEYARD_ERR_ARGUMENT);
@@ -304,8 +321,10 @@ static void threads(void) {
     shared = make();
     for (i = 0; i < 4; i++) EXPECT(pthread_create(&workers[i], NULL, traffic, (void *)i) == 0);
     for (i = 0; i < 4; i++) EXPECT(pthread_join(workers[i], NULL) == 0);
-    for (i = 0; i < 64; i++)
+    for (i = 0; i < 64; i++) {
         if (slots[i] != NULL) OK(pageyard_free(shared, slots[i], (uint32_t)*(uint64_t *)slots[i]));
+        slots[i] = NULL;
+    }
     OK(pageyard_drain(shared));
     EXPECT(stats_of(shared).free == stats_of(shared).managed);
     EXPECT(stats_of(shared).allocs >= 80000);
@@ -316,11 +335,13 @@ int main(void) {
     EXPECT(strcmp(pageyard_strerror(PAGEYARD_OK), "done") == 0);
     EXPECT(strlen(pageyard_last_error()) == 0);
     options();
-    handles();
-    blocks();
-    exhaustion();
-    texts();
-    threads();
+    for (engine = PAGEYARD_ENGINE_LINUX612; engine <= PAGEYARD_ENGINE_PACKED; engine++) {
+        handles();
+        blocks();
+        exhaustion();
+        texts();
+        threads();
+    }
     puts("pageyard.h: all is well");
     return 0;
 }

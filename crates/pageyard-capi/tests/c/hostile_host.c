@@ -74,6 +74,7 @@ static void h_pageyard_create(void) {
     FIELD(uint64_t, tick_ns)
     FIELD(uint64_t, hard_limit)
     FIELD(uint64_t, soft_limit)
+    FIELD(uint64_t, engine)
     EACH(uint16_t, node) EACH(uint32_t, cpu) {
         uint16_t nodes[2] = {node, node};
         uint32_t cpus[2] = {cpu, 0};
