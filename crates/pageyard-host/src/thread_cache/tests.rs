@@ -1,0 +1,388 @@
+use std::ptr;
+use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::sync::{Barrier, Mutex};
+
+use super::*;
+
+#[test]
+fn a_nested_slow_path_leaves_the_outer_one_busy() {
+    let outer = Busy::begin();
+    assert!(outer.is_some());
+    assert!(Busy::begin().is_none());
+    assert!(BUSY.get(), "the outer slow path goes on");
+    drop(outer);
+    assert!(!BUSY.get());
+}
+
+/// An allocator that counts. Its pages have numbers and addresses, but no memory.
+#[derive(Default)]
+struct Behind {
+    room: AtomicI64,
+    /// How many pages a refill gets at most.
+    most: AtomicUsize,
+    allocated: AtomicUsize,
+    freed: Mutex<Vec<(Kind, usize)>>,
+    near: Mutex<(usize, usize)>,
+}
+
+const PAGE: usize = 4096;
+const START: usize = 1 << 30;
+
+fn address(page: usize) -> NonNull<u8> {
+    NonNull::new(ptr::without_provenance_mut(START + page * PAGE)).unwrap()
+}
+
+fn page(block: Ready) -> usize {
+    (block.start().addr().get() - START) / PAGE
+}
+
+impl Backing for Behind {
+    fn alloc(&self, n: usize, _: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
+        let n = n.min(self.most.load(Relaxed));
+        for _ in 0..n {
+            each(Ready::new(address(self.allocated.fetch_add(1, Relaxed)), false));
+        }
+        n
+    }
+
+    fn free(&self, kind: Kind, blocks: &[Option<Ready>]) {
+        let blocks = blocks.iter().flatten().map(|&b| (kind, page(b)));
+        self.freed.lock().unwrap().extend(blocks);
+    }
+
+    fn room(&self) -> i64 {
+        self.room.load(Relaxed)
+    }
+
+    fn near(&self) -> (usize, usize) {
+        *self.near.lock().unwrap()
+    }
+}
+
+impl Behind {
+    /// Returns the blocks freed since the last call.
+    fn freed(&self) -> Vec<(Kind, usize)> {
+        std::mem::take(&mut *self.freed.lock().unwrap())
+    }
+}
+
+/// A yard of 2^20 pages with plenty of room, whose cache keeps this many blocks of each type.
+fn cache(pages: u32, huge: u32) -> (ThreadCaches, Arc<Behind>) {
+    let behind = Arc::new(Behind {
+        room: AtomicI64::new(1 << 20),
+        most: AtomicUsize::new(usize::MAX),
+        near: Mutex::new((START, START)),
+        ..Behind::default()
+    });
+    let how = ThreadCache::Blocks { pages, huge };
+    (ThreadCaches::new(how, 1 << 20, false, behind.clone()), behind)
+}
+
+/// Allocates as a yard does: from the magazine, else by a refill.
+fn take(cache: &ThreadCaches, kind: Kind) -> Option<usize> {
+    cache.pop(kind).or_else(|| cache.refill(kind, Gfp::KERNEL)).map(page)
+}
+
+/// Frees as a yard does; `false` if the caller keeps the block.
+fn put(cache: &ThreadCaches, kind: Kind, page: usize) -> bool {
+    cache.push(kind, address(page)) || cache.make_room(kind, address(page))
+}
+
+const ONE: Kind = Kind::Unmovable;
+
+#[test]
+fn limits_leave_three_quarters_of_the_yard() {
+    let of = |how: ThreadCache, yard| how.limits(yard, false).map(|l| (l.blocks, l.threads));
+    // A GiB: 126 * 3 + 4 * 2 * 512 pages for a thread.
+    assert_eq!(of(ThreadCache::Auto, 1 << 18), Some(([126, 126, 126, 4, 4], 65_536 / 4474)));
+    assert_eq!(of(ThreadCache::Auto, 1 << 17), Some(([126, 126, 126, 4, 4], 32_768 / 4474)));
+    assert_eq!(of(ThreadCache::Auto, 1 << 16), Some(([64, 64, 64, 2, 2], 16_384 / 2240)));
+    assert_eq!(of(ThreadCache::Auto, 1 << 12), Some(([4, 4, 4, 0, 0], 1024 / 12)));
+    let blocks = |pages, huge| ThreadCache::Blocks { pages, huge };
+    assert_eq!(of(blocks(100, 1), 1 << 14), Some(([100, 100, 100, 1, 1], 3)));
+    // A quarter holds the blocks of one thread, or of none.
+    assert_eq!(of(blocks(100, 0), 1200), Some(([100, 100, 100, 0, 0], 1)));
+    assert_eq!(of(blocks(100, 0), 1199), None);
+    assert_eq!(of(blocks(0, 0), 1 << 20), None);
+    assert_eq!(of(ThreadCache::Off, 1 << 20), None);
+    assert!(ThreadCache::Auto.limits(1 << 18, true).is_none(), "the policy fills pages");
+}
+
+#[test]
+fn half_a_magazine_is_fetched_and_a_magazine_below_four_pages_none() {
+    for (limit, fetched) in [(3, 0), (4, 2), (5, 2), (6, 3)] {
+        let (cache, behind) = cache(limit, 0);
+        assert_eq!(take(&cache, ONE).is_some(), fetched > 0);
+        assert_eq!(behind.allocated.load(Relaxed), fetched, "a limit of {limit}");
+        let stats = cache.stats();
+        let wanted = (fetched as u64, u64::from(fetched > 0));
+        assert_eq!((stats.refilled_pages, stats.refills), wanted);
+    }
+}
+
+/// A refill empties the magazine only if the thread has moved to another node.
+#[test]
+fn a_thread_on_another_node_frees_the_blocks_of_the_old_one() {
+    let (cache, behind) = cache(8, 0);
+    let first = take(&cache, ONE).unwrap();
+    assert!(put(&cache, Kind::Movable, 100));
+    for _ in 0..3 {
+        take(&cache, ONE).unwrap();
+    }
+    // The magazine has no unmovable page; the next one is of a refill on the same node.
+    take(&cache, ONE).unwrap();
+    assert_eq!((behind.freed(), cache.stats().flushes), (vec![], 0));
+    for _ in 0..3 {
+        take(&cache, ONE).unwrap();
+    }
+    *behind.near.lock().unwrap() = (2 * START, START);
+    take(&cache, ONE).unwrap();
+    assert_eq!(behind.freed(), [(Kind::Movable, 100)]);
+    assert_eq!((cache.stats().flushes, cache.stats().flushed_pages), (1, 1));
+    assert!(!put(&cache, ONE, first), "a page of the old node is not kept");
+}
+
+#[test]
+fn a_block_of_another_node_flushes_nothing() {
+    let (cache, behind) = cache(8, 0);
+    for n in 0..8 {
+        assert!(put(&cache, ONE, n));
+    }
+    assert!(!put(&cache, ONE, 1 << 20));
+    assert_eq!((behind.freed(), cache.stats().pages), (vec![], 8));
+    // One of this node makes room by half.
+    assert!(put(&cache, ONE, 8));
+    assert_eq!(behind.freed(), [(ONE, 0), (ONE, 1), (ONE, 2), (ONE, 3)]);
+    assert_eq!(cache.stats().pages, 5);
+}
+
+/// A refill that gets no more than one page, while the zone has less room than it wanted above
+/// its low watermark, finds a shortage.
+#[test]
+fn a_refill_of_a_page_at_most_finds_a_shortage() {
+    for (got, room, short) in
+        [(0, 3, true), (1, 3, true), (1, 4, false), (0, 4, false), (2, 3, false), (3, -1, false)]
+    {
+        let (cache, behind) = cache(8, 0);
+        behind.most.store(got, Relaxed);
+        behind.room.store(room, Relaxed);
+        assert_eq!(take(&cache, ONE).is_some(), got > 0);
+        let stats = cache.stats();
+        let found = (stats.pressed, stats.presses);
+        assert_eq!(found, (short, u64::from(short)), "{got} pages, {room} of room");
+    }
+}
+
+#[test]
+fn a_tick_finds_a_zone_below_its_low_watermark() {
+    let (cache, behind) = cache(8, 1);
+    assert!(put(&cache, ONE, 1));
+    behind.room.store(0, Relaxed);
+    cache.tick();
+    assert!(!cache.stats().pressed && cache.stats().pages == 1);
+    behind.room.store(-1, Relaxed);
+    cache.tick();
+    let stats = cache.stats();
+    assert!(stats.pressed && stats.presses == 1 && stats.pages == 0, "{stats:?}");
+    assert_eq!((behind.freed(), stats.drains), (vec![(ONE, 1)], 1));
+    // Threads keep nothing now. An empty magazine is not drained again.
+    assert!(!put(&cache, ONE, 2) && take(&cache, ONE).is_none());
+    cache.tick();
+    let stats = cache.stats();
+    assert_eq!((stats.presses, stats.drains, stats.drained_pages), (1, 1, 1));
+}
+
+/// Until there is room for all that all of them may keep.
+#[test]
+fn threads_keep_nothing_after_a_shortage() {
+    let (cache, behind) = cache(8, 1);
+    let (joined, done) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            assert!(put(&cache, ONE, 1));
+            joined.wait();
+            done.wait();
+            assert!(put(&cache, ONE, 2), "this thread may, too");
+        });
+        joined.wait();
+        assert!(put(&cache, ONE, 3));
+        behind.room.store(-1, Relaxed);
+        cache.tick();
+        let each = 3 * 8 + 2 * 512;
+        for room in [0, each, 2 * each - 1] {
+            behind.room.store(room, Relaxed);
+            assert!(!put(&cache, ONE, 4) && cache.stats().pressed, "{room}");
+        }
+        behind.room.store(2 * each, Relaxed);
+        assert!(put(&cache, ONE, 4) && !cache.stats().pressed);
+        done.wait();
+    });
+}
+
+#[test]
+fn many_threads_have_magazines() {
+    const THREADS: usize = 40;
+    let (cache, behind) = cache(8, 0);
+    let (all, done) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    std::thread::scope(|s| {
+        let (cache, all, done) = (&cache, &all, &done);
+        let work = |n| {
+            move || {
+                assert!(put(cache, ONE, n));
+                all.wait();
+                done.wait();
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|n| s.spawn(work(n))).collect();
+        all.wait();
+        assert_eq!((cache.stats().threads, cache.stats().pages), (THREADS, THREADS as u64));
+        assert_eq!(cache.threads().len(), THREADS);
+        assert_eq!(cache.drain(), THREADS as u64);
+        done.wait();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+    let mut freed: Vec<_> = behind.freed().into_iter().map(|(_, page)| page).collect();
+    freed.sort_unstable();
+    assert!(freed.into_iter().eq(0..THREADS));
+    assert_eq!(cache.stats().threads, 0);
+}
+
+#[test]
+fn a_tick_drains_magazines_unused_since_the_last_one() {
+    let (cache, behind) = cache(8, 1);
+    assert!(put(&cache, ONE, 1) && put(&cache, Kind::HugeMovable, 512));
+    cache.tick();
+    assert!(behind.freed().is_empty());
+    cache.tick();
+    assert_eq!(behind.freed(), [(ONE, 1), (Kind::HugeMovable, 512)]);
+    let stats = cache.stats();
+    assert_eq!((stats.drains, stats.drained_pages, stats.pages), (1, 513, 0));
+}
+
+#[test]
+fn a_tick_leaves_the_magazines_of_active_threads() {
+    let (cache, behind) = cache(8, 0);
+    let (slept, wake) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            assert!(put(&cache, ONE, 1));
+            slept.wait();
+            wake.wait();
+        });
+        slept.wait();
+        assert!(put(&cache, ONE, 2));
+        cache.tick();
+        assert!(behind.freed().is_empty());
+        assert_eq!(take(&cache, ONE), Some(2));
+        assert!(put(&cache, ONE, 2));
+        cache.tick();
+        assert_eq!(behind.freed(), [(ONE, 1)]);
+        wake.wait();
+    });
+}
+
+#[test]
+fn a_drain_returns_its_pages() {
+    let (cache, _behind) = cache(8, 1);
+    assert_eq!(format!("{cache:?}"), format!("{:?}", cache.stats()));
+    assert_eq!(cache.drain(), 0);
+    assert!(put(&cache, ONE, 1) && put(&cache, Kind::Reclaimable, 2));
+    assert!(put(&cache, Kind::HugeUnmovable, 512));
+    assert_eq!(cache.drain(), 514);
+    assert_eq!((cache.drain(), cache.stats().drains), (0, 1));
+}
+
+#[test]
+fn a_threads_counters_and_blocks_outlive_it() {
+    let (cache, behind) = cache(8, 1);
+    let work = || {
+        // Two refills, three hits each; then a flush, and a drain.
+        (0..8).for_each(|_| _ = take(&cache, ONE).unwrap());
+        (0..9).for_each(|n| assert!(put(&cache, ONE, n)));
+        assert_eq!(cache.drain(), 5);
+        assert!(put(&cache, Kind::HugeMovable, 512));
+        let [thread] = cache.threads()[..] else { panic!("one thread") };
+        // SAFETY: no arguments.
+        assert_eq!(thread.thread as i64, unsafe { libc::syscall(libc::SYS_gettid) });
+        assert_eq!((thread.pages, thread.hits), (512, 6));
+        assert_eq!((thread.refills, thread.flushes, thread.drains), (2, 1, 1));
+    };
+    for round in 1..=2 {
+        std::thread::scope(|s| s.spawn(work).join().unwrap());
+        assert_eq!(behind.freed().last(), Some(&(Kind::HugeMovable, 512)));
+        let stats = cache.stats();
+        let wanted = ThreadCacheStats {
+            on: true,
+            hits: 6 * round,
+            refills: 2 * round,
+            refilled_pages: 8 * round,
+            flushes: 2 * round,
+            flushed_pages: (4 + 512) * round,
+            drains: round,
+            drained_pages: 5 * round,
+            ..ThreadCacheStats::default()
+        };
+        assert_eq!(stats, wanted);
+        assert!(cache.threads().is_empty());
+    }
+}
+
+/// A thread that uses one yard after the other keeps nothing of those that are gone, and ends
+/// in those that are not.
+#[test]
+fn a_thread_forgets_only_the_yards_that_are_gone() {
+    let (stays, behind) = cache(8, 0);
+    let work = || {
+        let known = || MEMBERSHIPS.with(|all| all.0.borrow().len());
+        assert!(put(&stays, ONE, 1));
+        for n in 2..10 {
+            let (goes, _) = cache(8, 0);
+            assert!(put(&goes, ONE, n));
+            assert_eq!(known(), 2);
+        }
+    };
+    std::thread::scope(|s| s.spawn(work).join().unwrap());
+    assert_eq!(behind.freed(), [(ONE, 1)]);
+    assert_eq!(stays.stats().threads, 0);
+}
+
+/// Huge blocks are neither fetched in advance nor flushed to make room, not even by a thread's
+/// first request.
+#[test]
+fn huge_blocks_are_kept_one_by_one() {
+    let (cache, behind) = cache(8, 4);
+    let kind = Kind::HugeMovable;
+    assert_eq!(take(&cache, kind), None);
+    assert!((1..=4).all(|n| put(&cache, kind, 512 * n)) && !put(&cache, kind, 512 * 5));
+    assert!((1..=4).rev().all(|n| take(&cache, kind) == Some(512 * n)));
+    assert_eq!(take(&cache, kind), None);
+    assert_eq!((behind.freed(), behind.allocated.load(Relaxed)), (vec![], 0));
+}
+
+/// A request made on a slow path is not served from the cache, nor is its block kept.
+#[test]
+fn a_nested_request_bypasses_the_cache() {
+    let (cache, behind) = cache(8, 0);
+    let busy = Busy::begin();
+    assert!(!put(&cache, ONE, 1) && take(&cache, ONE).is_none());
+    assert_eq!(behind.allocated.load(Relaxed), 0);
+    drop(busy);
+    assert!(put(&cache, ONE, 1));
+}
+
+#[test]
+fn blocks_are_passed_in_batches_without_gaps() {
+    let blocks: Vec<_> =
+        (0..130).map(|n| (n % 10 > 0).then(|| Ready::new(address(n), false))).collect();
+    let mut batches = Vec::new();
+    let pfn = |b: Ready| {
+        // Some are not of the yard.
+        let n = page(b) as u64;
+        (!n.is_multiple_of(13)).then_some(pageyard::Pfn(n))
+    };
+    in_batches(ONE, &blocks, pfn, |batch| batches.push(batch.to_vec()));
+    assert!(batches.iter().all(|b| b.len() <= 62) && batches.len() == 3);
+    let wanted: Vec<_> =
+        blocks.iter().flatten().filter_map(|&b| Some((pfn(b)?, Order::ZERO))).collect();
+    assert_eq!(batches.concat(), wanted);
+}

@@ -1,0 +1,153 @@
+//! Idle memory goes back to the system, and comes again when it is used.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use pageyard::Gfp;
+use pageyard_host::{Backing, Block, Builder, GiveBack, HostYard};
+
+use super::{MIB, QUIET, builder, fill, forever, order, until};
+
+#[test]
+fn idle_memory_is_returned_and_refaulted() {
+    for backing in [Backing::Anonymous, Backing::Memfd] {
+        let yard = builder(256 * MIB).backing(backing).build().unwrap();
+        let blocks = fill(&yard, 50_000);
+        assert!(yard.resident().unwrap() >= 50_000);
+        drop(blocks);
+        assert!(until(|| yard.resident().unwrap() <= 2500), "95%: {:?}", yard.status());
+        assert!(until(|| yard.status().given_back >= 47_500), "{:?}", yard.status());
+        let status = yard.status();
+        assert!(status.worker && status.keeps.is_none());
+        assert!(until(|| yard.status().target < 1000), "{:?}", yard.status());
+        // What comes again is zero, and whole.
+        let blocks = fill(&yard, 50_000);
+        assert!(blocks.iter().all(|b| b[0] == 1));
+        assert!(yard.status().fetched >= 40_000);
+    }
+}
+
+#[test]
+fn memory_in_use_is_never_returned() {
+    let how = GiveBack { after: Duration::from_millis(1), ..GiveBack::default() };
+    let yard: HostYard = builder(128 * MIB)
+        .give_back(Some(how))
+        .tick(Some(Duration::from_millis(5)))
+        .build()
+        .unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        for thread in 1..=2u64 {
+            let (yard, stop) = (&yard, &stop);
+            s.spawn(move || {
+                let mut held: Vec<(Block<'_>, u64)> = Vec::new();
+                let mut draw = thread;
+                while !stop.load(SeqCst) {
+                    draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let n = (draw >> 40) as u8 % 11;
+                    if let Ok(mut block) = yard.alloc(order(n), QUIET) {
+                        let at = (draw >> 20) as usize % (block.len() / 8) * 8;
+                        block[at..at + 8].copy_from_slice(&draw.to_le_bytes());
+                        held.push((block, draw));
+                    }
+                    while held.len() > (draw >> 50) as usize % 12 {
+                        let (block, draw) = held.swap_remove(0);
+                        let at = (draw >> 20) as usize % (block.len() / 8) * 8;
+                        assert_eq!(block[at..at + 8], draw.to_le_bytes());
+                    }
+                }
+            });
+        }
+        let worked = until(|| {
+            yard.wake_worker();
+            let status = yard.status();
+            status.given_back > 200_000 && status.fetched > 1000
+        });
+        stop.store(true, SeqCst);
+        assert!(worked, "{:?}", yard.status());
+    });
+}
+
+#[test]
+fn the_floor_is_kept_and_a_disabled_give_back_is_reported() {
+    let how = GiveBack { floor: 32 * MIB, ..GiveBack::default() };
+    let yard = builder(128 * MIB).give_back(Some(how)).prefault(true).build().unwrap();
+    assert!(until(|| yard.resident().unwrap() <= 8192 + 1024));
+    for _ in 0..5 {
+        yard.wake_worker();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(yard.resident().unwrap() >= 8192);
+    let keeps = |b: Builder| {
+        let yard = b.build().unwrap();
+        let says = || yard.status().keeps.unwrap();
+        assert!(until(|| says() != "no worker has begun"));
+        says()
+    };
+    assert_eq!(keeps(builder(16 * MIB).give_back(None)), "disabled");
+    assert_eq!(keeps(builder(16 * MIB).prefault(true)), "all memory is prefaulted");
+}
+
+/// Pages of the mapping that holds an address that the system may take at any time (`LazyFree`).
+fn lazy_pages(address: *const u8) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let range = |line: &str| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        let hex = |n| usize::from_str_radix(n, 16).ok();
+        Some(hex(from)?..hex(to)?)
+    };
+    let holds = |line: &&str| range(line).is_some_and(|r| r.contains(&address.addr()));
+    let lines = text.lines().skip_while(|line| !holds(line));
+    let mut sizes = lines.filter_map(|line| line.strip_prefix("LazyFree:")?.strip_suffix(" kB"));
+    sizes.next().unwrap().trim().parse::<u64>().unwrap() / 4
+}
+
+#[test]
+fn lazily_freed_pages_are_reclaimed_before_allocation() {
+    type Held = Box<dyn std::any::Any>;
+    fn blocks(yard: &'static HostYard, n: u8, count: usize) -> Held {
+        Box::new((0..count).map(|_| yard.alloc(order(n), QUIET).unwrap()).collect::<Vec<_>>())
+    }
+    fn bulk(yard: &'static HostYard) -> Held {
+        let mut blocks = Vec::new();
+        assert_eq!(yard.alloc_bulk(12_000, QUIET, &mut blocks), Ok(12_000));
+        Box::new(blocks)
+    }
+    fn range(yard: &'static HostYard) -> Held {
+        Box::new(yard.alloc_range(10_000, 1, QUIET).unwrap())
+    }
+    let how = GiveBack { lazily: true, after: Duration::ZERO, ..GiveBack::default() };
+    let yard = forever(builder(64 * MIB).give_back(Some(how)).tick(None));
+    let mut worker = yard.worker().unwrap();
+    let mut give_back = || {
+        let blocks = fill(yard, 12_000);
+        let at = blocks[0].as_ptr().as_ptr();
+        drop(blocks);
+        yard.drain();
+        let mut given = || {
+            worker.step();
+            lazy_pages(at) > 8000
+        };
+        assert!(until(&mut given), "{:?}", yard.status());
+        at
+    };
+    // In every way there is, and without a write to any of them.
+    let ways: [(u64, &dyn Fn() -> Held); 4] = [
+        (12_000, &|| blocks(yard, 0, 12_000)),
+        (12 << 10, &|| blocks(yard, 10, 12)),
+        (12_000, &|| bulk(yard)),
+        (10_000, &|| range(yard)),
+    ];
+    for (n, (pages, take)) in ways.into_iter().enumerate() {
+        let at = give_back();
+        let held = take();
+        let (left, free) = (lazy_pages(at), 16_384 - pages);
+        assert!(left <= free, "way {n}: the system may take {left} pages, of {free} that are free");
+        drop(held);
+    }
+    // And what is to be zero is zero.
+    give_back();
+    let zeros = QUIET | Gfp::ZERO;
+    let blocks: Vec<_> = (0..10_000).map(|_| yard.alloc(order(0), zeros).unwrap()).collect();
+    assert!(blocks.iter().all(|b| b.iter().all(|&byte| byte == 0)));
+}

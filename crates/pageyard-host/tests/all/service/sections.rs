@@ -1,0 +1,109 @@
+//! Sections of memory that go offline and online.
+
+use std::sync::{Arc, Mutex};
+
+use pageyard::{ContigError, Gfp, HotplugError, Pfn, Relocation, SECTION_PAGES};
+use pageyard_host::{Block, HostYard, Limits, Moving, Relocator};
+
+use super::{MIB, QUIET, builder, fill, forever, order, until};
+
+#[test]
+fn sections_go_offline_and_online() {
+    let yard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
+    let managed = || yard.zones().map(|z| yard.zone_info(z).unwrap().managed).sum::<u64>();
+    let all = managed();
+    let blocks = fill(&yard, 60_000);
+    let resident = yard.resident().unwrap();
+    let second = second_section();
+    assert!(matches!(yard.offline(second.clone()), Err(HotplugError::Refused(_))), "it is in use");
+    assert_eq!(managed(), all);
+    // What may be moved is no hindrance.
+    drop(blocks);
+    let mut movable: Vec<_> =
+        (0..200).map(|_| yard.alloc_movable(order(5), QUIET).unwrap()).collect();
+    for (n, m) in movable.iter_mut().enumerate() {
+        m.lock()[77] = n as u8;
+    }
+    yard.offline(second.clone()).unwrap();
+    assert_eq!(managed(), all - SECTION_PAGES);
+    assert!(yard.resident().unwrap() < resident - 20_000);
+    yard.validate().unwrap();
+    for (n, m) in movable.iter().enumerate() {
+        let bytes = m.lock();
+        assert!(bytes[77] == n as u8 && !second.contains(&bytes.pfn()));
+    }
+    assert!(matches!(yard.offline(second.clone()), Err(HotplugError::Hole(_))));
+    yard.online(second.clone()).unwrap();
+    assert_eq!(managed(), all);
+    assert!(matches!(yard.online(second), Err(HotplugError::Present(_))));
+    drop(movable);
+    assert!(fill(&yard, 60_000).iter().all(|b| b[0] == 1));
+    yard.set_knob("watermark_scale_factor", "100").unwrap();
+    assert!(yard.set_knob("watermark_scale_factor", "0").is_err());
+    yard.validate().unwrap();
+}
+
+/// The second section of a yard.
+fn second_section() -> std::ops::Range<Pfn> {
+    let first = pageyard_host::Region::FIRST.0 + SECTION_PAGES;
+    Pfn(first)..Pfn(first + SECTION_PAGES)
+}
+
+#[test]
+fn a_hard_limit_does_not_count_memory_that_is_offline() {
+    let yard = builder(256 * MIB).tick(None).give_back(None).build().unwrap();
+    let section = second_section();
+    let limits = Limits { hard: Some(8192), soft: None };
+    let most = || {
+        let mut held = Vec::new();
+        while let Ok(block) = yard.alloc(order(0), QUIET | Gfp::MEMALLOC) {
+            held.push(block);
+        }
+        held.len()
+    };
+    yard.offline(section.clone()).unwrap();
+    assert_eq!(yard.set_limits(limits), Ok(true));
+    assert_eq!(most(), 8192, "a section is offline");
+    // What comes is kept, and what was kept may go.
+    yard.online(section.clone()).unwrap();
+    assert_eq!(most(), 8192, "it is back");
+    assert_eq!(yard.status().kept, 2 * SECTION_PAGES - 8192);
+    assert_eq!(yard.set_limits(Limits::default()), Ok(true));
+    yard.offline(section).unwrap();
+    assert_eq!(yard.status().kept, 0);
+}
+
+#[test]
+fn offlining_from_a_relocator_is_rejected() {
+    struct Nested {
+        yard: &'static HostYard,
+        seen: Arc<Mutex<Vec<HotplugError>>>,
+    }
+    #[allow(unsafe_code)]
+    // SAFETY: nothing is moved.
+    unsafe impl Relocator for Nested {
+        fn relocate(&self, _: &Moving) -> Relocation {
+            let section = second_section();
+            let nested = [self.yard.offline(section.clone()), self.yard.online(section)];
+            self.seen.lock().unwrap().extend(nested.into_iter().filter_map(Result::err));
+            Relocation::Refused
+        }
+    }
+    let yard = forever(builder(256 * MIB).tick(None).give_back(None));
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    yard.register_relocator(Nested { yard, seen: seen.clone() }).keep();
+    let inside = |b: &Block<'_>| second_section().contains(&b.pfn());
+    let blocks: Vec<_> = std::iter::from_fn(|| yard.alloc(order(10), QUIET).ok()).collect();
+    let block = blocks.into_iter().find(inside).unwrap();
+    #[allow(unsafe_code)]
+    // SAFETY: the block stays where it is.
+    unsafe { yard.core() }.set_movable(block.pfn(), block.order(), true).unwrap();
+    // A thread of its own, since it once waited for itself.
+    let offline = std::thread::spawn(move || yard.offline(second_section()));
+    assert!(until(|| offline.is_finished()), "it waits for itself");
+    assert!(offline.join().unwrap().is_err());
+    let busy = HotplugError::Refused(ContigError::Busy(second_section().start));
+    let seen = seen.lock().unwrap();
+    assert!(!seen.is_empty() && seen.iter().all(|e| *e == busy), "{seen:?}");
+    drop(block);
+}

@@ -1,0 +1,319 @@
+//! Shrinkers under pressure and for requests, and the limits.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use pageyard::{Gfp, ReclaimJob};
+use pageyard_host::{Block, Cause, HostYard, Level, LimitError, Limits, SystemFiles, Watching};
+
+use super::{MIB, QUIET, builder, fill, forever, order, until};
+
+/// A cache that gives up its blocks when asked.
+struct Cache {
+    blocks: Arc<Mutex<Vec<Block<'static>>>>,
+    asked: Arc<AtomicU64>,
+}
+
+impl Cache {
+    fn new() -> Cache {
+        Cache { blocks: Arc::default(), asked: Arc::default() }
+    }
+
+    fn share(&self) -> Cache {
+        Cache { blocks: self.blocks.clone(), asked: self.asked.clone() }
+    }
+}
+
+impl pageyard_host::Shrinker for Cache {
+    fn count(&self) -> u64 {
+        self.blocks.try_lock().map_or(0, |b| b.len() as u64)
+    }
+
+    fn shrink(&self, job: &ReclaimJob) -> u64 {
+        self.asked.fetch_add(1, Relaxed);
+        let Ok(mut blocks) = self.blocks.try_lock() else { return 0 };
+        let keep = blocks.len().saturating_sub(job.pages as usize);
+        blocks.split_off(keep).len() as u64
+    }
+}
+
+#[test]
+fn a_shrinker_yields_to_requests() {
+    let yard = forever(builder(64 * MIB).give_back(None).tick(None));
+    let cache = Cache::new();
+    let registered = yard.register_shrinker(cache.share());
+    while let Ok(block) = yard.alloc(order(0), QUIET & !Gfp::RECLAIM) {
+        cache.blocks.lock().unwrap().push(block);
+    }
+    let full = cache.blocks.lock().unwrap().len();
+    assert!(full > 15_000);
+    // Without reclaim there is none; with it there is, as long as the cache has something.
+    assert!(yard.alloc(order(0), QUIET & !Gfp::RECLAIM).is_err());
+    let blocks = fill(yard, 5000);
+    assert!(cache.blocks.lock().unwrap().len() <= full - 4000);
+    assert!(yard.status().shrunk_directly >= 4000 && yard.status().shrunk == 0);
+    drop(registered);
+    let asked = cache.asked.load(Relaxed);
+    let mut rest = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET) {
+        rest.push(block);
+    }
+    assert_eq!(cache.asked.load(Relaxed), asked, "not after its end");
+    drop((blocks, rest));
+}
+
+#[test]
+fn background_reclaim_keeps_memory_free() {
+    let yard = forever(builder(64 * MIB).give_back(None));
+    let cache = Cache::new();
+    yard.register_shrinker(cache.share()).keep();
+    let high = yard.zones().map(|z| yard.zone_info(z).unwrap().watermarks[2]).sum::<u64>();
+    let free = || yard.zones().map(|z| yard.zone_info(z).unwrap().free_exact).sum::<u64>();
+    // A user that never waits: only the worker can make room.
+    let done = until(|| {
+        for _ in 0..200 {
+            if let Ok(block) = yard.alloc(order(0), Gfp::NOWAIT) {
+                cache.blocks.lock().unwrap().push(block);
+            }
+        }
+        yard.status().shrunk > 1000
+    });
+    assert!(done, "{:?}", yard.status());
+    assert!(until(|| free() >= high), "{} of {high}", free());
+    assert_eq!(yard.status().shrunk_directly, 0);
+}
+
+#[test]
+fn the_soft_limit_is_kept_by_shrinkers_and_reported() {
+    let yard = forever(builder(64 * MIB).soft_limit(16 * MIB).give_back(None));
+    let cache = Cache::new();
+    yard.register_shrinker(cache.share()).keep();
+    let told: Arc<Mutex<Vec<_>>> = Arc::default();
+    let tell = told.clone();
+    let listener = yard.on_pressure(move |e| tell.lock().unwrap().push(e.clone()));
+    cache.blocks.lock().unwrap().extend(fill(yard, 6000));
+    assert!(until(|| yard.status().used <= 4096), "{:?}", yard.status());
+    assert!(until(|| yard.pressure() == Level::Calm));
+    let told = told.lock().unwrap();
+    let first = told.first().unwrap();
+    assert_eq!((first.level, first.before), (Level::Moderate, Level::Calm));
+    assert_eq!((first.causes.as_slice(), first.soft), (&[Cause::SoftLimit][..], Some(4096)));
+    assert!(first.used > 4096);
+    assert_eq!(told.last().unwrap().level, Level::Calm);
+    drop(listener);
+}
+
+#[test]
+fn a_group_near_its_limit_calls_shrinkers() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        // Whole or not at all: the worker reads it meanwhile.
+        let new = dir.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, dir.path().join(name)).unwrap();
+    };
+    write("memory.max", "1000000\n");
+    write("memory.current", "100000\n");
+    let files = SystemFiles {
+        pressure: Some("/nowhere".into()),
+        group: Some(dir.path().into()),
+        group_root: dir.path().into(),
+    };
+    let yard = forever(builder(64 * MIB).system(files));
+    let cache = Cache::new();
+    yard.register_shrinker(cache.share()).keep();
+    cache.blocks.lock().unwrap().extend(fill(yard, 8000));
+    assert!(until(|| yard.status().worker));
+    let status = yard.status();
+    assert_eq!(status.group, Watching::File(dir.path().into()));
+    assert!(matches!(status.stalls, Watching::Not(why) if why.contains("/nowhere")));
+    assert_eq!((status.level, status.shrunk), (Level::Calm, 0));
+    write("memory.current", "990000\n");
+    assert!(until(|| yard.pressure() == Level::Critical));
+    assert!(until(|| yard.status().shrunk > 4000 && yard.resident().unwrap() < 6000));
+    write("memory.current", "100000\n");
+    assert!(until(|| yard.pressure() == Level::Calm));
+}
+
+/// How many pages a step of the worker asks the shrinkers for.
+#[test]
+fn shrinkers_are_asked_for_a_share_of_used_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("memory.max", "1000000\n");
+    write("memory.current", "100000\n");
+    let files = SystemFiles {
+        pressure: None,
+        group: Some(dir.path().into()),
+        group_root: dir.path().into(),
+    };
+    let builder = builder(64 * MIB).system(files).soft_limit(32 * MIB).give_back(None);
+    let yard = forever(builder.tick(None).thread_cache(pageyard_host::ThreadCache::Off));
+    let asked: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let jobs = asked.clone();
+    yard.register_shrinker(move |job: &ReclaimJob| {
+        jobs.lock().unwrap().push(job.pages);
+        0
+    })
+    .keep();
+    let mut worker = yard.worker().unwrap();
+    let mut step = || {
+        worker.step();
+        std::mem::take(&mut *asked.lock().unwrap())
+    };
+    let mut blocks = fill(yard, 6420);
+    blocks.truncate(6400);
+    assert!(step().is_empty());
+    let cached = || yard.stats().zones.iter().map(|z| z.cached).sum::<u64>();
+    assert!(cached() > 0);
+    write("memory.current", "990000\n");
+    assert_eq!(step(), [400], "a 16th, where the group is about to be killed");
+    assert_eq!(cached(), 0, "the CPUs' lists are drained");
+    assert_eq!(yard.pressure(), Level::Critical);
+    write("memory.current", "950000\n");
+    assert_eq!(step(), [100], "a 64th");
+    // What is over the soft limit, where that is more.
+    blocks.extend(fill(yard, 2000));
+    assert_eq!(step(), [208]);
+    write("memory.current", "990000\n");
+    assert_eq!(step(), [525]);
+}
+
+/// A count that allocates on a full yard asks for no other count.
+#[test]
+fn a_shrinkers_own_allocation_does_not_call_shrinkers() {
+    thread_local! {
+        static DEPTH: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+    struct Greedy(&'static HostYard, Arc<AtomicU64>);
+    impl Greedy {
+        fn allocate(&self) {
+            let depth = DEPTH.replace(DEPTH.get() + 1);
+            self.1.fetch_max(depth.into(), Relaxed);
+            if depth < 10 {
+                drop(self.0.alloc(order(0), QUIET));
+            }
+            DEPTH.set(depth);
+        }
+    }
+    impl pageyard_host::Shrinker for Greedy {
+        fn count(&self) -> u64 {
+            self.allocate();
+            1
+        }
+        fn shrink(&self, _: &ReclaimJob) -> u64 {
+            self.allocate();
+            0
+        }
+    }
+    let yard = forever(builder(16 * MIB).tick(None));
+    let deepest = Arc::<AtomicU64>::default();
+    let mut held = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET | Gfp::MEMALLOC) {
+        held.push(block);
+    }
+    yard.register_shrinker(Greedy(yard, deepest.clone())).keep();
+    assert!(yard.alloc(order(0), QUIET).is_err());
+    assert!(yard.alloc(order(3), QUIET).is_err());
+    yard.worker().unwrap().step();
+    assert_eq!(deepest.load(Relaxed), 0);
+}
+
+#[test]
+fn a_panicking_shrinker_does_not_affect_the_request() {
+    struct Wrong(bool);
+    impl pageyard_host::Shrinker for Wrong {
+        fn count(&self) -> u64 {
+            assert!(!self.0, "planted: count");
+            100
+        }
+        fn shrink(&self, _: &ReclaimJob) -> u64 {
+            panic!("planted: shrink")
+        }
+    }
+    let yard = forever(builder(16 * MIB).tick(None));
+    yard.register_shrinker(Wrong(true)).keep();
+    yard.register_shrinker(Wrong(false)).keep();
+    let mut held = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET) {
+        held.push(block);
+    }
+    // The thread is no reclaimer afterwards: the reserves are not its.
+    assert!(yard.alloc(order(0), QUIET).is_err());
+    let free = yard.zones().map(|z| yard.zone_info(z).unwrap().free_exact).sum::<u64>();
+    assert!(free > 0, "the reserves");
+    // Nor is the worker's, which goes on.
+    let mut worker = yard.worker().unwrap();
+    worker.step();
+    assert!(yard.alloc(order(0), QUIET).is_err());
+    held.truncate(1000);
+    assert!(yard.alloc(order(0), QUIET).is_ok());
+    yard.drain();
+    yard.validate().unwrap();
+}
+
+/// Its count is the default, and each call gives up a little.
+#[test]
+fn a_shrinker_of_unknown_count_is_called_until_it_frees_enough() {
+    let yard = forever(builder(64 * MIB).tick(None).give_back(None));
+    let mut held = Vec::new();
+    while let Ok(block) = yard.alloc(order(0), QUIET | Gfp::MEMALLOC) {
+        held.push(block);
+    }
+    let (held, calls) = (Arc::new(Mutex::new(held)), Arc::<AtomicU64>::default());
+    let (cache, counts) = (held.clone(), calls.clone());
+    yard.register_shrinker(move |_: &ReclaimJob| {
+        counts.fetch_add(1, Relaxed);
+        let mut cache = cache.lock().unwrap();
+        let left = cache.len() - 32;
+        cache.truncate(left);
+        32
+    })
+    .keep();
+    let block = yard.alloc(order(0), QUIET);
+    assert!(block.is_ok() && calls.load(Relaxed) > 1, "{calls:?} calls: {:?}", block.err());
+}
+
+#[test]
+fn the_hard_limit_holds_and_its_reserve_is_for_critical_requests() {
+    let yard = builder(64 * MIB).hard_limit(16 * MIB).tick(None).build().unwrap();
+    assert_eq!(yard.status().kept, (64 - 16) * 256);
+    let mut held = Vec::new();
+    let mut take = |gfp| {
+        let before = held.len() as u64;
+        while let Ok(block) = yard.alloc(order(0), gfp) {
+            held.push(block);
+        }
+        held.len() as u64 - before
+    };
+    let min = yard.zones().map(|z| yard.zone_info(z).unwrap().watermarks[0]).sum::<u64>();
+    let ordinary = take(QUIET);
+    assert!(ordinary <= 4096 - min && ordinary + min + 64 >= 4096, "{ordinary} and {min}");
+    assert!(take(QUIET | Gfp::HIGH) > 0, "urgent ones go on");
+    assert!(take(QUIET | Gfp::MEMALLOC) > 0, "whoever frees memory goes to the end");
+    assert_eq!(held.len(), 4096);
+    assert_eq!(yard.status().used, 4096);
+    let mut worker = yard.worker().unwrap();
+    worker.step();
+    assert_eq!(yard.pressure(), Level::Critical);
+    // More for all, and less for all.
+    let (hard, soft) = (Some(8192), None);
+    assert_eq!(yard.set_limits(Limits { hard, soft }), Ok(true));
+    assert!(yard.alloc(order(0), QUIET).is_ok());
+    assert_eq!(yard.set_limits(Limits { hard: Some(2048), soft }), Ok(false));
+    assert!(yard.alloc(order(0), QUIET | Gfp::MEMALLOC).is_err());
+    held.truncate(1000);
+    yard.drain();
+    worker.step();
+    assert_eq!(yard.status().kept, 14_336);
+    assert_eq!(yard.set_limits(Limits::default()), Ok(true));
+    assert_eq!(yard.status().kept, 0);
+    worker.step();
+    assert_eq!(yard.pressure(), Level::Calm);
+    drop(held);
+    yard.drain();
+    assert!((0..8).map(|_| yard.alloc(order(10), QUIET)).all(|b| b.is_ok()));
+    let few = Limits { hard: Some(10), soft: None };
+    assert!(matches!(yard.set_limits(few), Err(LimitError::Hard { given: 10, .. })));
+    assert_eq!(yard.limits(), Limits::default());
+}

@@ -1,0 +1,151 @@
+//! Options, the file behind the memory, and published statistics.
+
+use pageyard::Gfp;
+use pageyard_host::{Backing, Builder, GiveBack, HostYard, HugePages, HugeSize};
+
+use super::{MIB, QUIET, builder, fill, order, until};
+
+#[test]
+fn a_memfd_yard_is_shared_with_another_mapping() {
+    use std::os::unix::fs::FileExt;
+    let yard = builder(16 * MIB).backing(Backing::Memfd).build().unwrap();
+    let mut block = yard.alloc(order(1), QUIET).unwrap();
+    block[4096..4100].copy_from_slice(b"page");
+    #[allow(unsafe_code)]
+    // SAFETY: it is only read, or written where this test borrows nothing.
+    let fd = unsafe { yard.fd() }.unwrap();
+    let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
+    let mut seen = [0; 4];
+    file.read_exact_at(&mut seen, yard.offset(&block) + 4096).unwrap();
+    assert_eq!(&seen, b"page");
+    let at = yard.offset(&block);
+    let (pfn, order) = block.into_raw();
+    file.write_all_at(b"from elsewhere", at).unwrap();
+    #[allow(unsafe_code)]
+    // SAFETY: given up just now.
+    let block = unsafe { yard.from_raw(pfn, order) }.unwrap();
+    assert_eq!(&block[..14], b"from elsewhere");
+    let mut range = yard.alloc_range(700, 1, QUIET | Gfp::ZERO).unwrap();
+    range[699 * 4096..][..5].copy_from_slice(b"range");
+    let mut seen = [0; 5];
+    file.read_exact_at(&mut seen, range.offset() + 699 * 4096).unwrap();
+    assert_eq!(&seen, b"range");
+}
+
+#[test]
+fn invalid_options_are_named() {
+    let told = |b: Builder| b.build().unwrap_err().to_string();
+    let good = || builder(16 * MIB);
+    assert!(told(good().hard_limit(1 << 40)).starts_with("hard_limit: "));
+    assert!(told(good().soft_limit(1 << 40)).starts_with("soft_limit: "));
+    let lazy = GiveBack { lazily: true, ..GiveBack::default() };
+    assert!(told(good().backing(Backing::Memfd).give_back(Some(lazy))).starts_with("give_back: "));
+    let slow = GiveBack { rate: Some(1), ..GiveBack::default() };
+    assert!(told(good().give_back(Some(slow))).starts_with("give_back: "));
+    let floor = GiveBack { floor: 1 << 40, ..GiveBack::default() };
+    assert!(told(good().give_back(Some(floor))).starts_with("give_back: "));
+    assert!(told(good().huge_pages(HugePages::Collapse)).starts_with("huge_pages: "));
+    let huge = || Builder::new(1 << 40).backing(Backing::HugeTlb(HugeSize::M2));
+    let text = told(huge());
+    assert!(text.starts_with("backing: ") && text.contains("2 MiB"), "{text}");
+    let odd = told(Builder::new(5 * MIB).backing(Backing::HugeTlb(HugeSize::M2)));
+    assert!(odd.starts_with("backing: "), "{odd}");
+    assert!(Builder::of_available(0).unwrap_err().to_string().starts_with("size: "));
+    let part = Builder::of_available(1).unwrap().build();
+    assert!(part.is_ok());
+}
+
+#[test]
+fn an_allowed_fallback_is_used() {
+    let huge = |bytes| Builder::new(bytes).backing(Backing::HugeTlb(HugeSize::G1)).fallback(true);
+    let yard = huge(1 << 30).build().unwrap();
+    let wrong = huge(256 * MIB).build().unwrap_err();
+    assert!(wrong.to_string().contains("not a multiple"), "a mistake is not hidden: {wrong}");
+    #[allow(unsafe_code)]
+    // SAFETY: nothing is done with it.
+    let has_file = unsafe { yard.fd() }.is_some();
+    assert!(has_file);
+}
+
+#[test]
+fn huge_pages_are_collapsed_at_once_where_supported() {
+    let b = Builder::new(32 * MIB).huge_pages(HugePages::Collapse).prefault(true);
+    match b.clone().build() {
+        Ok(yard) => {
+            assert_eq!(yard.resident().unwrap(), 8192);
+            let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let huge: u64 = text
+                .lines()
+                .filter_map(|l| l.strip_prefix("AnonHugePages:")?.trim().strip_suffix(" kB"))
+                .filter_map(|n| n.trim().parse::<u64>().ok())
+                .sum();
+            assert!(huge >= 32 << 10, "{huge} kB");
+        }
+        Err(e) => {
+            assert!(e.to_string().starts_with("huge_pages: "), "{e}");
+            assert!(b.fallback(true).build().is_ok());
+        }
+    }
+}
+
+#[test]
+fn statistics_are_published_and_written() {
+    let yard = builder(64 * MIB).hard_limit(32 * MIB).build().unwrap();
+    let blocks = fill(&yard, 100);
+    let pid = std::process::id();
+    let mine = |s: &pageyard_host::YardStats| s.hard_limit == Some(8192) && s.used >= 100;
+    // Other tests' yards are published too.
+    let all = || pageyard_host::read_stats(pid).unwrap_or_default();
+    assert!(until(|| all().iter().any(mine)));
+    let seen = all().into_iter().find(mine).unwrap();
+    assert_eq!((seen.pid, seen.pages, seen.kept, seen.level.as_str()), (pid, 16_384, 8192, "calm"));
+    let zone = &seen.zones[0];
+    assert_eq!(zone.kind, "Normal");
+    assert_eq!(zone.map.len(), 32, "a letter for each pageblock");
+    assert_eq!(zone.pageblocks.iter().sum::<u64>(), 32);
+    let allocs: u64 = zone.cpus.iter().map(|c| c.allocs).sum();
+    assert!(allocs >= 100);
+    assert_eq!(zone.cpus.len(), yard.cpus().len());
+    for (text, wanted) in [
+        (yard.buddyinfo(), "Node 0, zone   Normal"),
+        (yard.pagetypeinfo(), "Unmovable"),
+        (yard.zoneinfo(), "pages free"),
+        (yard.vmstat(), "pgalloc_normal"),
+    ] {
+        assert!(text.contains(wanted), "{text}");
+    }
+    drop(blocks);
+    let silent = builder(16 * MIB).publish(false).soft_limit(5 * MIB).build().unwrap();
+    assert!(until(|| silent.status().ticks > 1));
+    assert!(!all().iter().any(|s| s.soft_limit == Some(1280)));
+}
+
+#[cfg(feature = "prometheus")]
+#[test]
+fn a_text_for_prometheus() {
+    // Without pages that the thread keeps, which are in use too.
+    let yard = builder(64 * MIB).tick(None).thread_cache(pageyard_host::ThreadCache::Off);
+    let yard = yard.build().unwrap();
+    let blocks = fill(&yard, 10);
+    let mut text = String::new();
+    yard.stats().write_prometheus(&mut text).unwrap();
+    assert!(text.contains("\npageyard_used_bytes 40960\n"), "{text}");
+    assert!(text.contains("\npageyard_zone_failures_total{node=\"0\",zone=\"Normal\"} 0\n"));
+    for line in text.lines().filter(|l| !l.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(name.starts_with("pageyard_") && value.parse::<u64>().is_ok(), "{line}");
+        let bare = name.split('{').next().unwrap();
+        assert!(text.contains(&format!("# TYPE {bare} ")), "{bare}");
+    }
+    drop(blocks);
+}
+
+/// Its offset would name bytes of another block in this yard's file.
+#[test]
+#[should_panic(expected = "the block is another yard's")]
+fn an_offset_of_another_yards_block_is_rejected() {
+    let yard = || builder(16 * MIB).backing(Backing::Memfd).build().unwrap();
+    let (one, other): (HostYard, HostYard) = (yard(), yard());
+    let block = other.alloc(order(0), QUIET).unwrap();
+    one.offset(&block);
+}
