@@ -117,7 +117,7 @@ impl<R: RawMutex> Region<'_, R> {
     pub(crate) fn count_again(&self, block: u32) {
         self.note_loose(self.blocks.withheld(block).into());
         self.blocks.clear_withheld(block);
-        // Nothing of it is in a magazine: its memory is gone. `unisolate_block` opens them again.
+        // Nothing of it is in a magazine: its memory is gone.
         self.depots.open();
     }
 

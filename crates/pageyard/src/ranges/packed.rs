@@ -172,8 +172,8 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         let z = self.zone;
         let pages = frames.end.wrapping_sub(frames.start);
         for block in each_block(frames.clone()) {
-            // Isolated since the memory was removed, if it ever was there.
-            region.unisolate_block(block / PAGEBLOCK_PAGES, MigrateType::Movable);
+            // Isolated since the memory was removed, if it ever was there. Depots are open again.
+            region.blocks.unisolate(block / PAGEBLOCK_PAGES, Some(MigrateType::Movable), 0);
         }
         // Cannot fail: the sections are this zone's, and none of their frames is memory.
         _ = region.add_as(z.pfn(frames.start)..z.pfn(frames.end), false);

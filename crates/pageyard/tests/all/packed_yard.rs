@@ -487,3 +487,24 @@ fn s9_9_blocks_return_after_a_panicking_report() {
     assert_eq!(yard.reported(ZoneKind::Normal).unwrap().waiting, 64 << 8);
     yard.validate().unwrap();
 }
+
+/// A section that went and came back leaves depots open.
+#[test]
+fn depots_keep_pages_after_a_section_came_back() {
+    const S: u64 = SECTION_PAGES;
+    let usable = [0..(2 * S) << 12];
+    let yard = Y::from_memory_map(&usable, &[], 1, ()).unwrap();
+    let kept = |yard: &Y| {
+        let kernel = |_| yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::DMA32).unwrap();
+        let pages: Vec<Pfn> = (0..500).map(kernel).collect();
+        pages.iter().for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
+        yard.zone_info(ZoneKind::Dma32).unwrap().cached
+    };
+    let before = kept(&yard);
+    assert!(before >= 400, "{before}");
+    yard.drain_all(None);
+    yard.offline(Pfn(S)..Pfn(2 * S)).unwrap();
+    yard.online(Pfn(S)..Pfn(2 * S)).unwrap();
+    assert_eq!(kept(&yard), before);
+    yard.validate().unwrap();
+}
