@@ -540,6 +540,8 @@ impl<R: RawMutex> Zone<'_, R> {
     fn read_cpu(&self, rules: &Rules, c: &CpuRecord) -> Result<(), &'static str> {
         let slot = self.slot(c.cpu).ok_or("the layout has no such CPU")?;
         let t = &c.tuning;
+        // A CPU that comes online gets limits with the mark that it is online.
+        let _held = self.limits_lock.lock();
         ensure(slot.node.load(Relaxed) == c.node.0.into(), "the layout has the CPU elsewhere")?;
         ensure(
             slot.up.load(Relaxed) || t.count == 0 && t.limits == Limits::DISABLED,

@@ -60,7 +60,7 @@ fn pairs<P: StaticPolicy + Sync>() {
 /// All points of each are explored, whatever sample is requested.
 #[test]
 fn previously_failing_pairs() {
-    let pairs: [(&str, &[&str]); 8] = [
+    let pairs: [(&str, &[&str]); 9] = [
         ("offline", &["online"]),
         ("offline", &["online", "isolate"]),
         ("online", &["offline", "contig"]),
@@ -69,6 +69,7 @@ fn previously_failing_pairs() {
         ("fragmented", &["compact-all", "poison"]),
         ("cma", &["make-cma", "contig"]),
         ("blank", &["restore", "disable-pcp"]),
+        ("blank", &["restore", "cpu-up"]),
     ];
     for (state, names) in pairs {
         let (extent, mut tally) = (Extent::all(), Tally::default());
