@@ -127,7 +127,8 @@ pub use embedder::reclaim_job::{
 };
 pub use embedder::report::Report;
 pub use embedder::{poison, policy};
-pub use inspect::snapshot::{CpuRecord, Record, RestoreError, ZoneRecord};
+pub use inspect::record::{CpuRecord, Record, ZoneRecord};
+pub use inspect::snapshot::RestoreError;
 pub use inspect::validate_error::{Broken, Invalid, Tally};
 pub use pcp::pageset::LISTS as PCP_LISTS;
 pub use pcp::tuning;

@@ -8,190 +8,16 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{
-    CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_PAGES, Pfn, ZONE_KINDS, ZoneId,
-};
+use crate::base::units::{CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::embedder::config::Config;
 use crate::embedder::policy::Rules;
-use crate::packed::Region;
-use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_index, list_order, list_type};
-use crate::pcp::tuning::{Limits, MAX_BATCH, MAX_PAGES, Tuning};
+use crate::inspect::record::{CpuRecord, Record, ZoneRecord, ensure};
+use crate::inspect::snapshot_packed::Sums;
+use crate::pcp::pageset::{LISTS, Pageset, list_order, list_type};
+use crate::pcp::tuning::{Limits, MAX_BATCH, MAX_PAGES};
 use crate::zone::area::End;
 use crate::zone::defences_state::change;
 use crate::zone::state::{FLAGS, Zone};
-
-/// The fields of a zone that its lists do not determine.
-///
-/// ```
-/// # use pageyard::{Bare, Platform, Yard, ZoneKind, Record};
-/// # struct Machine;
-/// # impl Platform for Machine {}
-/// # type Lock = spin::mutex::SpinMutex<()>;
-/// # type Y = Yard<'static, Bare<Lock, Machine>>;
-/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
-/// yard.snapshot(ZoneKind::Normal, |record| {
-///     if let Record::Zone(zone) = record {
-///         assert_eq!(zone.managed, 64 << 8);
-///     }
-/// });
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ZoneRecord {
-    /// Pages backed by memory.
-    pub present: u64,
-    /// Pages managed by the allocator.
-    pub managed: u64,
-    /// MIN, LOW, HIGH and PROMO, without the boost.
-    pub watermarks: [u64; 4],
-    /// The watermark boost.
-    pub boost: u64,
-    /// Bit 0 BOOSTED_WATERMARK, 1 RECLAIM_ACTIVE, 2 BELOW_HIGH.
-    pub flags: u32,
-    /// Pages in highatomic blocks.
-    pub reserved_highatomic: u64,
-    /// Number of isolated pageblocks.
-    pub isolated_blocks: u64,
-    /// The lowmem reserve for each highest zone.
-    pub lowmem_reserve: [u64; ZONE_KINDS],
-    /// The free counter without the per-CPU deltas.
-    pub nr_free: i64,
-    /// Limits of the pagesets (§5.4), as they are when not disabled.
-    pub limits: Limits,
-    /// Whether requests that prefer this zone start with NOFRAGMENT.
-    pub nofragment: bool,
-    /// Whether mobility grouping is disabled.
-    pub grouping_disabled: bool,
-}
-
-/// One CPU's pageset, without its lists.
-///
-/// ```
-/// # use pageyard::{Bare, Platform, Yard, ZoneKind, Record};
-/// # struct Machine;
-/// # impl Platform for Machine {}
-/// # type Lock = spin::mutex::SpinMutex<()>;
-/// # type Y = Yard<'static, Bare<Lock, Machine>>;
-/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
-/// yard.snapshot(ZoneKind::Normal, |record| {
-///     if let Record::Cpu(cpu) = record {
-///         assert_eq!(cpu.tuning.count, 0, "nothing is on its lists yet");
-///     }
-/// });
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CpuRecord {
-    /// The CPU.
-    pub cpu: CpuId,
-    /// Its node.
-    pub node: NodeId,
-    /// The pageset's fields; `count` is the sum of its lists.
-    pub tuning: Tuning,
-    /// Ticks until an unused remote pageset expires.
-    pub expire: u8,
-    /// The CPU's delta of the free counter.
-    pub diff: i32,
-    /// The delta is folded when it exceeds this.
-    pub threshold: u32,
-}
-
-/// One piece of a zone's state.
-///
-/// A [snapshot](Yard::snapshot) consists of, in this order:
-///
-/// - one `Zone`;
-/// - the pageblocks with memory, ascending;
-/// - the free lists: orders ascending, types ascending, each from head to tail;
-/// - the allocated blocks, guards and bad blocks, ascending, each followed by its poisoned frames;
-/// - for each CPU, one `Cpu` and its cached blocks: lists ascending, each from head to tail.
-///
-/// Frames that no record names are holes or reserved. Frame numbers are absolute.
-///
-/// [`restore`](Yard::restore) accepts the records after the zone's in any order, with four
-/// constraints: the order within each list is kept, a pageblock precedes the blocks in it, a block
-/// precedes its poisoned frames, and a CPU precedes the blocks it caches.
-///
-/// A block is cached under its list's type, or under its pageblock's type if that has no list of
-/// its own. Counters are not part of the state: those of a restored zone start at 0.
-///
-/// ```
-/// # use pageyard::{Bare, Gfp, Order, Platform, Yard, ZoneKind, Record};
-/// # struct Machine;
-/// # impl Platform for Machine {}
-/// # type Lock = spin::mutex::SpinMutex<()>;
-/// # type Y = Yard<'static, Bare<Lock, Machine>>;
-/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
-/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
-/// let mut found = false;
-/// yard.snapshot(ZoneKind::Normal, |record| {
-///     found |= matches!(record, Record::Allocated { pfn, .. } if pfn == page);
-/// });
-/// assert!(found);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Record {
-    /// The zone itself. Always the first record.
-    Zone(ZoneRecord),
-    /// The pageblock that holds this frame has memory and this type.
-    Block {
-        /// The pageblock's first frame; for the zone's first pageblock, the zone's first frame.
-        pfn: Pfn,
-        /// Its type.
-        migrate_type: MigrateType,
-    },
-    /// The next free block on the list of its order and type.
-    Free {
-        /// Its first frame.
-        pfn: Pfn,
-        /// Its order.
-        order: Order,
-        /// The list's type.
-        migrate_type: MigrateType,
-    },
-    /// A block that a policy with guards keeps off the lists (§11.6).
-    Guard {
-        /// Its first frame.
-        pfn: Pfn,
-        /// Its order.
-        order: Order,
-    },
-    /// A block that a caller owns.
-    Allocated {
-        /// Its first frame.
-        pfn: Pfn,
-        /// Its order.
-        order: Order,
-        /// Whether the owner can move it.
-        movable: bool,
-    },
-    /// A block that is permanently [out of use](crate::OutOfUse), because a page in it was bad
-    /// (§11.2).
-    Bad {
-        /// Its first frame.
-        pfn: Pfn,
-        /// Its order.
-        order: Order,
-    },
-    /// A frame with faulty memory (§11.3). Part of an allocated or bad block, or out of use by
-    /// itself.
-    Poisoned {
-        /// The frame.
-        pfn: Pfn,
-    },
-    /// A CPU's pageset.
-    Cpu(CpuRecord),
-    /// The next block on one of a CPU's lists.
-    Cached {
-        /// The CPU.
-        cpu: CpuId,
-        /// Index of the list, out of 14 (§5.2).
-        list: usize,
-        /// The block's first frame; its order is the list's.
-        pfn: Pfn,
-    },
-}
 
 /// A rejected snapshot. The zone is blank as before.
 ///
@@ -270,14 +96,7 @@ impl<'a, C: Config> Yard<'a, C> {
         for (i, slot) in z.cpus.iter().enumerate() {
             let cpu = CpuId(i as u32);
             let tuning = *slot.pageset.lock().tuning();
-            each(Record::Cpu(CpuRecord {
-                cpu,
-                node: NodeId(slot.node.load(Relaxed) as u16),
-                tuning,
-                expire: slot.expire.load(Relaxed),
-                diff: slot.diff(),
-                threshold: slot.threshold.load(Relaxed),
-            }));
+            each(Record::Cpu(slot.record(cpu, tuning)));
             for list in 0..LISTS {
                 let mut next = slot.pageset.lock().list(list).first();
                 // Bounded, so that a list corrupted by a caller's mistake still ends.
@@ -295,6 +114,10 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Gives a blank zone (see [`Yard::blank`]) the state described by a snapshot. Blocks that are
     /// neither free nor cached may be omitted; their frames are then reserved.
+    ///
+    /// On the [packed engine](crate::packed), the free counter and the CPUs' parts must be what the
+    /// records of free blocks add up to. Cached blocks that magazines and depots have no room for,
+    /// or whose pageblock has a poisoned frame, become free.
     ///
     /// Reads the records without any lock. Until the last one is read, the zone has no memory for
     /// requests. Like [`online`](Yard::online) this adds memory, and only one such call runs at a
@@ -316,9 +139,6 @@ impl<'a, C: Config> Yard<'a, C> {
         let Some(_turn) = self.begin_hotplug() else {
             return refuse("memory comes or goes further up on this task's stack");
         };
-        if zone.region().is_some() {
-            return refuse("the packed engine restores no snapshots");
-        }
         if zone.is_populated() {
             return refuse("the zone has memory already; restore into a blank yard");
         }
@@ -328,8 +148,8 @@ impl<'a, C: Config> Yard<'a, C> {
         let unfinished = Unfinished { zone };
         let mut at = 0;
         let read = zone.read_records(self.rules(), records, &mut at);
-        let record = read.map_err(|what| RestoreError { record: at, what })?;
-        zone.publish(self.rules(), &record);
+        let (record, sums) = read.map_err(|what| RestoreError { record: at, what })?;
+        zone.publish(self.rules(), &record, &sums);
         core::mem::forget(unfinished);
         // A blank yard's zonelists contain all nodes. They must be rebuilt only if hotplug has
         // changed them.
@@ -352,45 +172,6 @@ impl<R: RawMutex> Drop for Unfinished<'_, '_, R> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// The records of a zone on the packed engine after the first. Blocks in depots are given as
-    /// those of CPU 0.
-    fn snapshot_packed(&self, region: &Region<'_, R>, each: &mut impl FnMut(Record)) {
-        let end = self.first_index().saturating_add(self.spanned as u32);
-        let blocks = (0..end).step_by(PAGEBLOCK_PAGES as usize);
-        for idx in blocks.filter(|&idx| !self.block_is_absent(idx)) {
-            let pfn = self.pfn(idx).max(self.start);
-            each(Record::Block { pfn, migrate_type: self.block_type(idx) });
-        }
-        let order_of = |order| Order::new(order).unwrap_or_default();
-        region.for_each_free(|idx, order, migrate_type| {
-            each(Record::Free { pfn: self.pfn(idx), order: order_of(order), migrate_type });
-        });
-        for idx in 0..end {
-            let state = self.state(idx);
-            if state.kind() == Kind::Allocated {
-                let (pfn, order) = (self.pfn(idx), order_of(state.order()));
-                each(Record::Allocated { pfn, order, movable: state.is_movable() });
-            }
-            if region.blocks.is_marked(idx) && state.kind() != Kind::Reserved {
-                each(Record::Poisoned { pfn: self.pfn(idx) });
-            }
-        }
-        let cached = |cpu, idx, order, t: MigrateType| {
-            let list = list_index(order, t);
-            Record::Cached { cpu, list, pfn: self.pfn(idx) }
-        };
-        for (cpu, _) in (0..).map(CpuId).zip(self.cpus) {
-            region.for_each_kept(cpu.0, |idx, order, t| each(cached(cpu, idx, order, t)));
-        }
-        region.for_each_in_depots(|idx, order, t| each(cached(CpuId(0), idx, order, t)));
-    }
-}
-
-fn ensure(holds: bool, what: &'static str) -> Result<(), &'static str> {
-    if holds { Ok(()) } else { Err(what) }
-}
-
-impl<R: RawMutex> Zone<'_, R> {
     fn record(&self) -> ZoneRecord {
         ZoneRecord {
             present: self.present.load(Relaxed),
@@ -401,7 +182,7 @@ impl<R: RawMutex> Zone<'_, R> {
             reserved_highatomic: self.reserved_highatomic.load(Relaxed),
             isolated_blocks: self.isolated_blocks.load(Relaxed),
             lowmem_reserve: self.watermarks.reserves(),
-            nr_free: self.nr_free.load(Relaxed),
+            nr_free: self.nr_free.load(Relaxed).saturating_add(self.uncounted_packed()),
             limits: self.limits.get(),
             nofragment: self.nofragment.load(Relaxed),
             grouping_disabled: self.grouping_disabled.load(Relaxed),
@@ -413,82 +194,99 @@ impl<R: RawMutex> Zone<'_, R> {
         rules: &Rules,
         records: impl IntoIterator<Item = Record>,
         at: &mut usize,
-    ) -> Result<ZoneRecord, &'static str> {
+    ) -> Result<(ZoneRecord, Sums), &'static str> {
         let mut zone = None;
+        let mut sums = Sums::default();
         for (i, record) in records.into_iter().enumerate() {
             *at = i;
             ensure(
                 (i == 0) == matches!(record, Record::Zone(_)),
                 "the zone comes first, and only once",
             )?;
-            // The order is CPU list before zone lock; no record needs both at once.
-            let lock = self.lock.lock();
-            match record {
-                Record::Zone(z) => {
+            match (record, self.region()) {
+                (Record::Zone(z), _) => {
                     self.check_zone(&z)?;
                     zone = Some(z);
                 }
-                Record::Block { pfn, migrate_type } => {
-                    let idx = self.index_of(pfn).ok_or("the frame is outside the zone")?;
-                    ensure(self.map.block_is_absent(idx), "the pageblock appears twice")?;
-                    self.map.set_block_type(idx, migrate_type);
-                }
-                Record::Free { pfn, order, migrate_type } => {
-                    let idx = self.occupy(pfn, order.get())?;
-                    let last = idx + order.pages() - 1;
-                    ensure(
-                        rules.carried_types
-                            || [idx, last].iter().all(|&i| self.map.block_type(i) == migrate_type),
-                        "the block is on another type's list than its pageblock's",
-                    )?;
-                    self.areas.insert(&self.map, idx, order.get(), migrate_type, End::Tail);
-                    if migrate_type == MigrateType::HighAtomic {
-                        self.free_highatomic.fetch_add(order.pages().into(), Relaxed);
-                    }
-                    if migrate_type == MigrateType::Cma {
-                        self.free_cma.fetch_add(order.pages().into(), Relaxed);
-                    }
-                }
-                Record::Allocated { pfn, order, movable } => {
-                    let idx = self.occupy(pfn, order.get())?;
-                    let t = self.map.block_type(idx);
-                    let state = State::new(Kind::Allocated, order.get(), t).with_movable(movable);
-                    self.map.frame(idx).set_state(state);
-                }
-                Record::Guard { pfn, order } => {
-                    let guards = rules.safety.guard_min_order;
-                    ensure(order.get() < guards, "the policy has no guards of this order")?;
-                    let idx = self.occupy(pfn, order.get())?;
-                    let t = self.map.block_type(idx);
-                    self.map.frame(idx).set_state(State::new(Kind::Guard, order.get(), t));
-                    change(&self.safety.guards, order.pages().into());
-                }
-                Record::Bad { pfn, order } => {
-                    let idx = self.occupy(pfn, order.get())?;
-                    let state = State::new(Kind::Bad, order.get(), self.map.block_type(idx));
-                    self.map.frame(idx).set_state(state);
-                    self.safety.bad.fetch_add(order.pages().into(), Relaxed);
-                }
-                Record::Poisoned { pfn } => self.read_poisoned(pfn)?,
-                Record::Cpu(c) => {
-                    drop(lock);
+                (Record::Cpu(c), _) => {
                     self.read_cpu(rules, &c)?;
+                    sums.parts += i64::from(c.diff);
                 }
-                Record::Cached { cpu, list, pfn } => {
-                    ensure(list < LISTS, "there are 14 lists, numbered from 0")?;
-                    let slot = self.slot(cpu).ok_or("the layout has no such CPU")?;
-                    let order = list_order(list);
-                    ensure(is_cached_order(rules, order), "the policy has no list of this order")?;
-                    let idx = self.occupy(pfn, order)?;
-                    let t = self.map.block_type(idx);
-                    let t = if t.is_mergeable() { list_type(list) } else { t };
-                    self.map.frame(idx).set_state(State::new(Kind::Cached, order, t));
-                    drop(lock);
-                    slot.pageset.lock().list(list).push_tail(&self.map, idx);
-                }
+                (_, None) => self.read_frames(rules, record)?,
+                (_, Some(region)) => self.read_packed(rules, region, record, &mut sums)?,
             }
         }
         let zone = zone.ok_or("the zone has no memory")?;
+        match self.region() {
+            None => self.check_blocks(&zone)?,
+            Some(_) => self.check_packed(&zone, &sums)?,
+        }
+        Ok((zone, sums))
+    }
+
+    /// Reads a record of a pageblock, a block or a frame.
+    fn read_frames(&self, rules: &Rules, record: Record) -> Result<(), &'static str> {
+        // The order is CPU list before zone lock; no record needs both at once.
+        let lock = self.lock.lock();
+        match record {
+            Record::Zone(_) | Record::Cpu(_) => {}
+            Record::Block { pfn, migrate_type } => {
+                let idx = self.index_of(pfn).ok_or("the frame is outside the zone")?;
+                ensure(self.map.block_is_absent(idx), "the pageblock appears twice")?;
+                self.map.set_block_type(idx, migrate_type);
+            }
+            Record::Free { pfn, order, migrate_type } => {
+                let idx = self.occupy(pfn, order.get())?;
+                let last = idx + order.pages() - 1;
+                ensure(
+                    rules.carried_types
+                        || [idx, last].iter().all(|&i| self.map.block_type(i) == migrate_type),
+                    "the block is on another type's list than its pageblock's",
+                )?;
+                self.areas.insert(&self.map, idx, order.get(), migrate_type, End::Tail);
+                if migrate_type == MigrateType::HighAtomic {
+                    self.free_highatomic.fetch_add(order.pages().into(), Relaxed);
+                }
+                if migrate_type == MigrateType::Cma {
+                    self.free_cma.fetch_add(order.pages().into(), Relaxed);
+                }
+            }
+            Record::Allocated { pfn, order, movable } => {
+                let idx = self.occupy(pfn, order.get())?;
+                let t = self.map.block_type(idx);
+                let state = State::new(Kind::Allocated, order.get(), t).with_movable(movable);
+                self.map.frame(idx).set_state(state);
+            }
+            Record::Guard { pfn, order } => {
+                let guards = rules.safety.guard_min_order;
+                ensure(order.get() < guards, "the policy has no guards of this order")?;
+                let idx = self.occupy(pfn, order.get())?;
+                let t = self.map.block_type(idx);
+                self.map.frame(idx).set_state(State::new(Kind::Guard, order.get(), t));
+                change(&self.safety.guards, order.pages().into());
+            }
+            Record::Bad { pfn, order } => {
+                let idx = self.occupy(pfn, order.get())?;
+                let state = State::new(Kind::Bad, order.get(), self.map.block_type(idx));
+                self.map.frame(idx).set_state(state);
+                self.safety.bad.fetch_add(order.pages().into(), Relaxed);
+            }
+            Record::Poisoned { pfn } => self.read_poisoned(pfn)?,
+            Record::Cached { cpu, list, pfn } => {
+                let (slot, order) = self.list_of(rules, cpu, list)?;
+                let idx = self.occupy(pfn, order)?;
+                let t = self.map.block_type(idx);
+                let t = if t.is_mergeable() { list_type(list) } else { t };
+                self.map.frame(idx).set_state(State::new(Kind::Cached, order, t));
+                drop(lock);
+                slot.pageset.lock().list(list).push_tail(&self.map, idx);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the blocks add up to what the records of the zone and its CPUs say.
+    fn check_blocks(&self, zone: &ZoneRecord) -> Result<(), &'static str> {
         for slot in self.cpus {
             let pageset = slot.pageset.lock();
             let pages = |i| (pageset.list(i).iter(&self.map).count() as i32) << list_order(i);
@@ -501,8 +299,7 @@ impl<R: RawMutex> Zone<'_, R> {
             ensure(!self.map.block_is_absent(idx), "a block in a pageblock that has no record")?;
             pages += 1;
         }
-        ensure(pages <= zone.managed, "more pages in blocks than managed")?;
-        Ok(zone)
+        ensure(pages <= zone.managed, "more pages in blocks than managed")
     }
 
     fn check_zone(&self, z: &ZoneRecord) -> Result<(), &'static str> {
@@ -517,10 +314,11 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 
     /// Publishes the zone once everything it holds is in place. From here on, requests find it.
-    fn publish(&self, rules: &Rules, z: &ZoneRecord) {
+    fn publish(&self, rules: &Rules, z: &ZoneRecord, sums: &Sums) {
         {
             let _held = self.limits_lock.lock();
             self.limits.set(z.limits);
+            self.enable_restored();
         }
         let _lock = self.lock.lock();
         self.watermarks.set_marks(z.watermarks);
@@ -531,7 +329,10 @@ impl<R: RawMutex> Zone<'_, R> {
         self.isolated_blocks.store(z.isolated_blocks, Relaxed);
         self.nofragment.store(z.nofragment, Relaxed);
         self.grouping_disabled.store(z.grouping_disabled, Relaxed);
-        self.nr_free.store(z.nr_free, Relaxed);
+        match self.region() {
+            None => self.nr_free.store(z.nr_free, Relaxed),
+            Some(region) => self.publish_packed(region, sums),
+        }
         self.refresh_cached_mark(rules);
         self.managed.store(z.managed, Relaxed);
         self.present.store(z.present, Relaxed);
@@ -560,26 +361,23 @@ impl<R: RawMutex> Zone<'_, R> {
         slot.pageset.lock().tune(&rules.pcp, |now| *now = *t);
         slot.expire.store(c.expire, Relaxed);
         slot.threshold.store(c.threshold, Relaxed);
-        slot.set_diff(c.diff);
+        match self.region() {
+            None => slot.set_diff(c.diff),
+            Some(region) => slot.add_part(region, c.cpu, c.diff),
+        }
         Ok(())
     }
 
     /// Turns the frames of a block, so far reserved, into its tails.
     fn occupy(&self, pfn: Pfn, order: u8) -> Result<u32, &'static str> {
-        let pages = 1u32 << order;
-        ensure(pfn.0 & u64::from(pages - 1) == 0, "the block is not aligned to its size")?;
-        let idx = self.index_of(pfn).ok_or("the block is outside the zone")?;
-        ensure(
-            self.index_of(Pfn(pfn.0 + u64::from(pages) - 1)).is_some(),
-            "the block reaches outside the zone",
-        )?;
-        for i in idx..idx + pages {
+        let frames = self.frames_of_block(pfn, order)?;
+        for i in frames.clone() {
             let frame = self.map.frame(i);
             ensure(frame.state() == State::RESERVED, "the block overlaps another one")?;
             ensure(!frame.is_poisoned(), "the block has a frame that is faulty")?;
             frame.set_state(State::TAIL);
         }
-        Ok(idx)
+        Ok(frames.start)
     }
 
     /// Marks a frame of a block as poisoned, or takes a frame that is in no block out of use. Zone
@@ -608,6 +406,9 @@ impl<R: RawMutex> Zone<'_, R> {
             slot.expire.store(0, Relaxed);
             slot.threshold.store(0, Relaxed);
             slot.set_diff(0);
+        }
+        if let Some(region) = self.region() {
+            return self.make_blank_packed(region);
         }
         let _lock = self.lock.lock();
         // A frame that was faulty before stays so. It is in no block: `occupy` refused it.

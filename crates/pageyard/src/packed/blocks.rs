@@ -134,6 +134,8 @@ impl Meta {
     pub(super) const WITHHELD: u32 = 0x3ff << 17;
     /// Compaction isolated the pageblock.
     pub(super) const COMPACTED: u32 = 1 << 28;
+    /// While the region is restored: a CPU or a caller has the pageblock as a whole.
+    pub(super) const HELD: u32 = 1 << 29;
     const BUCKET: u32 = 0xf00;
     const TYPE: u32 = 7;
 

@@ -50,6 +50,13 @@ impl Blocks<'_> {
         (first..first + WORDS as u32).any(|word| self.marked(word) != 0)
     }
 
+    /// Removes a frame's mark, and nothing else.
+    pub(super) fn remove_mark(&self, frame: u32) {
+        if let Some(marks) = self.marks_of(frame / 64) {
+            marks.fetch_and(!(1 << (frame % 64)), SeqCst);
+        }
+    }
+
     /// Returns whether a frame of a block is marked.
     fn is_block_tainted(&self, frame: u32, order: u8) -> bool {
         self.has_faulty()

@@ -256,6 +256,11 @@ impl<R: RawMutex> Region<'_, R> {
         counts
     }
 
+    /// Returns the pages that a CPU keeps. Waits for it if it is in a request.
+    pub(crate) fn kept_by(&self, cpu: u32) -> u64 {
+        self.cpus.get(cpu as usize).map_or(0, |part| part.own.lock().pages())
+    }
+
     /// Returns the pages that CPUs keep, and those in depots. Waits for CPUs in a request.
     pub(crate) fn kept_pages(&self) -> u64 {
         let cpus: u64 = self.cpus.iter().map(|part| part.own.lock().pages()).sum();

@@ -92,7 +92,7 @@ impl<R: RawMutex> Region<'_, R> {
         let done = self.blocks.isolate(block, 0);
         if done {
             let free = self.blocks.free_in(block);
-            self.blocks.set_withheld(block, free);
+            self.blocks.add_withheld(block, free);
             self.note_loose(-i64::from(free));
         } else {
             self.depots.open();
@@ -202,10 +202,11 @@ impl Blocks<'_> {
         label.fetch_update(SeqCst, SeqCst, change).is_ok()
     }
 
-    /// Notes how many free pages of an isolated pageblock the zone does not count.
-    pub(crate) fn set_withheld(&self, block: u32, pages: u32) {
+    /// Notes free pages of an isolated pageblock that the zone does not count, besides those noted
+    /// before.
+    pub(crate) fn add_withheld(&self, block: u32, pages: u32) {
         if let Some(label) = self.label(block) {
-            label.fetch_or(pages << Meta::WITHHELD.trailing_zeros(), SeqCst);
+            label.fetch_add(pages << Meta::WITHHELD.trailing_zeros(), SeqCst);
         }
     }
 

@@ -53,6 +53,7 @@ mod planted;
 mod refill;
 mod region;
 mod report;
+mod restore;
 mod set;
 mod steps;
 mod storage;

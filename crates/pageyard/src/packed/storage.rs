@@ -19,9 +19,8 @@ use crate::packed::set::IndexWord;
 
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
 /// free frame or one inside a block, 2 for memory in use from the start, 3 for a faulty frame that is
-/// out of use, else bit 7 with the
-/// request's type in bits 4 and 5, the order in bits 0 to 3, and bit 6 for a block from the last
-/// reserves. Without bit 7, and with the order plus 5, the block is on its way from its owner. The
+/// out of use, 4 for a frame that a snapshot left out, else bit 7 with the request's type in bits 4
+/// and 5, the order in bits 0 to 3, and bit 6 for a block from the last reserves. Without bit 7, and with the order plus 5, the block is on its way from its owner. The
 /// embedder provides the memory.
 ///
 /// ```
@@ -38,9 +37,11 @@ impl FrameState {
     const FREE: u8 = 1;
     const RESERVED: u8 = 2;
     const FAULTY: u8 = 3;
+    /// Reserved memory or a hole: snapshots do not tell which.
+    const LEFT_OUT: u8 = 4;
     const ALLOCATED: u8 = 0x80;
     /// What distinguishes a block on its way from its owner from a frame in none: the order's four
-    /// bits are above those of the four values.
+    /// bits are above those of the five values.
     const LEAVING: u8 = 5;
     const PFMEMALLOC: u8 = 0x40;
     const TYPE: u8 = 0x30;
@@ -118,7 +119,7 @@ impl FrameState {
         let seen = self.0.load(Relaxed);
         let (order, t) = (seen & 15, type_of(seen));
         match seen {
-            FrameState::ABSENT => State::RESERVED,
+            FrameState::ABSENT | FrameState::LEFT_OUT => State::RESERVED,
             FrameState::RESERVED => State::RESERVED_MEMORY,
             FrameState::FREE => State::TAIL,
             FrameState::FAULTY => State::new(Kind::Poisoned, 0, MigrateType::Unmovable),
@@ -163,14 +164,21 @@ impl FrameState {
         _ = self.0.compare_exchange(from, to, Relaxed, Relaxed);
     }
 
-    /// Returns whether the frame is memory, in use from the start or added.
+    /// Marks a frame that was not added as one that a snapshot left out.
+    pub(crate) fn leave_out(&self) {
+        let (from, to) = (FrameState::ABSENT, FrameState::LEFT_OUT);
+        _ = self.0.compare_exchange(from, to, Relaxed, Relaxed);
+    }
+
+    /// Returns whether the frame is memory, in use from the start or added, or may be.
     pub(crate) fn is_memory(&self) -> bool {
         self.0.load(Relaxed) != FrameState::ABSENT
     }
 
     /// Returns whether the frame was not added.
     pub(crate) fn is_absent(&self) -> bool {
-        matches!(self.0.load(Relaxed), FrameState::ABSENT | FrameState::RESERVED)
+        let seen = self.0.load(Relaxed);
+        matches!(seen, FrameState::ABSENT | FrameState::RESERVED | FrameState::LEFT_OUT)
     }
 
     /// Puts a frame in no block out of use.

@@ -299,7 +299,7 @@ impl<R: RawMutex> PerCpu<R> {
     /// Moves what the CPU's counts say to its part of the zone's free counter, and that to the zone
     /// if it is above the threshold (§9.2). Returns the pages taken and returned on balance. The
     /// caller holds the CPU's lock, which protects the part.
-    fn settle(&self, zone: &Zone<'_, R>, own: &mut Cpu) -> (u64, u64) {
+    pub(crate) fn settle(&self, zone: &Zone<'_, R>, own: &mut Cpu) -> (u64, u64) {
         let moved = own.counts.returned.wrapping_sub(own.counts.taken) as i64;
         let moved = moved.wrapping_sub(own.pending.count_ones().into());
         let change = moved.wrapping_sub(own.settled);
@@ -335,7 +335,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 
     /// Changes the zone's free counter.
-    fn add_free_packed(&self, pages: i64) {
+    pub(crate) fn add_free_packed(&self, pages: i64) {
         let before = updates(&self.nr_free).fetch_add(pages, Relaxed);
         self.report.saw(before.wrapping_add(pages));
     }

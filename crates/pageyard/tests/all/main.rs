@@ -44,6 +44,7 @@ mod lock_times;
 mod model;
 mod nodes;
 mod packed_faulty;
+mod packed_restore;
 mod packed_yard;
 mod panicking_hooks;
 mod pcp_drain;

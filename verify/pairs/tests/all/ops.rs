@@ -1,7 +1,7 @@
 //! The operations: each public function of the yard, as used by a caller that owns pages.
 
 use pageyard::compact::Priority;
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::{Engine, StaticPolicy};
 use pageyard::tuning::{CacheSlice, Limits};
 use pageyard::{
     ContigCursor, CpuId, Gfp, Interleave, KNOBS, Mark, MigrateType, NodeId, NodeMask, Order, Pfn,
@@ -9,7 +9,7 @@ use pageyard::{
 };
 
 use crate::common::o;
-use crate::states::{OTHER, RESERVED, written};
+use crate::states::{OTHER, RESERVED, kept, written};
 use crate::world::{Block, Hand};
 
 type Setup<P> = fn(&Hand<'_, '_, P>) -> bool;
@@ -515,7 +515,11 @@ fn upkeep<P: StaticPolicy>() -> Vec<Op<P>> {
         op("lowest-free", |h| _ = h.y.take_lowest_free(h.zone())),
         op("init-section", |h| _ = h.y.init_section(NodeId(0))),
         op("finish-deferred", |h| _ = h.y.finish_deferred()),
-        op("restore", |h| _ = h.y.restore(ZoneKind::Movable, written(8192))),
+        op("restore", |h| {
+            let packed = P::RULES.engine == Engine::Packed;
+            let records = if packed { kept(8192) } else { written(8192) };
+            _ = h.y.restore(ZoneKind::Movable, records);
+        }),
     ]
 }
 

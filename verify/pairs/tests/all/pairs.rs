@@ -103,6 +103,30 @@ fn marks_on_the_packed_engine() {
     close("marks", &extent, &tally);
 }
 
+/// A zone whose magazines and counters change while it is restored.
+#[test]
+fn restores_on_the_packed_engine() {
+    let names = [
+        "restore",
+        "disable-pcp",
+        "drain-all",
+        "tick",
+        "cpu-dead",
+        "cpu-up",
+        "alloc-on",
+        "isolate",
+        "poison",
+        "compact-all",
+        "snapshot",
+        "figures",
+    ];
+    let (extent, mut tally) = (Extent::all(), Tally::default());
+    let wanted = |s: &str, op: &str| s == "blank" && names.contains(&op);
+    explore(&ops::<Packed>(), 2, wanted, &extent, &mut tally);
+    assert!(tally.interleavings > 0, "{tally}");
+    close("restores", &extent, &tally);
+}
+
 /// Groups of operations that share state. Where the third operation runs, the second has read what
 /// the first is about to change, or the other way round. Each group has its states and operations.
 const SHARED: [(&str, &[&str], &[&str]); 6] = [

@@ -125,21 +125,41 @@ pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
             )
         },
     ];
-    // The packed engine has no CMA pageblocks and restores no snapshots.
+    // The packed engine has no CMA pageblocks.
     let packed = P::RULES.engine == Engine::Packed;
-    all.into_iter()
-        .filter(|state| !packed || state.area.is_none() && state.start != Start::Blank)
-        .collect()
+    all.into_iter().filter(|state| !packed || state.area.is_none()).collect()
 }
 
 /// Returns the snapshot of a zone in which everything is free.
 pub(crate) fn written(start: u64) -> Vec<Record> {
-    let state = (0..SMALL).step_by(1024).fold(Written::new(SMALL), |s, p| s.free(p, 10));
+    records_at(start, free(0))
+}
+
+/// Returns the snapshot of a zone in which CPUs keep pages and have parts of the free counter. Drains
+/// may run while it is restored on the packed engine only: on the exact engine, a CPU's count would
+/// not be that of its lists.
+pub(crate) fn kept(start: u64) -> Vec<Record> {
+    let free = (3..10).fold(free(1024), |s, order| s.free(1 << order, order));
+    let kept = free.cached(3, 1, &[0, 1, 4]).cached(0, 0, &[5, 6, 7]).cached(0, 4, &[2]);
+    let parts = [(3, -3), (0, 5)]
+        .into_iter()
+        .fold(kept, |s, (cpu, part)| s.cpu(cpu, |c| (c.diff, c.threshold) = (part, 9)));
+    records_at(start, parts.set(|z| z.nr_free -= 2))
+}
+
+fn free(from: u64) -> Written {
+    let state = Written::new(SMALL).cpus(&CPUS).limits(63, 0, 512);
+    (from..SMALL).step_by(1024).fold(state, |s, p| s.free(p, 10))
+}
+
+fn records_at(start: u64, state: Written) -> Vec<Record> {
     let moved = |pfn: Pfn| Pfn(pfn.0 + start);
-    let mut all = state.cpus(&CPUS).limits(63, 0, 512).records();
+    let mut all = state.records();
     for record in &mut all {
         match record {
-            Record::Block { pfn, .. } | Record::Free { pfn, .. } => *pfn = moved(*pfn),
+            Record::Block { pfn, .. } | Record::Free { pfn, .. } | Record::Cached { pfn, .. } => {
+                *pfn = moved(*pfn);
+            }
             _ => {}
         }
     }

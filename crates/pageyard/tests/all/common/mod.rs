@@ -273,7 +273,8 @@ impl Machine {
         f: Call<'_, Hooked<Lock, Stage, Chosen>>,
     ) {
         let layout = self.layout();
-        let mut maps = OwnedStorage::new(&layout).unwrap();
+        let needs = layout.needs_on::<Lock>(rules.engine).unwrap();
+        let mut maps = OwnedStorage::for_needs(&needs).unwrap();
         let mut y = Yard::with_policy(Stage::default(), rules);
         y.init_blank(&layout, maps.storage()).unwrap();
         for (kind, records) in zones {

@@ -103,3 +103,75 @@ pub(crate) fn normal<C: Config>(y: &Yard<'_, C>) -> View {
 pub(crate) fn list_order(list: usize) -> u8 {
     if list < 12 { (list / 3) as u8 } else { 9 }
 }
+
+/// What records say, apart from the places of idle frames: magazines have no room for a run, and do not
+/// keep frames whose pageblock has a faulty one. Types are those of pageblocks in use.
+pub(crate) struct Seen {
+    frames: BTreeMap<u64, &'static str>,
+    heads: BTreeMap<u64, (u8, bool)>,
+    types: BTreeMap<u64, MigrateType>,
+    faulty: BTreeSet<u64>,
+    cpus: Vec<CpuRecord>,
+    /// Pages that CPUs keep, and the free counter.
+    idle: i64,
+    zone: ZoneRecord,
+}
+
+impl Seen {
+    pub(crate) fn of(records: &[Record]) -> Seen {
+        let Record::Zone(zone) = records[0] else { panic!("the zone comes first") };
+        let mut s = Seen {
+            frames: BTreeMap::new(),
+            heads: BTreeMap::new(),
+            types: BTreeMap::new(),
+            faulty: BTreeSet::new(),
+            cpus: Vec::new(),
+            idle: zone.nr_free,
+            zone: ZoneRecord { nr_free: 0, ..zone },
+        };
+        for r in records {
+            let (pfn, order, is) = match *r {
+                Record::Block { pfn, migrate_type } => {
+                    s.types.insert(pfn.0 >> 9, migrate_type);
+                    continue;
+                }
+                Record::Free { pfn, order, .. } => (pfn, order.get(), "idle"),
+                Record::Cached { list, pfn, .. } => (pfn, list_order(list), "idle"),
+                Record::Allocated { pfn, order, movable } => {
+                    s.heads.insert(pfn.0, (order.get(), movable));
+                    (pfn, order.get(), "in use")
+                }
+                Record::Poisoned { pfn } => {
+                    s.faulty.insert(pfn.0);
+                    continue;
+                }
+                Record::Cpu(mut c) => {
+                    let (count, part) = (&mut c.tuning.count, &mut c.diff);
+                    s.idle += i64::from(std::mem::take(count) + std::mem::take(part));
+                    s.cpus.push(c);
+                    continue;
+                }
+                Record::Zone(_) | Record::Guard { .. } | Record::Bad { .. } => continue,
+            };
+            for frame in pfn.0..pfn.0 + (1 << order) {
+                assert_eq!(s.frames.insert(frame, is), None, "{frame:#x} is in two places");
+            }
+        }
+        // A pageblock whose frames are all free has no type once no CPU refills from it.
+        let frames = &s.frames;
+        let whole =
+            |block: u64| (block << 9..(block + 1) << 9).all(|f| frames.get(&f) == Some(&"idle"));
+        s.types.retain(|&block, t| *t == MigrateType::Isolate || !whole(block));
+        s
+    }
+
+    /// What was restored says the same.
+    pub(crate) fn expect(self, was: &Seen) {
+        let changed = self.frames.iter().find(|(frame, is)| was.frames.get(frame) != Some(is));
+        assert_eq!(changed, None, "{:?}", changed.map(|(frame, _)| was.frames.get(frame)));
+        assert_eq!(self.frames.len(), was.frames.len());
+        assert_eq!((&self.types, &self.heads), (&was.types, &was.heads));
+        assert_eq!((&self.faulty, self.idle), (&was.faulty, was.idle));
+        assert_eq!((&self.cpus, &self.zone), (&was.cpus, &was.zone));
+    }
+}

@@ -9,7 +9,7 @@ thread_local! {
 }
 
 /// What random steps must come to.
-pub(super) const REACHES: [&str; 14] = [
+pub(super) const REACHES: [&str; 15] = [
     "a request served by another node",
     "a request refused",
     "many pages at once",
@@ -24,6 +24,7 @@ pub(super) const REACHES: [&str; 14] = [
     "a block moved",
     "a page reclaimed",
     "a setting changed",
+    "a snapshot restored",
 ];
 
 /// It came about.

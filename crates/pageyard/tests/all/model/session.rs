@@ -6,8 +6,9 @@ use std::ops::Range;
 
 use pageyard::policy::{Engine, StaticPolicy};
 use pageyard::{
-    AllocError, CpuId, Gfp, HotplugError, KNOBS, MigrateType, NodeChoice, NodeId, NodeMask, Order,
-    PAGEBLOCK_PAGES, Pfn, Place, Record, SECTION_PAGES, ZoneId, ZoneInfo,
+    AllocError, CpuId, Gfp, Hooked, HotplugError, KNOBS, MigrateType, NodeChoice, NodeId, NodeMask,
+    Order, OwnedStorage, PAGEBLOCK_PAGES, Pfn, Place, Record, SECTION_PAGES, Yard, ZoneId,
+    ZoneInfo,
 };
 
 use super::ops::{GFPS, Op, TYPES};
@@ -15,8 +16,8 @@ use super::port::{Lie, Port};
 use super::reach::reached;
 use super::table::{Block, Where};
 use super::world::{Mood, Y};
-use crate::common::view::{list_order, view};
-use crate::common::{Machine, all_records, o};
+use crate::common::view::{Seen, list_order, view};
+use crate::common::{Lock, Machine, all_records, o, records};
 
 /// What holds of the zones before a request.
 struct Before {
@@ -612,6 +613,37 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         self.check_refused();
     }
 
+    /// A blank yard gets the state of this one (§1.3).
+    fn restore(&self) {
+        let y = self.y;
+        let populated = |(_, all): &(ZoneId, Vec<Record>)| matches!(all.first(), Some(Record::Zone(z)) if z.present > 0);
+        let zones: Vec<_> = all_records(y).into_iter().filter(populated).collect();
+        // A part above a threshold that was lowered is not restored.
+        let within = |r: &Record| match r {
+            Record::Cpu(c) => c.diff.unsigned_abs() <= c.threshold,
+            _ => true,
+        };
+        if !zones.iter().all(|(_, all)| all.iter().all(within)) {
+            return;
+        }
+        let twin = Machine { knobs: y.knobs(), ..self.machine.clone() };
+        let layout = twin.layout();
+        let needs = layout.needs_on::<Lock>(P::RULES.engine).unwrap();
+        let mut maps = OwnedStorage::for_needs(&needs).unwrap();
+        let z: Yard<'_, Hooked<Lock, (), P>> = Yard::blank(&layout, maps.storage(), ()).unwrap();
+        for (zone, before) in &zones {
+            z.restore(*zone, before.iter().copied()).unwrap_or_else(|e| panic!("{zone}: {e}"));
+            let after = records(&z, *zone);
+            if Self::IS_PACKED {
+                Seen::of(&after).expect(&Seen::of(before));
+            } else {
+                assert!(after == *before, "{zone}: not restored as it was");
+            }
+        }
+        z.validate().unwrap_or_else(|e| panic!("restored: {e}"));
+        reached("a snapshot restored");
+    }
+
     fn poison(&self, pfn: Pfn) {
         let y = self.y;
         let was = y.hooks().table.borrow().frame(pfn.0);
@@ -630,9 +662,12 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         }
     }
 
-    /// Everything comes back; then all that is not faulty is free, in the largest blocks there are.
+    /// A blank yard gets the same state. Everything comes back; then all that is not faulty is free, in the largest blocks there are.
     pub(super) fn finish(&self) {
         self.check();
+        if self.mode != Mode::Quick {
+            self.restore();
+        }
         let y = self.y;
         y.hooks().reclaim.set(Mood::Refusing);
         while let Some((pfn, order)) = self.pick(0) {
