@@ -94,6 +94,8 @@ pub enum Part {
     NodeEmpties,
     /// The counts of sparse pageblocks; an element is a domain.
     Sparse,
+    /// Turns of the CPUs whose ticks trim a depot; an element is a domain.
+    Upkeep,
     /// The levels, which every free reads.
     Levels,
     /// Pages that the node's depot holds.

@@ -113,11 +113,17 @@ pub struct Stack {
     head: AtomicU64,
     /// The fewest magazines since the last tick: those were not needed.
     least: AtomicU32,
+    /// Of the node's depot: magazines that ticks have yet to return to the zone.
+    due: AtomicU32,
 }
 
 impl Stack {
     const fn new() -> Self {
-        Stack { head: AtomicU64::new(Head::EMPTY.0), least: AtomicU32::new(0) }
+        Stack {
+            head: AtomicU64::new(Head::EMPTY.0),
+            least: AtomicU32::new(0),
+            due: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -187,13 +193,18 @@ impl Stack {
         }
     }
 
-    /// Returns how many magazines a tick drains: a part of those that were not needed since the
-    /// last one. Starts the next interval.
-    fn surplus(&self) -> u32 {
+    /// Returns how many magazines to return to the zone, at most `most`: a part of those that were
+    /// not needed since the last call. Starts the next interval.
+    fn surplus(&self, most: u32) -> u32 {
         let n = self.len();
-        let drop = self.least.load(Relaxed).min(n).div_ceil(DECAY);
+        let drop = self.least.load(Relaxed).min(n).div_ceil(DECAY).min(most);
         self.least.store(n - drop, Relaxed);
         drop
+    }
+
+    /// Takes one of the magazines that are due. Returns whether there was one.
+    fn take_due(&self) -> bool {
+        self.due.fetch_update(Relaxed, Relaxed, |due| due.checked_sub(1)).is_ok()
     }
 }
 
@@ -239,8 +250,12 @@ impl Backoff {
     }
 }
 
-/// A tick drains one of so many magazines that were not needed.
+/// One of so many magazines that were not needed returns to the zone in each interval of ticks.
 const DECAY: u32 = 32;
+
+/// Magazines that one tick of a CPU returns to zones at most, so that the request which it interrupts
+/// waits for no more than that many words of each.
+pub(crate) const TICK_MAGAZINES: u32 = 2;
 
 /// What the CPUs of a cache domain share, or all CPUs of the region (the last one). The embedder
 /// provides the memory.
@@ -257,6 +272,37 @@ pub struct Domain {
     empty: Stack,
     /// Sparse pageblocks by type, as this domain's CPUs counted them.
     pub(crate) sparse: Counts,
+    upkeep: Upkeep,
+}
+
+/// Whose turn it is to trim a depot, on a line of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Upkeep {
+    /// The CPUs that ticked in this interval, or of the node's depot the domains: a bit for each,
+    /// modulo 32.
+    ticked: AtomicU32,
+    /// Of the node's depot: the classes that have magazines due.
+    due: AtomicU32,
+}
+
+impl Upkeep {
+    const fn new() -> Self {
+        Upkeep { ticked: AtomicU32::new(0), due: AtomicU32::new(0) }
+    }
+
+    /// Records a tick. Returns whether it begins an interval, as the first tick of all does, and
+    /// each that comes from a member that has ticked in this interval. So one member trims the depot
+    /// however many of them are idle.
+    fn begins_interval(&self, member: usize) -> bool {
+        let bit = 1u32 << (member % 32);
+        let seen = self.ticked.fetch_or(bit, Relaxed);
+        let begins = seen == 0 || seen & bit != 0;
+        if begins && seen != bit {
+            self.ticked.store(bit, Relaxed);
+        }
+        begins
+    }
 }
 
 /// Counters on a line of their own.
@@ -277,6 +323,7 @@ impl Domain {
             full: [const { Stack::new() }; CLASSES],
             empty: Stack::new(),
             sparse: Counts([const { AtomicI32::new(0) }; 8]),
+            upkeep: Upkeep::new(),
         }
     }
 
@@ -284,7 +331,10 @@ impl Domain {
         for stack in self.full.iter().chain([&self.empty]) {
             stack.head.store(Head::EMPTY.0, Relaxed);
             stack.least.store(0, Relaxed);
+            stack.due.store(0, Relaxed);
         }
+        self.upkeep.ticked.store(0, Relaxed);
+        self.upkeep.due.store(0, Relaxed);
         self.sparse.0.iter().for_each(|n| n.store(0, Relaxed));
     }
 
@@ -299,6 +349,15 @@ impl Default for Domain {
     fn default() -> Self {
         Domain::new()
     }
+}
+
+/// What a CPU's tick found in the depots.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ticked {
+    /// The CPU trims its domain's depot, and that or the node's has pages left.
+    pub(crate) keeps: bool,
+    /// Of all CPUs of the region, this one began the interval.
+    pub(crate) leads: bool,
 }
 
 /// The depots of a region.
@@ -475,20 +534,77 @@ impl<'a> Depots<'a> {
         for (number, domain) in self.domains.iter().enumerate() {
             let is_node = number + 1 == self.domains.len();
             for (class, stack) in domain.full.iter().enumerate() {
-                let mut left = if surplus { stack.surplus() } else { MOST };
-                while left > 0
-                    && let Some(full) = stack.pop(self.links)
-                {
+                let mut left = if surplus { stack.surplus(MOST) } else { MOST };
+                while left > 0 && self.spill_one(stack, class, is_node, &mut spill) {
                     left -= 1;
-                    if is_node {
-                        self.add_held(-(pages_of(class) as i32));
-                    }
-                    self.returned.fetch_add(pages_of(class).into(), Relaxed);
-                    spill(full, class);
-                    self.add_spare(full);
                 }
             }
         }
+    }
+
+    /// Passes a full magazine of a stack to `spill`, then reuses it. Returns whether there was one.
+    fn spill_one(
+        &self,
+        stack: &Stack,
+        class: usize,
+        is_node: bool,
+        spill: &mut impl FnMut(u32, usize),
+    ) -> bool {
+        let Some(full) = stack.pop(self.links) else { return false };
+        if is_node {
+            self.add_held(-(pages_of(class) as i32));
+        }
+        self.returned.fetch_add(pages_of(class).into(), Relaxed);
+        spill(full, class);
+        self.add_spare(full);
+        true
+    }
+
+    /// Trims as [`trim`](Self::trim) does with `surplus`, but for one CPU's tick: in each interval
+    /// one CPU of a domain trims the domain's depot. One of these decides how many magazines are due
+    /// from the node's depot; the ticks of all CPUs return them. `most` is what is left of
+    /// [`TICK_MAGAZINES`].
+    pub(crate) fn tick(
+        &self,
+        cpu: u32,
+        most: &mut u32,
+        mut spill: impl FnMut(u32, usize),
+    ) -> Ticked {
+        let mut ticked = Ticked::default();
+        let number = self.domain_of(cpu);
+        let (Some(domain), Some(node)) = (self.domains.get(number), self.node()) else {
+            return ticked;
+        };
+        if domain.upkeep.begins_interval((cpu % self.cpus_per_domain) as usize) {
+            for (class, stack) in domain.full.iter().enumerate() {
+                for _ in 0..stack.surplus(*most) {
+                    *most -= u32::from(self.spill_one(stack, class, false, &mut spill));
+                }
+            }
+            ticked.leads = node.upkeep.begins_interval(number);
+            ticked.keeps = domain.pages() > 0 || self.held().is_some_and(|h| h.load(Relaxed) > 0);
+        }
+        if ticked.leads {
+            let mut classes = 0;
+            for (class, stack) in node.full.iter().enumerate() {
+                let due = stack.surplus(MOST);
+                stack.due.store(due, Relaxed);
+                classes |= u32::from(due > 0) << class;
+            }
+            node.upkeep.due.store(classes, Relaxed);
+        }
+        while *most > 0
+            && let classes = node.upkeep.due.load(Relaxed)
+            && let Some(stack) = node.full.get(classes.trailing_zeros() as usize)
+        {
+            let class = classes.trailing_zeros() as usize;
+            if stack.take_due() && self.spill_one(stack, class, true, &mut spill) {
+                *most -= 1;
+            } else {
+                node.upkeep.due.fetch_and(!(1 << class), Relaxed);
+            }
+        }
+        ticked
     }
 
     /// Calls `each` with the full magazines and their class. For a check while nothing else runs.
@@ -518,6 +634,7 @@ impl Depots<'_> {
             each(Piece::of(full, &domain.full));
             each(Piece::one(empty, &domain.empty, number));
             each(Piece::one(Part::Sparse, &domain.sparse, number));
+            each(Piece::one(Part::Upkeep, &domain.upkeep, number));
         }
         each(Piece::of(Part::Links, self.links));
         each(Piece::one(Part::DepotPages, &self.held, 0));

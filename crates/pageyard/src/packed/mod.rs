@@ -63,6 +63,7 @@ mod whole;
 pub(crate) use blocks::BUCKETS;
 pub use blocks::{Label, Route, Words};
 pub use cpu::{CpuCounts, PerCpu};
+pub(crate) use domain::TICK_MAGAZINES;
 pub use domain::{Domain, Link, Magazine};
 #[cfg(pageyard_loom)]
 pub use domain::{ModelStack, Stack};

@@ -202,11 +202,14 @@ impl<R: RawMutex> Region<'_, R> {
     /// Returns all frames of depots to the zone, or with `surplus` a part of those that no CPU
     /// needed since the last call.
     pub(crate) fn trim_depots(&self, surplus: bool, domain: usize) {
-        self.depots.trim(surplus, |magazine, class| {
-            let order = order_of(class);
-            self.spill(magazine, capacity(order), order, domain);
-            self.note_loose(pages_of(class).into());
-        });
+        self.depots.trim(surplus, |magazine, class| self.spill_magazine(magazine, class, domain));
+    }
+
+    /// Returns the blocks of a depot's full magazine to the zone.
+    pub(crate) fn spill_magazine(&self, magazine: u32, class: usize, domain: usize) {
+        let order = order_of(class);
+        self.spill(magazine, capacity(order), order, domain);
+        self.note_loose(pages_of(class).into());
     }
 
     /// Fills an empty slot from the zone.

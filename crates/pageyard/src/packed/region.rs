@@ -579,6 +579,22 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// once a second.
     pub fn tick(&self) {
         self.trim_depots(true, 0);
+        self.set_levels();
+    }
+
+    /// Like [`tick`](Self::tick), but for the share of one CPU: see [`Depots::tick`]. Returns whether
+    /// the depots that this CPU trims have pages left.
+    pub(crate) fn tick_cpu(&self, cpu: u32, most: &mut u32) -> bool {
+        let at = self.here(cpu);
+        let spill = |magazine, class| self.spill_magazine(magazine, class, at.domain);
+        let ticked = self.depots.tick(cpu, most, spill);
+        if ticked.leads {
+            self.set_levels();
+        }
+        ticked.keeps
+    }
+
+    fn set_levels(&self) {
         for t in [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable] {
             self.blocks.set_level(t);
         }

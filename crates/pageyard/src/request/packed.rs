@@ -274,24 +274,22 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.count_frees(region);
     }
 
-    /// Runs one tick for this CPU (§9.2): adds its part to the zone's counter and returns frees that
-    /// it has collected. The tick of the first online CPU also trims the depots. Returns whether
-    /// the CPU or the depots have pages for another one.
-    pub(crate) fn tick_packed(&self, first: bool) -> bool {
+    /// Runs one tick for this CPU (§9.2): adds its part to the zone's counter, returns frees that it
+    /// has collected, and trims its domain's depot if it is this CPU's turn. `most` is what is left of
+    /// the magazines that the tick returns to zones. Returns whether the CPU, or a depot that it
+    /// trims, has pages for another tick.
+    pub(crate) fn tick_packed(&self, most: &mut u32) -> bool {
         let Some(region) = self.zone.region() else { return false };
         let Some(part) = region.cpus.get(self.cpu.0 as usize) else { return false };
         let mut own = part.own.lock();
         region.flush(&mut own);
         self.slot.fold(self.zone, &mut own);
         self.slot.counters.ticks.add(1);
-        let mut again = own.pages() > 0;
+        let keeps = own.pages() > 0;
         drop(own);
-        if first {
-            region.tick();
-            again |= region.depots.pages() > 0;
-        }
+        let depots_keep = region.tick_cpu(self.cpu.0, most);
         self.count_frees(region);
-        again
+        keeps || depots_keep
     }
 }
 

@@ -11,6 +11,7 @@ use crate::base::units::{CpuId, ZoneId};
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::embedder::policy::{Policy, Rules};
+use crate::packed::TICK_MAGAZINES;
 use crate::pcp::tuning::{CacheSlice, Limits, keeps_batch};
 use crate::zone::state::Zone;
 
@@ -22,11 +23,11 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Call it on that CPU, or while that CPU does not allocate.
     pub fn tick(&self, cpu: CpuId) -> bool {
         let mut again = false;
+        let mut most = TICK_MAGAZINES;
         for zone in self.zones {
             if let Some(at) = self.at(zone, cpu) {
                 if zone.region().is_some() {
-                    let first = (0..self.cpus).map(CpuId).find(|&cpu| self.is_up(cpu));
-                    again |= at.tick_packed(first == Some(cpu));
+                    again |= at.tick_packed(&mut most);
                     continue;
                 }
                 again |= at.tick();
