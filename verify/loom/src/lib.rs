@@ -15,6 +15,8 @@
 
 #[path = "../../../crates/pageyard/src/base/busy.rs"]
 mod busy;
+#[path = "../../../crates/pageyard/src/base/near_mark.rs"]
+mod near_mark;
 #[path = "../../../crates/pageyard/src/base/wakeups.rs"]
 mod wakeups;
 

@@ -11,9 +11,12 @@ use pageyard::{Order, ZoneKind};
 use crate::busy::BusyFlag;
 use crate::handshake::with_claimed;
 use crate::magazine::{KINDS, Kind, Magazine, ROOM, Ready};
+use crate::near_mark::{NEAR_MARK, NearMark};
 use crate::roster::{Limits, Roster};
 use crate::seqlock::{HEAD, length, publish, snapshot};
-use crate::sync::{AtomicU64, Ordering, build_guards_eagerly, leave_out_fences};
+use crate::sync::{
+    AtomicI64, AtomicU32, AtomicU64, Ordering, build_guards_eagerly, leave_out_fences,
+};
 use crate::wake_flag::WakeFlag;
 use crate::wakeups::Wakeups;
 
@@ -316,6 +319,39 @@ pub fn lie_down(planted: Planted) {
     let asleep = wakeups.lie_down();
     asker.join().expect("it ends");
     assert!(served || !asleep || woken.load(SeqCst), "asleep without a wake-up");
+}
+
+/// One thread raises a zone's free counter, another lowers it, a third raises the mark. At the end
+/// the counter is below the mark, and requests must read it.
+///
+/// Planted: fences have no effect.
+pub fn near_mark(planted: Planted) {
+    struct Words(AtomicU32, AtomicI64, [AtomicI64; 1]);
+    impl Words {
+        fn view(&self) -> NearMark<'_> {
+            NearMark { flags: &self.0, counter: &self.1, marks: &self.2 }
+        }
+
+        fn add(&self, pages: i64) {
+            let free = self.1.fetch_add(pages, Ordering::Relaxed) + pages;
+            self.view().note_counter(free);
+        }
+    }
+    leave_out_fences(planted.is());
+    let words = Arc::new(Words(
+        AtomicU32::new(NEAR_MARK),
+        AtomicI64::new(2_000),
+        [AtomicI64::new(50)],
+    ));
+    assert!(words.view().is_right());
+    let others = [3_000, -4_945].map(|pages| {
+        let words = words.clone();
+        thread::spawn(move || words.add(pages))
+    });
+    words.2[0].store(60, Ordering::Relaxed);
+    words.view().note_marks();
+    others.into_iter().for_each(|t| t.join().expect("it ends"));
+    assert!(words.view().is_right(), "requests do not see the mark");
 }
 
 /// Two threads make requests, and background reclaim takes them both during and after that. It must

@@ -50,6 +50,12 @@ fn background_reclaim_is_woken() {
 }
 
 #[test]
+fn requests_read_the_counter_at_a_mark() {
+    holds("near mark", Some(3), || models::near_mark(No));
+    finds("near mark", "requests do not see the mark", || models::near_mark(Yes));
+}
+
+#[test]
 fn background_reclaim_sees_every_request() {
     holds("asked", None, || models::asked(No));
     finds("asked", "lost wake-up of", || models::asked(Yes));

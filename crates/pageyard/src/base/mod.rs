@@ -9,6 +9,7 @@ pub(crate) mod heap;
 #[cfg(feature = "lines")]
 pub mod lines;
 pub(crate) mod list;
+pub(crate) mod near_mark;
 pub(crate) mod node_mask;
 pub mod put;
 pub(crate) mod reclaimers;

@@ -1,6 +1,8 @@
 //! The atomics of the packed engine, which CPUs share. With the feature `lines` each access is
 //! reported; without it they are those of [`sync`](crate::base::sync).
 
+use core::ops::Deref;
+
 #[cfg(not(feature = "lines"))]
 pub(crate) use crate::base::sync::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
@@ -9,6 +11,20 @@ pub(crate) use crate::base::sync::{
 pub(crate) use reported::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::base::sync::{AtomicI64 as Counter, Ordering};
+
+/// A value on a line of its own: CPUs that change it do not take the values beside it from others.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct OwnLine<T>(pub(crate) T);
+
+impl<T> Deref for OwnLine<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 /// Reports a load of a counter that both engines have, by the packed one.
 #[inline(always)]

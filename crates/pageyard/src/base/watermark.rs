@@ -207,6 +207,11 @@ impl Watermarks {
         }
     }
 
+    /// Returns the cached watermarks, by the highest zone of a request.
+    pub(crate) fn cached_marks(&self) -> &[AtomicI64] {
+        self.cached_mark.get(..ZONE_KINDS).unwrap_or_default()
+    }
+
     /// Returns whether [`refresh_cached_mark`](Self::refresh_cached_mark) would change nothing.
     pub(crate) fn ample_is(&self, mark: usize, supply: Supply, never: bool) -> bool {
         self.ample_by_now(mark, supply, never).eq(self.cached_mark.iter().map(|a| a.load(Relaxed)))

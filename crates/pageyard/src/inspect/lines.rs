@@ -17,7 +17,7 @@ impl<C: Config> Yard<'_, C> {
                 each(Shared { zone, part, bytes, element, first });
             };
             region.for_each_shared(&mut each);
-            each(Piece::one(Part::FreeCounter, &z.nr_free, 0));
+            each(Piece::one(Part::FreeCounter, &*z.nr_free, 0));
         }
     }
 

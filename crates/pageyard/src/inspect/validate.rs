@@ -421,7 +421,9 @@ impl<R: RawMutex> Look<'_, '_, R> {
         let [min, low, high, promo] = z.watermarks.marks();
         self.ensure(min <= low && low <= high && high <= promo, None, Broken::Watermarks)?;
         let never = z.grouping_disabled.load(Relaxed);
-        let right = !z.is_populated() || z.watermarks.ample_is(self.mark, z.supply(), never);
+        let right = !z.is_populated()
+            || z.watermarks.ample_is(self.mark, z.supply(), never)
+                && (z.region().is_none() || z.near_mark().is_right());
         self.ensure(right, None, Broken::CachedMark)
     }
 }

@@ -6,6 +6,7 @@ use core::fmt;
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::{AllocFlags, Gfp};
+use crate::base::near_mark::NEAR_MARK;
 use crate::base::node_mask::{NodeChoice, NodeMask};
 use crate::base::shared::loads;
 use crate::base::sync::Ordering::Relaxed;
@@ -223,12 +224,15 @@ impl<'a, C: Config> Yard<'a, C> {
             return None;
         }
         let at: At<'_, '_, C> = At::new(zone, &self.hooks, cpu, slot, self.policy);
-        if zone.has_flag(BELOW_HIGH | BOOSTED_WATERMARK | ZONELIST_STALE << highest as u32) {
+        let seen = zone.flags.load(Relaxed);
+        if seen & (BELOW_HIGH | BOOSTED_WATERMARK | ZONELIST_STALE << highest as u32) != 0 {
             return None;
         }
         let is_packed = self.is_packed();
         // A magazine's block is there whatever its order.
-        let passes = if o == 0 || is_packed {
+        let passes = if is_packed && seen & NEAR_MARK << highest as u32 == 0 {
+            true
+        } else if o == 0 || is_packed {
             let free = if is_packed { loads(&zone.nr_free) } else { &zone.nr_free };
             zone.watermarks.is_above_cached_mark(free.load(Relaxed), highest)
         } else if zone.grouping_disabled.load(Relaxed) {

@@ -334,8 +334,9 @@ impl<R: RawMutex> Zone<'_, R> {
 
     /// Changes the zone's free counter.
     pub(crate) fn add_free_packed(&self, pages: i64) {
-        let before = updates(&self.nr_free).fetch_add(pages, Relaxed);
-        self.report.saw(before.wrapping_add(pages));
+        let free = updates(&self.nr_free).fetch_add(pages, Relaxed).wrapping_add(pages);
+        self.near_mark().note_counter(free);
+        self.report.saw(free);
     }
 
     /// Returns the frames of the packed engine's depots to the zone.

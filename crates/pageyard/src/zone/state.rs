@@ -5,6 +5,8 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::base::frame::Map;
 use crate::base::gfp::AllocFlags;
+use crate::base::near_mark::NearMark;
+use crate::base::shared::{OwnLine, loads};
 use crate::base::stats::{CpuCounters, ZoneCounters};
 use crate::base::sync::{
     AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64,
@@ -145,7 +147,7 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) node: NodeId,
     pub(crate) watermarks: Watermarks,
     /// The zone's free counter, without the CPUs' parts. May be negative temporarily.
-    pub(crate) nr_free: AtomicI64,
+    pub(crate) nr_free: OwnLine<AtomicI64>,
     pub(crate) free_highatomic: AtomicU64,
     pub(crate) free_cma: AtomicU64,
 
@@ -205,7 +207,7 @@ impl<R: RawMutex> Zone<'_, R> {
             nofragment: AtomicBool::new(false),
             node: NodeId(0),
             watermarks: Watermarks::new(),
-            nr_free: AtomicI64::new(0),
+            nr_free: OwnLine(AtomicI64::new(0)),
             free_highatomic: AtomicU64::new(0),
             free_cma: AtomicU64::new(0),
             lock: Mutex::new(()),
@@ -331,8 +333,9 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     #[inline]
     pub(crate) fn supply(&self) -> Supply {
+        let counter = if self.region().is_some() { loads(&self.nr_free) } else { &self.nr_free };
         Supply {
-            free: self.nr_free.load(Relaxed).max(0) as u64,
+            free: counter.load(Relaxed).max(0) as u64,
             highatomic: self.free_highatomic.load(Relaxed),
             cma: self.free_cma.load(Relaxed),
         }
@@ -398,6 +401,18 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     pub(crate) fn refresh_cached_mark(&self, rules: &Rules) {
         let never = self.grouping_disabled.load(Relaxed);
         self.watermarks.refresh_cached_mark(first_mark(rules), self.supply(), never);
+        if self.region().is_some() {
+            self.near_mark().note_marks();
+        }
+    }
+
+    /// Returns what says whether requests must read the free counter.
+    pub(crate) fn near_mark(&self) -> NearMark<'_> {
+        NearMark {
+            flags: &self.flags,
+            counter: &self.nr_free,
+            marks: self.watermarks.cached_marks(),
+        }
     }
 
     pub(crate) fn id(&self) -> ZoneId {

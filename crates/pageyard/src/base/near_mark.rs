@@ -1,0 +1,79 @@
+//! Whether requests have to compare a zone's free counter with a watermark.
+//!
+//! On the packed engine the counter's line moves to each CPU that changes it. While the counter is far
+//! above the marks, requests need not read it: a flag says so, in a word that they read anyway and
+//! that rarely changes. Whoever changes the counter or a mark updates the flag. It is set while the
+//! counter is at or below the mark, and may be set above it.
+
+use crate::base::sync::{
+    AtomicI64, AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
+
+/// Shifted by the index of a mark: the counter may be at or below that mark.
+pub(crate) const NEAR_MARK: u32 = 1 << 16;
+
+/// How far above a mark the counter must be before its flag is cleared, so that a counter around the
+/// mark does not change the flag each time.
+const SLACK: i64 = 1024;
+
+/// The words of one zone.
+pub(crate) struct NearMark<'z> {
+    pub(crate) flags: &'z AtomicU32,
+    pub(crate) counter: &'z AtomicI64,
+    /// At most 16.
+    pub(crate) marks: &'z [AtomicI64],
+}
+
+impl NearMark<'_> {
+    /// Updates the flags after a change of the counter to `free`.
+    pub(crate) fn note_counter(&self, free: i64) {
+        // Change, then look, on each side. Of the last change of the counter, the last change of the
+        // mark and the last clearing of the flag, the one whose fence comes last sees the others.
+        fence(SeqCst);
+        self.update(free);
+    }
+
+    /// Updates the flags after a change of the marks.
+    pub(crate) fn note_marks(&self) {
+        fence(SeqCst);
+        self.update(self.counter.load(Relaxed));
+    }
+
+    fn update(&self, free: i64) {
+        let seen = self.flags.load(Relaxed);
+        let missing = self.flags_within(free, 0) & !seen;
+        if missing != 0 {
+            self.flags.fetch_or(missing, Relaxed);
+        }
+        let surplus = seen & self.all() & !self.flags_within(free, SLACK);
+        if surplus != 0 {
+            self.flags.fetch_and(!surplus, Relaxed);
+            fence(SeqCst);
+            let again = surplus & self.flags_within(self.counter.load(Relaxed), 0);
+            if again != 0 {
+                self.flags.fetch_or(again, Relaxed);
+            }
+        }
+    }
+
+    /// Returns the flags of all marks.
+    fn all(&self) -> u32 {
+        self.marks.iter().zip(0u32..16).fold(0, |all, (_, n)| all | NEAR_MARK << n)
+    }
+
+    /// Returns the flags of the marks that `free` exceeds by at most `slack`.
+    fn flags_within(&self, free: i64, slack: i64) -> u32 {
+        self.marks.iter().zip(0u32..16).fold(0, |flags, (mark, n)| {
+            let near = free <= mark.load(Relaxed).saturating_add(slack);
+            flags | u32::from(near) * NEAR_MARK << n
+        })
+    }
+
+    /// Returns whether each flag is set that must be. While nothing else runs.
+    pub(crate) fn is_right(&self) -> bool {
+        let needed = self.flags_within(self.counter.load(Relaxed), 0);
+        self.flags.load(Relaxed) & needed == needed
+    }
+}
