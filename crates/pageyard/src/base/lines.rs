@@ -75,7 +75,7 @@ pub enum Part {
     Labels,
     /// Where frees to pageblocks go.
     Routes,
-    /// The index. An element is a set: the whole pageblocks, then one for each type and each of
+    /// The index. An element is a set: two of whole pageblocks, then one for each type and each of
     /// eight buckets.
     Index,
     /// Magazines.
@@ -94,7 +94,8 @@ pub enum Part {
     NodeEmpties,
     /// The counts of sparse pageblocks; an element is a domain.
     Sparse,
-    /// Turns of the CPUs whose ticks trim a depot; an element is a domain.
+    /// Parts of the free counter, and turns of the CPUs whose ticks trim a depot; an element is a
+    /// domain.
     Upkeep,
     /// The levels, which every free reads.
     Levels,

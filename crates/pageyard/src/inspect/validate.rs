@@ -117,7 +117,8 @@ impl<R: RawMutex> Look<'_, '_, R> {
         })?;
         let zone = self.zone;
         let parts: i64 = zone.cpus.iter().map(|c| i64::from(c.diff())).sum();
-        let says = zone.nr_free.load(Relaxed) + parts + region.loose_pages();
+        let shared = region.depots.parts() + region.loose_pages();
+        let says = zone.nr_free.load(Relaxed) + parts + shared;
         let is = census.bits + census.whole;
         self.count(Tally::Free, says, is as i64 - region.withheld_pages() as i64)?;
         self.count(Tally::Managed, zone.managed.load(Relaxed) as i64, census.present as i64)?;

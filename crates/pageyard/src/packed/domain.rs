@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 
 #[cfg(feature = "lines")]
 use crate::base::lines::{Part, Piece};
-use crate::base::shared::{AtomicI32, AtomicU32, AtomicU64};
+use crate::base::shared::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 use crate::base::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::packed::class::{CLASSES, pages_of};
 use crate::packed::planted::{Bug, planted};
@@ -275,7 +275,8 @@ pub struct Domain {
     upkeep: Upkeep,
 }
 
-/// Whose turn it is to trim a depot, on a line of its own.
+/// A domain's part of the zone's free counter, and whose turn it is to trim a depot. On a line of
+/// its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Upkeep {
@@ -284,11 +285,13 @@ struct Upkeep {
     ticked: AtomicU32,
     /// Of the node's depot: the classes that have magazines due.
     due: AtomicU32,
+    /// Free pages that the domain's CPUs have counted and the zone has not.
+    part: AtomicI64,
 }
 
 impl Upkeep {
     const fn new() -> Self {
-        Upkeep { ticked: AtomicU32::new(0), due: AtomicU32::new(0) }
+        Upkeep { ticked: AtomicU32::new(0), due: AtomicU32::new(0), part: AtomicI64::new(0) }
     }
 
     /// Records a tick. Returns whether it begins an interval, as the first tick of all does, and
@@ -335,6 +338,7 @@ impl Domain {
         }
         self.upkeep.ticked.store(0, Relaxed);
         self.upkeep.due.store(0, Relaxed);
+        self.upkeep.part.store(0, Relaxed);
         self.sparse.0.iter().for_each(|n| n.store(0, Relaxed));
     }
 
@@ -409,6 +413,30 @@ impl<'a> Depots<'a> {
         if let Some(held) = self.held() {
             held.fetch_add(pages, Relaxed);
         }
+    }
+
+    /// Returns the number of CPUs that share a domain.
+    pub(crate) fn cpus_per_domain(&self) -> NonZeroU32 {
+        self.cpus_per_domain
+    }
+
+    /// Adds pages to a domain's part of the free counter. Returns the pages that the zone's counter
+    /// takes over: those of the part, if it is above `limit` now.
+    pub(crate) fn add_part(&self, domain: usize, pages: i64, limit: u32) -> i64 {
+        let Some(Domain { upkeep, .. }) = self.domains.get(domain) else { return pages };
+        let part = upkeep.part.fetch_add(pages, Relaxed).wrapping_add(pages);
+        if part.unsigned_abs() > limit.into() { upkeep.part.swap(0, Relaxed) } else { 0 }
+    }
+
+    /// Returns a domain's part of the free counter, which the zone's counter takes over.
+    pub(crate) fn take_part(&self, domain: usize) -> i64 {
+        let Some(Domain { upkeep, .. }) = self.domains.get(domain) else { return 0 };
+        if upkeep.part.load(Relaxed) == 0 { 0 } else { upkeep.part.swap(0, Relaxed) }
+    }
+
+    /// Returns the domains' parts of the free counter together.
+    pub(crate) fn parts(&self) -> i64 {
+        self.domains.iter().map(|d| d.upkeep.part.load(Relaxed)).fold(0, i64::wrapping_add)
     }
 
     /// Returns the pages of all full magazines.

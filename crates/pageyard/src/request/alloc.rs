@@ -503,6 +503,9 @@ impl<C: Config> At<'_, '_, C> {
     #[inline(never)]
     fn watermark_holds(&self, req: &Request, flags: AllocFlags) -> bool {
         let zone = self.zone;
+        if req.order == Order::ZERO && zone.is_far_above_mark(req.highest) {
+            return true;
+        }
         let below = zone.has_flag(BELOW_HIGH);
         let test_high = match self.rules().pcp.below_high {
             BelowHigh::Ignored => false,

@@ -377,9 +377,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
             } else {
                 crate::base::stats::stat_threshold(cpus, z.managed.load(Relaxed))
             };
-            for slot in z.cpus {
-                slot.threshold.store(threshold, Relaxed);
-            }
+            z.set_thresholds(threshold);
         }
     }
 }

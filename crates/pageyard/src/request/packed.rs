@@ -294,9 +294,9 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 }
 
 impl<R: RawMutex> PerCpu<R> {
-    /// Moves what the CPU's counts say to its part of the zone's free counter, and that to the zone
-    /// if it is above the threshold (§9.2). Returns the pages taken and returned on balance. The
-    /// caller holds the CPU's lock, which protects the part.
+    /// Moves what the CPU's counts say to its part of the zone's free counter, and that to the part of
+    /// the CPU's domain, or the zone, if it is above the threshold (§9.2). Returns the pages taken and
+    /// returned on balance. The caller holds the CPU's lock, which protects the part.
     pub(crate) fn settle(&self, zone: &Zone<'_, R>, own: &mut Cpu) -> (u64, u64) {
         let moved = own.counts.returned.wrapping_sub(own.counts.taken) as i64;
         let moved = moved.wrapping_sub(own.pending.count_ones().into());
@@ -304,7 +304,7 @@ impl<R: RawMutex> PerCpu<R> {
         own.settled = moved;
         let part = change.saturating_add(self.diff().into());
         if part.unsigned_abs() > self.threshold.load(Relaxed).into() {
-            zone.add_free_packed(part);
+            zone.add_part(own.domain as usize, part, self.domain_threshold.load(Relaxed));
             self.set_diff(0);
         } else {
             self.set_diff(part as i32);
@@ -312,7 +312,7 @@ impl<R: RawMutex> PerCpu<R> {
         if change < 0 { (change.unsigned_abs(), 0) } else { (0, change.unsigned_abs()) }
     }
 
-    /// Adds the CPU's part to the zone's free counter.
+    /// Adds the CPU's part and that of its domain to the zone's free counter.
     fn fold(&self, zone: &Zone<'_, R>, own: &mut Cpu) {
         self.settle(zone, own);
         let part = self.diff();
@@ -320,6 +320,7 @@ impl<R: RawMutex> PerCpu<R> {
             zone.add_free_packed(part.into());
             self.set_diff(0);
         }
+        zone.fold_domain(own.domain as usize);
     }
 }
 
@@ -329,6 +330,45 @@ impl<R: RawMutex> Zone<'_, R> {
         let loose = region.take_loose();
         if loose != 0 {
             self.add_free_packed(loose);
+        }
+    }
+
+    /// Adds a CPU's part of the free counter to that of its domain, and that to the zone's counter if
+    /// it is above its limit.
+    fn add_part(&self, domain: usize, pages: i64, limit: u32) {
+        let region = self.region().filter(|_| limit > 0);
+        let folded = region.map_or(pages, |r| r.depots.add_part(domain, pages, limit));
+        if folded != 0 {
+            self.add_free_packed(folded);
+        }
+    }
+
+    /// Adds a domain's part to the zone's free counter.
+    fn fold_domain(&self, domain: usize) {
+        let part = self.region().map_or(0, |r| r.depots.take_part(domain));
+        if part != 0 {
+            self.add_free_packed(part);
+        }
+    }
+
+    /// Sets how far each CPU's part of the free counter may drift (§9.3). On the packed engine, CPUs of
+    /// one domain keep half of that each, so much that a refill of 64 pages stays, and the domain's
+    /// part is what they leave together: the zone's counter is wrong by as much as before, and changes
+    /// less often.
+    pub(crate) fn set_thresholds(&self, threshold: u32) {
+        let Some(region) = self.region() else {
+            return self.cpus.iter().for_each(|cpu| cpu.threshold.store(threshold, Relaxed));
+        };
+        let size = region.depots.cpus_per_domain().get() as usize;
+        for (domain, cpus) in self.cpus.chunks(size).enumerate() {
+            let up = cpus.iter().filter(|cpu| cpu.up.load(Relaxed)).count() as u32;
+            let own = if up > 1 { threshold.min(threshold / 2 + 2) } else { threshold };
+            let shared = up.saturating_mul(threshold - own);
+            for cpu in cpus {
+                cpu.threshold.store(own, Relaxed);
+                cpu.domain_threshold.store(shared, Relaxed);
+            }
+            self.fold_domain(domain);
         }
     }
 

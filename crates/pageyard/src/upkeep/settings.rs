@@ -296,9 +296,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let cpus = self.cpus_up();
         for z in self.zones {
             let threshold = stat_threshold(cpus, z.managed.load(Relaxed));
-            for slot in z.cpus {
-                slot.threshold.store(threshold, Relaxed);
-            }
+            z.set_thresholds(threshold);
             let drift = u64::from(cpus) * u64::from(threshold);
             let w = &z.watermarks;
             if cpus > 1 && z.drift_mark.load(Relaxed) == 0 {

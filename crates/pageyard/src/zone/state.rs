@@ -5,7 +5,7 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::base::frame::Map;
 use crate::base::gfp::AllocFlags;
-use crate::base::near_mark::NearMark;
+use crate::base::near_mark::{NEAR_MARK, NearMark};
 use crate::base::shared::{OwnLine, loads};
 use crate::base::stats::{CpuCounters, ZoneCounters};
 use crate::base::sync::{
@@ -56,6 +56,8 @@ pub struct PerCpu<R: RawMutex> {
     pub(crate) diff: AtomicU32,
     /// Above this value, the part is folded into the zone's counter.
     pub(crate) threshold: AtomicU32,
+    /// Above this value, the part of the CPU's cache domain is folded (packed engine). 0: it has none.
+    pub(crate) domain_threshold: AtomicU32,
     /// Ticks until an unused remote pageset is drained (§5.15).
     pub(crate) expire: AtomicU8,
     pub(crate) node: AtomicU32,
@@ -71,6 +73,7 @@ impl<R: RawMutex> PerCpu<R> {
             pageset: Mutex::new(Pageset::new()),
             diff: AtomicU32::new(0),
             threshold: AtomicU32::new(0),
+            domain_threshold: AtomicU32::new(0),
             expire: AtomicU8::new(0),
             node: AtomicU32::new(0),
             up: AtomicBool::new(true),
@@ -350,7 +353,8 @@ impl<'a, R: RawMutex> Zone<'a, R> {
                 // What was freed into isolated pageblocks since their isolation is in the counters.
                 let isolated = self.isolated_blocks.load(Relaxed) > 0;
                 let freed = if isolated { region.freed_into_isolated() } else { 0 };
-                parts.saturating_add(region.loose_pages()).saturating_sub(freed)
+                let shared = region.loose_pages().saturating_add(region.depots.parts());
+                parts.saturating_add(shared).saturating_sub(freed)
             }
         };
         let free = self.nr_free.load(Relaxed).saturating_add(parts).max(0) as u64;
@@ -404,6 +408,12 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         if self.region().is_some() {
             self.near_mark().note_marks();
         }
+    }
+
+    /// Returns whether the zone is certainly above the mark that a request up to `highest` tests first.
+    #[inline]
+    pub(crate) fn is_far_above_mark(&self, highest: ZoneKind) -> bool {
+        self.region().is_some() && !self.has_flag(NEAR_MARK << highest as u32)
     }
 
     /// Returns what says whether requests must read the free counter.

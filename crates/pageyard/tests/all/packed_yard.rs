@@ -508,3 +508,132 @@ fn depots_keep_pages_after_a_section_came_back() {
     assert_eq!(kept(&yard), before);
     yard.validate().unwrap();
 }
+
+// The free counter, and ticks.
+
+thread_local! {
+    static CPU: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+fn many(mib: u64, cpus: u32) -> Asked {
+    let hooks = Answers { cpu: Box::new(|| CPU.get()), ..Answers::default() };
+    Asked::from_memory_map(&[1 << 32..(1 << 32) + mib * MIB], &[], cpus, hooks).unwrap()
+}
+
+/// How far the CPUs' parts of the free counter may drift together (§9.3).
+fn drift(cpus: u32, managed: u64) -> u64 {
+    let bits = |x: u64| u64::from(u64::BITS - x.leading_zeros());
+    u64::from(cpus) * (2 * bits(cpus.into()) * (1 + bits(managed >> 15))).min(125)
+}
+
+#[test]
+fn s9_3_the_free_counter_drifts_no_further_than_by_parts_of_cpus() {
+    const CPUS: u32 = 20;
+    let yard = many(512, CPUS);
+    let bound = drift(CPUS, info(&yard).managed);
+    let mut most = 0;
+    let mut check = || {
+        let info = info(&yard);
+        let off = info.free.abs_diff(info.free_exact);
+        assert!(off <= bound, "the counter is off by {off} pages, more than {bound}");
+        most = most.max(off);
+    };
+    let mut held = Vec::new();
+    for round in 0..200u32 {
+        for cpu in 0..CPUS {
+            CPU.set(cpu);
+            for _ in 0..(round * 7 + cpu * 5) % 32 {
+                held.push(yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap());
+            }
+            check();
+        }
+    }
+    yard.validate().unwrap();
+    for (n, pfn) in held.drain(..).enumerate() {
+        CPU.set(n as u32 * 7 % CPUS);
+        yard.free(pfn, Order::ZERO).unwrap();
+        if n % 16 == 0 {
+            check();
+        }
+    }
+    // The domains use what is theirs: else this checks nothing.
+    assert!(most > bound / 2, "at most {most} of {bound} pages");
+    for cpu in (0..CPUS).map(CpuId) {
+        yard.tick(cpu);
+    }
+    let after = info(&yard);
+    assert_eq!(after.free, after.free_exact, "ticks fold all parts");
+    // A domain that loses its CPUs keeps no part.
+    for cpu in 8..16 {
+        assert!(yard.cpu_dead(CpuId(cpu)));
+    }
+    yard.validate().unwrap();
+    let after = info(&yard);
+    assert_eq!(after.free, after.free_exact);
+}
+
+#[test]
+fn requests_for_pages_of_magazines_stop_at_the_mark() {
+    let yard = many(64, 16);
+    let gfp = Gfp::NOWAIT.difference(Gfp::KSWAPD_RECLAIM) | Gfp::NOWARN;
+    let mark = |info: &ZoneInfo| info.watermarks[1] + info.boost;
+    let mut held = Vec::new();
+    for n in 0..1u32 << 15 {
+        CPU.set(n / 7 % 16);
+        let before = info(&yard);
+        let page = yard.alloc(Order::ZERO, gfp);
+        yard.validate().unwrap();
+        if let Ok(pfn) = page {
+            assert!(before.free > before.watermarks[0], "{before:?}");
+            held.push(pfn);
+        } else {
+            assert!(before.free <= mark(&before), "{before:?}");
+            break;
+        }
+        // Pages of magazines, at each distance from the mark.
+        if n % 3 == 0 {
+            let pfn = held.swap_remove(n as usize * 13 % held.len());
+            yard.free(pfn, Order::ZERO).unwrap();
+        }
+    }
+    assert!(info(&yard).cached > 0, "magazines had pages");
+    for pfn in held {
+        yard.free(pfn, Order::ZERO).unwrap();
+    }
+    yard.drain_all(None);
+    (0..16).map(CpuId).for_each(|cpu| _ = yard.tick(cpu));
+    yard.validate().unwrap();
+    assert_eq!(info(&yard).free, 64 << 8);
+}
+
+#[test]
+fn each_domain_trims_its_own_depot_and_no_tick_returns_many_magazines() {
+    const MAGAZINE: u64 = 64;
+    let yard = many(512, 16);
+    CPU.set(9);
+    let take = || yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    let held: Vec<Pfn> = (0..20_000).map(|_| take()).collect();
+    held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+    let cached = || info(&yard).cached;
+    // Magazines of the CPU, of its domain and of the node.
+    assert!(cached() > 20 * MAGAZINE, "{}", cached());
+    let tick = |cpu: u32| {
+        let before = cached();
+        let again = yard.tick(CpuId(cpu));
+        let returned = before - cached();
+        assert!(returned <= 2 * MAGAZINE, "one tick returned {returned} pages");
+        yard.validate().unwrap();
+        (returned, again)
+    };
+    // CPUs of the other domain return magazines of the node alone.
+    (0..2_000).for_each(|n| _ = tick(n % 4));
+    let left = cached();
+    assert!((8 * MAGAZINE..=11 * MAGAZINE).contains(&left), "{left} pages left");
+    assert_eq!(tick(0), (0, false));
+    // The first CPU of the domain is idle: another one trims.
+    let trims = (0..200).filter(|_| tick(10).0 > 0).count();
+    assert_eq!(trims, 8, "one magazine in each interval");
+    assert_eq!(cached(), left - 8 * MAGAZINE, "what the CPU has stays");
+    assert_eq!(tick(10), (0, false));
+    assert_eq!(tick(9), (0, true), "it has magazines");
+}
