@@ -113,9 +113,9 @@ impl fmt::Display for LineName {
             Part::Words => write!(f, "words of pageblock {n}")?,
             Part::Labels => write!(f, "labels of pageblocks from {n}")?,
             Part::Routes => write!(f, "routes of pageblocks from {n}")?,
-            Part::Index if n == 0 => write!(f, "whole pageblocks, line {line}")?,
+            Part::Index if n < 2 => write!(f, "whole pageblocks, line {line}")?,
             Part::Index => {
-                let (t, bucket) = ((n - 1) / BUCKETS, (n - 1) % BUCKETS + 1);
+                let (t, bucket) = ((n - 2) / BUCKETS, (n - 2) % BUCKETS + 1);
                 write!(f, "index of type {t}, bucket {bucket}, line {line}")?;
             }
             Part::Magazines => write!(f, "magazine {n}")?,

@@ -24,6 +24,9 @@ const KEEP_ALL: u8 = BUCKETS as u8;
 /// A route above all levels: frames always go to the zone.
 pub(super) const ALWAYS_TO_ZONE: u8 = 255;
 
+/// The route of pageblocks of bucket 2 and above, for which a level may send frees to the zone.
+const SPARSE: u8 = 2;
+
 /// One bit in sixteen of a word. A free that sets one of them counts its pageblock's free frames
 /// again; the others leave the pageblock's bucket as it is.
 const SAMPLE: u64 = 0x0001_0001_0001_0001;
@@ -278,10 +281,19 @@ impl<'a> Blocks<'a> {
         Meta(self.label(block).map_or(Meta::ISOLATED, |label| label.load(SeqCst)))
     }
 
+    /// Sets the route of a pageblock: where frees into it go. Every free reads a line of routes, so
+    /// they change seldom: all sparse pageblocks have the same, and so do all others.
     pub(super) fn set_route(&self, block: u32, route: u8) {
         if let Some(r) = self.routes.get(block as usize) {
+            let route = match route {
+                0 | 1 => 0,
+                ALWAYS_TO_ZONE => ALWAYS_TO_ZONE,
+                _ => SPARSE,
+            };
             fence_for_loom();
-            r.0.store(route, SeqCst);
+            if r.0.load(SeqCst) != route {
+                r.0.store(route, SeqCst);
+            }
             fence_for_loom();
             if route != ALWAYS_TO_ZONE && self.is_tainted(block) {
                 r.0.store(ALWAYS_TO_ZONE, SeqCst);

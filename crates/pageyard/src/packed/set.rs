@@ -73,7 +73,14 @@ impl<'a> BlockSet<'a> {
 
     /// Removes a member. Returns whether this call removed it.
     pub(crate) fn remove(&self, member: u32) -> bool {
-        self.remove_all(member as usize / 64, 1 << (member % 64))
+        let (w, bit) = (member as usize / 64, 1 << (member % 64));
+        let Some(IndexWord(word)) = self.words.get(w) else { return false };
+        // Without a look first, so that the line comes to this CPU once.
+        let old = word.fetch_and(!bit, SeqCst);
+        if old == bit {
+            self.summarize(w);
+        }
+        old & bit != 0
     }
 
     /// Removes the members of one word that `bits` selects if all of them are there.
