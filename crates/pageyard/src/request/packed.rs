@@ -238,13 +238,12 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         if claims == 0 && steals == 0 {
             return;
         }
-        let locked = self.lock();
         let counters = &self.zone.counters;
-        counters.claims_whole.add(claims);
-        counters.claims_part.add(relabels);
-        counters.steals.add(steals.saturating_sub(relabels));
+        counters.claims_whole.add_shared(claims);
+        counters.claims_part.add_shared(relabels);
+        counters.steals.add_shared(steals.saturating_sub(relabels));
         if relabels > 0 {
-            locked.boost(kswapd);
+            self.lock().boost(kswapd);
         }
     }
 
