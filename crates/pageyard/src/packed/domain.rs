@@ -196,15 +196,28 @@ impl Stack {
     /// Returns how many magazines to return to the zone, at most `most`: a part of those that were
     /// not needed since the last call. Starts the next interval.
     fn surplus(&self, most: u32) -> u32 {
-        let n = self.len();
-        let drop = self.least.load(Relaxed).min(n).div_ceil(DECAY).min(most);
-        self.least.store(n - drop, Relaxed);
+        let (n, least) = (self.len(), self.least.load(Relaxed));
+        let drop = least.min(n).div_ceil(DECAY).min(most);
+        store_new(&self.least, least, n - drop);
         drop
+    }
+
+    /// Sets how many magazines are due.
+    fn set_due(&self, due: u32) {
+        store_new(&self.due, self.due.load(Relaxed), due);
     }
 
     /// Takes one of the magazines that are due. Returns whether there was one.
     fn take_due(&self) -> bool {
         self.due.fetch_update(Relaxed, Relaxed, |due| due.checked_sub(1)).is_ok()
+    }
+}
+
+/// Stores a value that differs from the one before. Most stacks are empty, and a tick looks at all of
+/// them: their lines stay in its cache if no tick writes them.
+fn store_new(to: &AtomicU32, before: u32, now: u32) {
+    if before != now {
+        to.store(now, Relaxed);
     }
 }
 
@@ -616,10 +629,10 @@ impl<'a> Depots<'a> {
             let mut classes = 0;
             for (class, stack) in node.full.iter().enumerate() {
                 let due = stack.surplus(MOST);
-                stack.due.store(due, Relaxed);
+                stack.set_due(due);
                 classes |= u32::from(due > 0) << class;
             }
-            node.upkeep.due.store(classes, Relaxed);
+            store_new(&node.upkeep.due, node.upkeep.due.load(Relaxed), classes);
         }
         while *most > 0
             && let classes = node.upkeep.due.load(Relaxed)
