@@ -2,7 +2,7 @@
 //!
 //! On the packed engine the counter's line moves to each CPU that changes it. While the counter is far
 //! above the marks, requests need not read it: a flag says so, in a word that they read anyway and
-//! that rarely changes. Whoever changes the counter or a mark updates the flag. It is set while the
+//! that rarely changes. A change of the counter or of a mark updates the flag. It is set while the
 //! counter is at or below the mark, and may be set above it.
 
 use crate::base::sync::{
@@ -67,7 +67,7 @@ impl NearMark<'_> {
     fn flags_within(&self, free: i64, slack: i64) -> u32 {
         self.marks.iter().zip(0u32..16).fold(0, |flags, (mark, n)| {
             let near = free <= mark.load(Relaxed).saturating_add(slack);
-            flags | u32::from(near) * NEAR_MARK << n
+            flags | if near { NEAR_MARK << n } else { 0 }
         })
     }
 

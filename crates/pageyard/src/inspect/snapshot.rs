@@ -182,7 +182,7 @@ impl<R: RawMutex> Zone<'_, R> {
             reserved_highatomic: self.reserved_highatomic.load(Relaxed),
             isolated_blocks: self.isolated_blocks.load(Relaxed),
             lowmem_reserve: self.watermarks.reserves(),
-            nr_free: self.nr_free.load(Relaxed).saturating_add(self.uncounted_packed()),
+            nr_free: self.nr_free.load(Relaxed).saturating_add(self.uncounted()),
             limits: self.limits.get(),
             nofragment: self.nofragment.load(Relaxed),
             grouping_disabled: self.grouping_disabled.load(Relaxed),

@@ -28,15 +28,6 @@ pub(crate) struct Sums {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Returns the pages that the zone's free counter lacks: those that moved without a CPU's part,
-    /// less what was freed into isolated pageblocks. 0 on the exact engine.
-    pub(crate) fn uncounted_packed(&self) -> i64 {
-        let Some(region) = self.region() else { return 0 };
-        let isolated = self.isolated_blocks.load(Relaxed) > 0;
-        let freed = if isolated { region.freed_into_isolated() } else { 0 };
-        region.loose_pages().saturating_sub(freed)
-    }
-
     /// The records of a zone on the packed engine after the first. Blocks in depots are given as
     /// those of CPU 0.
     pub(crate) fn snapshot_packed(&self, region: &Region<'_, R>, each: &mut impl FnMut(Record)) {
@@ -213,7 +204,9 @@ impl<R: RawMutex> Zone<'_, R> {
         let _lock = self.lock.lock();
         region.make_blank();
         region.take_loose();
+        region.depots.forget_parts();
         self.nr_free.store(0, Relaxed);
+        self.near_mark().note_counter(0);
     }
 
     /// Lets requests use the magazines of the CPUs that are online. The caller holds `limits_lock`.

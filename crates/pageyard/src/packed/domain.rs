@@ -447,6 +447,11 @@ impl<'a> Depots<'a> {
         if upkeep.part.load(Relaxed) == 0 { 0 } else { upkeep.part.swap(0, Relaxed) }
     }
 
+    /// Empties all domains' parts of the free counter.
+    pub(crate) fn forget_parts(&self) {
+        self.domains.iter().for_each(|d| d.upkeep.part.store(0, Relaxed));
+    }
+
     /// Returns the domains' parts of the free counter together.
     pub(crate) fn parts(&self) -> i64 {
         self.domains.iter().map(|d| d.upkeep.part.load(Relaxed)).fold(0, i64::wrapping_add)

@@ -347,18 +347,19 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// Returns the supply with the CPUs' parts of the counter (§3.7, *snapshot*).
     pub(crate) fn supply_exact(&self) -> Supply {
         let parts: i64 = self.cpus.iter().map(|c| i64::from(c.diff())).sum();
-        let parts = match self.region() {
-            None => parts,
-            Some(region) => {
-                // What was freed into isolated pageblocks since their isolation is in the counters.
-                let isolated = self.isolated_blocks.load(Relaxed) > 0;
-                let freed = if isolated { region.freed_into_isolated() } else { 0 };
-                let shared = region.loose_pages().saturating_add(region.depots.parts());
-                parts.saturating_add(shared).saturating_sub(freed)
-            }
-        };
+        let parts = parts.saturating_add(self.uncounted());
         let free = self.nr_free.load(Relaxed).saturating_add(parts).max(0) as u64;
         Supply { free, ..self.supply() }
+    }
+
+    /// Returns the pages that neither the free counter nor the CPUs' parts have counted: those of cache
+    /// domains and those that moved without a CPU's part, less what was freed into isolated pageblocks
+    /// since their isolation. 0 on the exact engine.
+    pub(crate) fn uncounted(&self) -> i64 {
+        let Some(region) = self.region() else { return 0 };
+        let isolated = self.isolated_blocks.load(Relaxed) > 0;
+        let freed = if isolated { region.freed_into_isolated() } else { 0 };
+        region.loose_pages().saturating_add(region.depots.parts()).saturating_sub(freed)
     }
 
     /// Tests the watermark in the fast form, against any mark (§3.7).
