@@ -22,7 +22,10 @@ pub(crate) const BUCKETS: u32 = 8;
 const KEEP_ALL: u8 = BUCKETS as u8;
 
 /// A route above all levels: frames always go to the zone.
-pub(super) const ALWAYS_TO_ZONE: u8 = 255;
+pub(super) const ALWAYS_TO_ZONE: u8 = 0x40;
+
+/// Added to the route of a pageblock with a frame that is marked as faulty: above all levels too.
+const TAINTED: u8 = 0x80;
 
 /// The route of pageblocks of bucket 2 and above, for which a level may send frees to the zone.
 const SPARSE: u8 = 2;
@@ -291,21 +294,22 @@ impl<'a> Blocks<'a> {
                 _ => SPARSE,
             };
             fence_for_loom();
-            if r.0.load(SeqCst) != route {
-                r.0.store(route, SeqCst);
+            if r.0.load(SeqCst) & !TAINTED != route {
+                // In one step with the taint, without which a free would miss a mark.
+                _ = r.0.fetch_update(SeqCst, SeqCst, |seen| Some(seen & TAINTED | route));
             }
             fence_for_loom();
-            if route != ALWAYS_TO_ZONE && self.is_tainted(block) {
-                r.0.store(ALWAYS_TO_ZONE, SeqCst);
-            }
         }
     }
 
-    /// Sets the route of a pageblock that has no marked frame any more.
-    pub(super) fn restore_route(&self, block: u32) {
-        self.set_route(block, self.meta(block).bucket() as u8);
-        if self.is_isolated(block) {
-            self.set_route(block, ALWAYS_TO_ZONE);
+    /// Sends frees into a pageblock to the zone while one of its frames is marked as faulty. The caller
+    /// holds the zone lock, under which marks change.
+    pub(super) fn update_taint(&self, block: u32) {
+        let Some(Route(route)) = self.routes.get(block as usize) else { return };
+        if self.is_tainted(block) {
+            route.fetch_or(TAINTED, SeqCst);
+        } else {
+            route.fetch_and(!TAINTED, SeqCst);
         }
     }
 
@@ -595,7 +599,16 @@ impl<'a> Blocks<'a> {
                 _ if planted(Bug::NoReleaseCount) => return,
                 0 => return,
                 PAGEBLOCK_PAGES => {
-                    if !self.adopt_full(block, domain) || self.seal(block) {
+                    if !self.adopt_full(block, domain) {
+                        // Another CPU has the pageblock, or took frames of it while it was this
+                        // one's: then it did not index it.
+                        let free = self.free_in(block);
+                        if free != 0 {
+                            self.reindex(block, bucket_of(free), domain);
+                        }
+                        return;
+                    }
+                    if self.seal(block) {
                         return;
                     }
                 }

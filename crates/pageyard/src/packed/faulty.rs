@@ -19,7 +19,7 @@ use crate::base::shared::AtomicU64;
 use crate::base::sync::Ordering::{Relaxed, SeqCst};
 use crate::base::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};
-use crate::packed::blocks::{ALWAYS_TO_ZONE, Blocks};
+use crate::packed::blocks::Blocks;
 use crate::packed::cpu::Cpu;
 use crate::packed::region::Region;
 
@@ -83,7 +83,7 @@ impl<R: RawMutex> Region<'_, R> {
         let bit = 1 << (frame % 64);
         let marks = self.blocks.marks_of(frame / 64);
         let is_new = marks.is_some_and(|marks| marks.fetch_or(bit, SeqCst) & bit == 0);
-        self.blocks.set_route(frame / PAGEBLOCK_PAGES, ALWAYS_TO_ZONE);
+        self.blocks.update_taint(frame / PAGEBLOCK_PAGES);
         is_new
     }
 
@@ -124,9 +124,7 @@ impl<R: RawMutex> Region<'_, R> {
             self.blocks.put(frame / 64, bit, 0);
             self.note_loose(1);
         }
-        if !self.blocks.is_tainted(block) {
-            self.blocks.restore_route(block);
-        }
+        self.blocks.update_taint(block);
         true
     }
 

@@ -48,8 +48,13 @@ impl<R: RawMutex> Region<'_, R> {
             }
             self.note_loose(PAGEBLOCK_PAGES.into());
             // A call that marked a frame meanwhile has not found it.
-            if self.blocks.is_tainted(block) && self.blocks.claim_at(block, 1) {
-                self.is_sound(block * PAGEBLOCK_PAGES, PAGEBLOCK_ORDER, 0);
+            let first = block * PAGEBLOCK_PAGES;
+            if self.blocks.is_tainted(block)
+                && self.blocks.claim_at(block, 1)
+                && self.is_sound(first, PAGEBLOCK_ORDER, 0)
+            {
+                // The mark is gone already.
+                self.blocks.put_large(first, PAGEBLOCK_ORDER, 0);
             }
         }
     }

@@ -130,6 +130,7 @@ impl<R: RawMutex> Region<'_, R> {
                 }
             }
             self.blocks.make_blank(block);
+            self.blocks.update_taint(block);
         }
     }
 }

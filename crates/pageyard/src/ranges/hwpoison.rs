@@ -199,11 +199,13 @@ impl<'a, C: Config> At<'_, 'a, C> {
             if take() {
                 return Ok(Poisoned::Removed);
             }
+            // Before a look at the owner: a free that began before the mark has a CPU's lock, and ends
+            // in magazines that are drained, or comes later and sees the mark.
+            self.drain_packed_zone();
             let over = zone.block_over(idx).map(|(_, state)| state.kind());
             if matches!(over, Some(Kind::Allocated | Kind::BeingFreed)) {
                 break;
             }
-            self.drain_packed_zone();
         }
         Ok(Poisoned::WhenFreed)
     }

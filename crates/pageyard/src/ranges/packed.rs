@@ -42,7 +42,9 @@ impl<'a, C: Config> At<'_, 'a, C> {
         purpose: Purpose,
     ) -> Result<(), IsolateError> {
         for _ in 0..TRIES {
-            match self.lock().isolate_packed(region, block, frames, t, purpose) {
+            // A statement of its own: a drain waits for CPUs, which must not be under the zone lock.
+            let answer = self.lock().isolate_packed(region, block, frames, t, purpose);
+            match answer {
                 Err(IsolateError::Isolated(p))
                     if !region.blocks.is_isolated(block / PAGEBLOCK_PAGES) =>
                 {
