@@ -22,7 +22,7 @@ const SLACK: i64 = 1024;
 pub(crate) struct NearMark<'z> {
     pub(crate) flags: &'z AtomicU32,
     pub(crate) counter: &'z AtomicI64,
-    /// At most 16.
+    /// Fewer than 16.
     pub(crate) marks: &'z [AtomicI64],
 }
 
@@ -43,6 +43,9 @@ impl NearMark<'_> {
 
     fn update(&self, free: i64) {
         let seen = self.flags.load(Relaxed);
+        if seen & self.all() == 0 && self.marks.iter().all(|mark| free > mark.load(Relaxed)) {
+            return;
+        }
         let missing = self.flags_within(free, 0) & !seen;
         if missing != 0 {
             self.flags.fetch_or(missing, Relaxed);
@@ -60,7 +63,7 @@ impl NearMark<'_> {
 
     /// Returns the flags of all marks.
     fn all(&self) -> u32 {
-        self.marks.iter().zip(0u32..16).fold(0, |all, (_, n)| all | NEAR_MARK << n)
+        NEAR_MARK * ((1 << (self.marks.len() & 15)) - 1)
     }
 
     /// Returns the flags of the marks that `free` exceeds by at most `slack`.

@@ -295,7 +295,9 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 impl<R: RawMutex> PerCpu<R> {
     /// Moves what the CPU's counts say to its part of the zone's free counter, and that to the part of
     /// the CPU's domain, or the zone, if it is above the threshold (§9.2). Returns the pages taken and
-    /// returned on balance. The caller holds the CPU's lock, which protects the part.
+    /// returned on balance. The caller holds the CPU's lock, which protects the part. Outlined: inlined,
+    /// its registers are the caller's, and requests that do not come here take longer.
+    #[inline(never)]
     pub(crate) fn settle(&self, zone: &Zone<'_, R>, own: &mut Cpu) -> (u64, u64) {
         let moved = own.counts.returned.wrapping_sub(own.counts.taken) as i64;
         let moved = moved.wrapping_sub(own.pending.count_ones().into());
@@ -334,9 +336,12 @@ impl<R: RawMutex> Zone<'_, R> {
 
     /// Adds a CPU's part of the free counter to that of its domain, and that to the zone's counter if
     /// it is above its limit.
+    #[inline(always)]
     fn add_part(&self, domain: usize, pages: i64, limit: u32) {
-        let region = self.region().filter(|_| limit > 0);
-        let folded = region.map_or(pages, |r| r.depots.add_part(domain, pages, limit));
+        if limit == 0 {
+            return self.add_free_packed(pages);
+        }
+        let folded = self.region().map_or(pages, |r| r.depots.add_part(domain, pages, limit));
         if folded != 0 {
             self.add_free_packed(folded);
         }
@@ -372,6 +377,7 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 
     /// Changes the zone's free counter.
+    #[inline(never)]
     pub(crate) fn add_free_packed(&self, pages: i64) {
         let free = updates(&self.nr_free).fetch_add(pages, Relaxed).wrapping_add(pages);
         self.near_mark().note_counter(free);
