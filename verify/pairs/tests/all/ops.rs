@@ -1,5 +1,7 @@
 //! The operations: each public function of the yard, as used by a caller that owns pages.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use pageyard::compact::Priority;
 use pageyard::policy::{Engine, StaticPolicy};
 use pageyard::tuning::{CacheSlice, Limits};
@@ -399,6 +401,18 @@ fn ranges<P: StaticPolicy>() -> Vec<Op<P>> {
             },
             |h| h.free(0),
         ),
+        after(
+            "free-poisoned-alloc",
+            |h| {
+                let taken = h.alloc(0, MOVABLE);
+                h.mine().into_iter().for_each(|p| poison(h, p));
+                taken
+            },
+            |h| {
+                h.free(0);
+                h.alloc(0, MOVABLE);
+            },
+        ),
         // The block that the other actor frees, or has freed.
         after("poison-same", same, |h| {
             let same = h.world().table().same;
@@ -511,6 +525,11 @@ fn upkeep<P: StaticPolicy>() -> Vec<Op<P>> {
         op("lower-boost", |h| _ = h.y.lower_boost(h.zone(), 512)),
         op("unreserve", |h| _ = h.y.unreserve_highatomic(AS_MOVABLE, true)),
         op("report-blocks", |h| (0..3).for_each(|_| _ = h.y.report_free_blocks())),
+        op("report-poisoned", |h| {
+            h.world().poisons_reported.store(true, Relaxed);
+            _ = h.y.report_free_blocks();
+            h.world().poisons_reported.store(false, Relaxed);
+        }),
         op("report-pages", |h| _ = h.y.report_free_pages(h.zone(), o(5), 3000)),
         op("lowest-free", |h| _ = h.y.take_lowest_free(h.zone())),
         op("init-section", |h| _ = h.y.init_section(NodeId(0))),

@@ -83,8 +83,8 @@ fn previously_failing_pairs() {
 }
 
 /// Marks of faulty frames, which frees and reports on the packed engine read without the zone lock.
-/// Found here: a free that does not look at a mark again, before and after it frees the frame, and a
-/// report that returned a frame which was marked meanwhile.
+/// Found here: a free that does not look at a mark again, before and after it frees the frame; a
+/// report that returned a frame which was marked meanwhile; a route that lost its taint for a moment.
 #[test]
 fn marks_on_the_packed_engine() {
     let names = [
@@ -95,6 +95,8 @@ fn marks_on_the_packed_engine() {
         "poison-same",
         "poison",
         "report-blocks",
+        "report-poisoned",
+        "free-poisoned-alloc",
     ];
     let (extent, mut tally) = (Extent::all(), Tally::default());
     let wanted = |s: &str, op: &str| s == "fresh" && names.contains(&op);

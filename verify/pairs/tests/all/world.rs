@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pageyard::policy::StaticPolicy;
@@ -91,6 +91,8 @@ pub(crate) struct World<'y, P: StaticPolicy> {
     clock: AtomicU64,
     /// Number of frames poisoned so far.
     poisonings: AtomicU64,
+    /// Whether the report hook poisons a frame of each block that it is given.
+    pub(crate) poisons_reported: AtomicBool,
     /// Number of contiguous ranges requested so far. Each ends the isolation of what it touches,
     /// even if another caller isolated it (§4.12).
     ranges: AtomicU64,
@@ -105,6 +107,7 @@ impl<'y, P: StaticPolicy> World<'y, P> {
             table: Mutex::default(),
             clock: AtomicU64::new(0),
             poisonings: AtomicU64::new(0),
+            poisons_reported: AtomicBool::new(false),
             ranges: AtomicU64::new(0),
             killers: AtomicU64::new(0),
             yard: OnceLock::new(),
@@ -272,6 +275,16 @@ impl<P: StaticPolicy> Reclaim for World<'_, P> {
             let owned = t.blocks.range(pfn.0..end).next().map(|(&p, _)| p);
             if let Some(p) = owned {
                 t.complain(format!("{p:#x} is in use, and reported as free in the block at {pfn}"));
+            }
+        }
+        drop(t);
+        if self.poisons_reported.load(Relaxed)
+            && let Some(yard) = self.yard.get()
+        {
+            for &(pfn, _) in blocks {
+                if yard.poison_frame(pfn).is_ok() {
+                    self.poisoned(pfn);
+                }
             }
         }
         true
