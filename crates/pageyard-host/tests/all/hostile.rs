@@ -60,6 +60,7 @@ const ROWS: &[Row] = &[
             "Builder::build_on",
             "Builder::build",
             "Builder::build_with",
+            "Builder::build_with_policy",
         ],
         builder,
     ),
@@ -353,6 +354,7 @@ fn builder() {
             drop(on.map(RawYard::into_region));
         }
         drop(Builder::new(n).build_raw::<Packed, HostLock, ()>(()));
+        drop(Builder::new(n).build_with_policy(&<Packed as pageyard::policy::StaticPolicy>::RULES));
     }
 }
 

@@ -118,6 +118,9 @@ impl fmt::Display for Broken {
 
 impl core::error::Error for Broken {}
 
+/// How often a CPU's lock is tried: some milliseconds.
+const TRIES: u32 = 1 << 20;
+
 impl<R: RawMutex> Region<'_, R> {
     /// Checks the invariants of the [engine](crate::packed) and counts the frames.
     ///
@@ -131,7 +134,14 @@ impl<R: RawMutex> Region<'_, R> {
             self.check_block(block, &mut census)?;
         }
         for part in self.cpus {
-            let mut cpu = part.own.try_lock().ok_or(Broken::Busy)?;
+            // A request or a tick ends soon; a pinned CPU keeps its lock.
+            let wait = |_| {
+                part.own.try_lock().or_else(|| {
+                    core::hint::spin_loop();
+                    None
+                })
+            };
+            let mut cpu = (0..TRIES).find_map(wait).ok_or(Broken::Busy)?;
             census.cpus += cpu.pages();
             for class in 0..CLASSES {
                 let slot = cpu.slot(class);
