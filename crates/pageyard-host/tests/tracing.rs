@@ -2,12 +2,16 @@
 //!
 //! A program of its own: a process has one global subscriber, and it sees the events of all yards.
 
+#[path = "all/service/group.rs"]
+mod group;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use group::Group;
 use pageyard::{Gfp, Order};
 use pageyard_host::{
     Backing, Block, Builder, GiveBack, HostYard, HugePages, HugeSize, Level, Limits, SystemFiles,
@@ -297,15 +301,9 @@ fn trace_of_background_compaction() {
 
 #[test]
 fn trace_of_system_pressure() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("memory.max"), "1000000\n").unwrap();
-    std::fs::write(dir.path().join("memory.current"), "990000\n").unwrap();
-    let files = SystemFiles {
-        pressure: None,
-        group: Some(dir.path().into()),
-        group_root: dir.path().into(),
-    };
-    let w = Watched::new(builder(16 * MIB).system(files));
+    let group = Group::new();
+    group.uses(990_000);
+    let w = Watched::new(builder(16 * MIB).system(group.files()));
     let _some = w.fill(100);
     let event = w.wait("pressure", |_| true);
     assert_eq!((event.text("level"), event.text("causes")), ("critical", "[Group]"));

@@ -90,6 +90,23 @@ fn put(cache: &ThreadCaches, kind: Kind, page: usize) -> bool {
 
 const ONE: Kind = Kind::Unmovable;
 
+/// Runs `body` while another thread keeps page 1 in its magazine. That thread runs `last` before it
+/// ends.
+fn beside_an_idle_thread(cache: &ThreadCaches, last: impl FnOnce() + Send, body: impl FnOnce()) {
+    let (idle, done) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            assert!(put(cache, ONE, 1));
+            idle.wait();
+            done.wait();
+            last();
+        });
+        idle.wait();
+        body();
+        done.wait();
+    });
+}
+
 #[test]
 fn limits_leave_three_quarters_of_the_yard() {
     let of = |how: ThreadCache, yard| how.limits(yard, false).map(|l| (l.blocks, l.threads));
@@ -196,15 +213,8 @@ fn a_tick_finds_a_zone_below_its_low_watermark() {
 #[test]
 fn threads_keep_nothing_after_a_shortage() {
     let (cache, behind) = cache(8, 1);
-    let (joined, done) = (Barrier::new(2), Barrier::new(2));
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            assert!(put(&cache, ONE, 1));
-            joined.wait();
-            done.wait();
-            assert!(put(&cache, ONE, 2), "this thread may, too");
-        });
-        joined.wait();
+    let last = || assert!(put(&cache, ONE, 2), "this thread may, too");
+    beside_an_idle_thread(&cache, last, || {
         assert!(put(&cache, ONE, 3));
         behind.room.store(-1, Relaxed);
         cache.tick();
@@ -215,7 +225,6 @@ fn threads_keep_nothing_after_a_shortage() {
         }
         behind.room.store(2 * each, Relaxed);
         assert!(put(&cache, ONE, 4) && !cache.stats().pressed);
-        done.wait();
     });
 }
 
@@ -262,23 +271,19 @@ fn a_tick_drains_magazines_unused_since_the_last_one() {
 #[test]
 fn a_tick_leaves_the_magazines_of_active_threads() {
     let (cache, behind) = cache(8, 0);
-    let (slept, wake) = (Barrier::new(2), Barrier::new(2));
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            assert!(put(&cache, ONE, 1));
-            slept.wait();
-            wake.wait();
-        });
-        slept.wait();
-        assert!(put(&cache, ONE, 2));
-        cache.tick();
-        assert!(behind.freed().is_empty());
-        assert_eq!(take(&cache, ONE), Some(2));
-        assert!(put(&cache, ONE, 2));
-        cache.tick();
-        assert_eq!(behind.freed(), [(ONE, 1)]);
-        wake.wait();
-    });
+    beside_an_idle_thread(
+        &cache,
+        || (),
+        || {
+            assert!(put(&cache, ONE, 2));
+            cache.tick();
+            assert!(behind.freed().is_empty());
+            assert_eq!(take(&cache, ONE), Some(2));
+            assert!(put(&cache, ONE, 2));
+            cache.tick();
+            assert_eq!(behind.freed(), [(ONE, 1)]);
+        },
+    );
 }
 
 #[test]

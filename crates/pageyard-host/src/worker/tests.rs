@@ -10,6 +10,10 @@ use crate::signals::Watching;
 use crate::yard::HostYard;
 use crate::{Builder, HugePages, ThreadCache, read_stats};
 
+#[path = "../../tests/all/service/group.rs"]
+mod group;
+use group::Group;
+
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1000 * MS;
 /// Does not wake the worker.
@@ -47,6 +51,13 @@ fn every_other(yard: &HostYard, order: u8) -> Vec<Block<'_>> {
     blocks
 }
 
+/// A worker for the first node only.
+fn one_node(yard: &HostYard) -> Worker<'_> {
+    let mut worker = yard.worker().unwrap();
+    worker.nodes.truncate(1);
+    worker
+}
+
 fn cached(yard: &HostYard) -> u64 {
     yard.zones().map(|z| yard.zone_info(z).unwrap().cached).sum()
 }
@@ -69,8 +80,7 @@ fn compaction_sleeps_until_woken() {
 #[test]
 fn compaction_is_due_at_its_time_while_blocks_are_movable() {
     let yard: HostYard = bare(16 * MIB).build().unwrap();
-    let mut worker = yard.worker().unwrap();
-    worker.nodes.truncate(1);
+    let mut worker = one_node(&yard);
     worker.compact(1000);
     assert_eq!(worker.nodes[0].compact, None);
     let movable = yard.alloc_movable(Order::ZERO, Gfp::KERNEL).unwrap();
@@ -90,8 +100,7 @@ fn compaction_is_due_at_its_time_while_blocks_are_movable() {
 #[test]
 fn reclaim_naps_until_its_time() {
     let yard: HostYard = bare(16 * MIB).build().unwrap();
-    let mut worker = yard.worker().unwrap();
-    worker.nodes.truncate(1);
+    let mut worker = one_node(&yard);
     worker.reclaim(1000);
     assert_eq!(worker.nodes[0].nap, None, "it was not woken");
     let wakes = Gfp::NOWAIT | Gfp::NOWARN;
@@ -213,25 +222,22 @@ fn statistics_are_published_when_they_are_due() {
     assert!(worker.publish_at >= now + PUBLISH);
 }
 
-/// The files of a control group in a directory. What the worker polls of it is one end of a
-/// pipe whose other end is closed, as if the group were gone.
-fn dying_group(dir: &std::path::Path) -> (SystemFiles, io::PipeReader) {
-    let (reader, _) = io::pipe().unwrap();
-    std::fs::write(dir.join("memory.max"), "1000000\n").unwrap();
-    std::fs::write(dir.join("memory.current"), "100000\n").unwrap();
-    symlink(format!("/proc/self/fd/{}", reader.as_raw_fd()), dir.join("memory.events")).unwrap();
-    let (group, group_root) = (Some(dir.to_owned()), dir.to_owned());
-    (SystemFiles { pressure: None, group, group_root }, reader)
+/// A control group that was removed: the file that the worker polls is one end of a pipe whose other
+/// end is closed.
+fn removed_group() -> (Group, io::PipeReader) {
+    let (group, (reader, _)) = (Group::new(), io::pipe().unwrap());
+    let polled = format!("/proc/self/fd/{}", reader.as_raw_fd());
+    symlink(polled, group.path().join("memory.events")).unwrap();
+    (group, reader)
 }
 
 #[test]
 fn a_group_that_is_gone_is_reported_by_a_step_and_a_wait() {
     for by_wait in [true, false] {
-        let dir = tempfile::tempdir().unwrap();
-        let (files, _reader) = dying_group(dir.path());
-        let yard: HostYard = bare(16 * MIB).system(files).build().unwrap();
+        let (group, _reader) = removed_group();
+        let yard: HostYard = bare(16 * MIB).system(group.files()).build().unwrap();
         let mut worker = yard.worker().unwrap();
-        assert_eq!(yard.status().group, Watching::File(dir.path().to_owned()));
+        assert_eq!(yard.status().group, Watching::File(group.path().to_owned()));
         if by_wait {
             worker.wait(Duration::from_secs(3600));
         } else {
@@ -409,13 +415,8 @@ fn smaller_blocks_are_returned_when_quiet_or_under_pressure() {
 /// gets it.
 #[test]
 fn only_a_short_system_gets_memory_that_was_just_in_use() {
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-    write("memory.max", "1000000\n");
-    write("memory.current", "100000\n");
-    let (group, group_root) = (Some(dir.path().to_owned()), dir.path().to_owned());
-    let files = SystemFiles { pressure: None, group, group_root };
-    let builder = bare(64 * MIB).system(files).soft_limit(5 * PAGE_SIZE);
+    let group = Group::new();
+    let builder = bare(64 * MIB).system(group.files()).soft_limit(5 * PAGE_SIZE);
     // The test may be slow.
     let after = Duration::from_secs(3600);
     let yard = giving(builder, GiveBack { after, ..GiveBack::default() });
@@ -423,7 +424,7 @@ fn only_a_short_system_gets_memory_that_was_just_in_use() {
     let _blocks = take(&yard, 0, 10);
     worker.step();
     assert_eq!((yard.pressure(), yard.status().given_back), (Level::Moderate, 0));
-    write("memory.current", "950000\n");
+    group.uses(950_000);
     worker.step();
     assert_eq!(yard.pressure(), Level::Moderate);
     assert!(yard.status().given_back > 0);

@@ -392,27 +392,11 @@ fn ranges<P: StaticPolicy>() -> Vec<Op<P>> {
                 }
             },
         ),
-        after(
-            "free-poisoned",
-            |h| {
-                let taken = h.alloc(0, MOVABLE);
-                h.mine().into_iter().for_each(|p| poison(h, p));
-                taken
-            },
-            |h| h.free(0),
-        ),
-        after(
-            "free-poisoned-alloc",
-            |h| {
-                let taken = h.alloc(0, MOVABLE);
-                h.mine().into_iter().for_each(|p| poison(h, p));
-                taken
-            },
-            |h| {
-                h.free(0);
-                h.alloc(0, MOVABLE);
-            },
-        ),
+        after("free-poisoned", alloc_poisoned, |h| h.free(0)),
+        after("free-poisoned-alloc", alloc_poisoned, |h| {
+            h.free(0);
+            h.alloc(0, MOVABLE);
+        }),
         // The block that the other actor frees, or has freed.
         after("poison-same", same, |h| {
             let same = h.world().table().same;
@@ -484,6 +468,13 @@ fn poison<P: StaticPolicy>(h: &Hand<'_, '_, P>, frame: u64) {
     if let Ok(Poisoned::Removed | Poisoned::WhenFreed) = h.y.poison_frame(Pfn(frame)) {
         h.world().poisoned(Pfn(frame));
     }
+}
+
+/// Allocates a page whose frame is then marked as faulty.
+fn alloc_poisoned<P: StaticPolicy>(h: &Hand<'_, '_, P>) -> bool {
+    let taken = h.alloc(0, MOVABLE);
+    h.mine().into_iter().for_each(|p| poison(h, p));
+    taken
 }
 
 fn upkeep<P: StaticPolicy>() -> Vec<Op<P>> {

@@ -56,8 +56,18 @@ fn pairs<P: StaticPolicy + Sync>() {
     close(P::NAME, &extent, &tally);
 }
 
+/// Explores all points of all pairs of these operations in one state, whatever sample is requested.
+fn every_pair<P: StaticPolicy + Sync>(state: &str, names: &[&str]) {
+    let (extent, mut tally) = (Extent::all(), Tally::default());
+    let wanted = |s: &str, op: &str| s == state && names.contains(&op);
+    explore(&ops::<P>(), 2, wanted, &extent, &mut tally);
+    let what = format!("{} in {state}", names.join(", "));
+    let tried = (names.len() as u64).pow(2) - tally.meaningless;
+    assert!(tried > 0 && tally.interleavings > 0, "{what}: {tally}");
+    close(&what, &extent, &tally);
+}
+
 /// Pairs that gave one page to two owners, or corrupted a counter, in earlier versions of the core.
-/// All points of each are explored, whatever sample is requested.
 #[test]
 fn previously_failing_pairs() {
     let pairs: [(&str, &[&str]); 9] = [
@@ -72,13 +82,7 @@ fn previously_failing_pairs() {
         ("blank", &["restore", "cpu-up"]),
     ];
     for (state, names) in pairs {
-        let (extent, mut tally) = (Extent::all(), Tally::default());
-        let wanted = |s: &str, op: &str| s == state && names.contains(&op);
-        explore(&ops::<Linux612>(), 2, wanted, &extent, &mut tally);
-        let what = format!("{} in {state}", names.join(" and "));
-        let tried = (names.len() as u64).pow(2) - tally.meaningless;
-        assert!(tried > 0 && tally.interleavings > 0, "{what}: {tally}");
-        close(&what, &extent, &tally);
+        every_pair::<Linux612>(state, names);
     }
 }
 
@@ -98,11 +102,7 @@ fn marks_on_the_packed_engine() {
         "report-poisoned",
         "free-poisoned-alloc",
     ];
-    let (extent, mut tally) = (Extent::all(), Tally::default());
-    let wanted = |s: &str, op: &str| s == "fresh" && names.contains(&op);
-    explore(&ops::<Packed>(), 2, wanted, &extent, &mut tally);
-    assert!(tally.interleavings > 0, "{tally}");
-    close("marks", &extent, &tally);
+    every_pair::<Packed>("fresh", &names);
 }
 
 /// A zone whose magazines and counters change while it is restored.
@@ -122,11 +122,7 @@ fn restores_on_the_packed_engine() {
         "snapshot",
         "figures",
     ];
-    let (extent, mut tally) = (Extent::all(), Tally::default());
-    let wanted = |s: &str, op: &str| s == "blank" && names.contains(&op);
-    explore(&ops::<Packed>(), 2, wanted, &extent, &mut tally);
-    assert!(tally.interleavings > 0, "{tally}");
-    close("restores", &extent, &tally);
+    every_pair::<Packed>("blank", &names);
 }
 
 /// Groups of operations that share state. Where the third operation runs, the second has read what

@@ -1,6 +1,7 @@
 //! The work of a yard beside requests: memory goes back when it is idle, shrinkers and relocators are
 //! called, limits hold, pressure is reported. Tests that wait do so for a state, for a minute at most.
 
+mod group;
 mod idle;
 mod movable;
 mod sections;

@@ -26,7 +26,7 @@ fn movable_blocks_keep_their_contents() {
         large.push(block);
     }
     assert!(large.len() < 3, "those that were kept as a reserve, if any: {}", large.len());
-    // One that somebody looks at stays where it is.
+    // Compaction does not move a locked block.
     let (first, rest) = all.split_first().unwrap();
     let pinned = first.1.lock();
     let at = pinned.pfn();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use pageyard::{Gfp, ReclaimJob};
 use pageyard_host::{Block, Cause, HostYard, Level, LimitError, Limits, SystemFiles, Watching};
 
+use super::group::Group;
 use super::{MIB, QUIET, builder, fill, forever, order, until};
 
 /// A cache that gives up its blocks when asked.
@@ -105,49 +106,29 @@ fn the_soft_limit_is_kept_by_shrinkers_and_reported() {
 
 #[test]
 fn a_group_near_its_limit_calls_shrinkers() {
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        // Whole or not at all: the worker reads it meanwhile.
-        let new = dir.path().join("new");
-        std::fs::write(&new, text).unwrap();
-        std::fs::rename(new, dir.path().join(name)).unwrap();
-    };
-    write("memory.max", "1000000\n");
-    write("memory.current", "100000\n");
-    let files = SystemFiles {
-        pressure: Some("/nowhere".into()),
-        group: Some(dir.path().into()),
-        group_root: dir.path().into(),
-    };
+    let group = Group::new();
+    let files = SystemFiles { pressure: Some("/nowhere".into()), ..group.files() };
     let yard = forever(builder(64 * MIB).system(files));
     let cache = Cache::new();
     yard.register_shrinker(cache.share()).keep();
     cache.blocks.lock().unwrap().extend(fill(yard, 8000));
     assert!(until(|| yard.status().worker));
     let status = yard.status();
-    assert_eq!(status.group, Watching::File(dir.path().into()));
+    assert_eq!(status.group, Watching::File(group.path().into()));
     assert!(matches!(status.stalls, Watching::Not(why) if why.contains("/nowhere")));
     assert_eq!((status.level, status.shrunk), (Level::Calm, 0));
-    write("memory.current", "990000\n");
+    group.uses(990_000);
     assert!(until(|| yard.pressure() == Level::Critical));
     assert!(until(|| yard.status().shrunk > 4000 && yard.resident().unwrap() < 6000));
-    write("memory.current", "100000\n");
+    group.uses(100_000);
     assert!(until(|| yard.pressure() == Level::Calm));
 }
 
 /// How many pages a step of the worker asks the shrinkers for.
 #[test]
 fn shrinkers_are_asked_for_a_share_of_used_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-    write("memory.max", "1000000\n");
-    write("memory.current", "100000\n");
-    let files = SystemFiles {
-        pressure: None,
-        group: Some(dir.path().into()),
-        group_root: dir.path().into(),
-    };
-    let builder = builder(64 * MIB).system(files).soft_limit(32 * MIB).give_back(None);
+    let group = Group::new();
+    let builder = builder(64 * MIB).system(group.files()).soft_limit(32 * MIB).give_back(None);
     let yard = forever(builder.tick(None).thread_cache(pageyard_host::ThreadCache::Off));
     let asked: Arc<Mutex<Vec<u64>>> = Arc::default();
     let jobs = asked.clone();
@@ -166,16 +147,16 @@ fn shrinkers_are_asked_for_a_share_of_used_memory() {
     assert!(step().is_empty());
     let cached = || yard.stats().zones.iter().map(|z| z.cached).sum::<u64>();
     assert!(cached() > 0);
-    write("memory.current", "990000\n");
+    group.uses(990_000);
     assert_eq!(step(), [400], "a 16th, where the group is about to be killed");
     assert_eq!(cached(), 0, "the CPUs' lists are drained");
     assert_eq!(yard.pressure(), Level::Critical);
-    write("memory.current", "950000\n");
+    group.uses(950_000);
     assert_eq!(step(), [100], "a 64th");
     // What is over the soft limit, where that is more.
     blocks.extend(fill(yard, 2000));
     assert_eq!(step(), [208]);
-    write("memory.current", "990000\n");
+    group.uses(990_000);
     assert_eq!(step(), [525]);
 }
 
@@ -289,8 +270,8 @@ fn the_hard_limit_holds_and_its_reserve_is_for_critical_requests() {
     let min = yard.zones().map(|z| yard.zone_info(z).unwrap().watermarks[0]).sum::<u64>();
     let ordinary = take(QUIET);
     assert!(ordinary <= 4096 - min && ordinary + min + 64 >= 4096, "{ordinary} and {min}");
-    assert!(take(QUIET | Gfp::HIGH) > 0, "urgent ones go on");
-    assert!(take(QUIET | Gfp::MEMALLOC) > 0, "whoever frees memory goes to the end");
+    assert!(take(QUIET | Gfp::HIGH) > 0, "HIGH requests use part of the reserve");
+    assert!(take(QUIET | Gfp::MEMALLOC) > 0, "MEMALLOC requests use all of the reserve");
     assert_eq!(held.len(), 4096);
     assert_eq!(yard.status().used, 4096);
     let mut worker = yard.worker().unwrap();
