@@ -29,8 +29,9 @@ pub(crate) struct NearMark<'z> {
 impl NearMark<'_> {
     /// Updates the flags after a change of the counter to `free`.
     pub(crate) fn note_counter(&self, free: i64) {
-        // Change, then look, on each side. Of the last change of the counter, the last change of the
-        // mark and the last clearing of the flag, the one whose fence comes last sees the others.
+        // Each side stores, fences and then loads what the others store. Three stores matter: the last
+        // to the counter, to a mark and to the flag. The thread whose fence is last sees all three, and
+        // sets the flag if it is needed.
         fence(SeqCst);
         self.update(free);
     }

@@ -363,7 +363,7 @@ impl<R: RawMutex> Zone<'_, R> {
         slot.threshold.store(c.threshold, Relaxed);
         match self.region() {
             None => slot.set_diff(c.diff),
-            Some(region) => slot.add_part(region, c.cpu, c.diff),
+            Some(region) => slot.restore_diff(region, c.cpu, c.diff),
         }
         Ok(())
     }

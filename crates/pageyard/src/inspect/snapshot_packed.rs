@@ -220,7 +220,7 @@ impl<R: RawMutex> Zone<'_, R> {
 
 impl<R: RawMutex> PerCpu<R> {
     /// Adds to the CPU's part of the free counter, which belongs to the holder of the CPU's lock.
-    pub(crate) fn add_part(&self, region: &Region<'_, R>, cpu: CpuId, pages: i32) {
+    pub(crate) fn restore_diff(&self, region: &Region<'_, R>, cpu: CpuId, pages: i32) {
         let own = region.cpus.get(cpu.0 as usize).map(|part| part.own.lock());
         self.set_diff(self.diff().saturating_add(pages));
         drop(own);

@@ -6,29 +6,16 @@
 
 #[cfg(feature = "lines")]
 use crate::base::lines::{Part, Piece};
-use crate::base::shared::{self, AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use crate::base::shared::{self, AtomicU32, AtomicU64};
 use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
+use crate::packed::label::{BUCKETS, Label, Meta, bucket_of};
 use crate::packed::planted::{Bug, fence_for_loom, planted};
+use crate::packed::route::{ALWAYS_TO_ZONE, Route, Routes};
 use crate::packed::set::{BlockSet, IndexWord, words_of_set};
 use crate::packed::whole::WholeSet;
-
-/// Buckets of the index: bucket k holds pageblocks with 64(k − 1) < free frames ≤ 64k.
-pub(crate) const BUCKETS: u32 = 8;
-
-/// A level that no bucket exceeds: all frames stay with the CPU that frees them.
-const KEEP_ALL: u8 = BUCKETS as u8;
-
-/// A route above all levels: frames always go to the zone.
-pub(super) const ALWAYS_TO_ZONE: u8 = 0x40;
-
-/// Added to the route of a pageblock with a frame that is marked as faulty: above all levels too.
-const TAINTED: u8 = 0x80;
-
-/// The route of pageblocks of bucket 2 and above, for which a level may send frees to the zone.
-const SPARSE: u8 = 2;
 
 /// One bit in sixteen of a word. A free that sets one of them counts its pageblock's free frames
 /// again; the others leave the pageblock's bucket as it is.
@@ -68,122 +55,6 @@ impl Default for Words {
     }
 }
 
-/// A pageblock's type and place in the index. The embedder provides the memory.
-///
-/// ```
-/// use pageyard::packed::Label;
-///
-/// static PART: [Label; 128] = [const { Label::new() }; 128];
-/// assert_eq!(PART.len(), 128);
-/// ```
-#[derive(Debug)]
-pub struct Label(AtomicU32);
-
-impl Label {
-    /// Returns the label of a movable pageblock without free frames.
-    pub const fn new() -> Self {
-        Label(AtomicU32::new(Meta::of(MigrateType::Movable, 0).0))
-    }
-
-    pub(crate) fn clear(&self) {
-        self.0.store(Meta::of(MigrateType::Movable, 0).0, Relaxed);
-    }
-}
-
-impl Default for Label {
-    fn default() -> Self {
-        Label::new()
-    }
-}
-
-/// Where frees to a pageblock go: a hint, but for an isolated pageblock, whose frames always go to
-/// the zone. The embedder provides the memory.
-///
-/// ```
-/// use pageyard::packed::Route;
-///
-/// static PART: [Route; 128] = [const { Route::new() }; 128];
-/// assert_eq!(PART.len(), 128);
-/// ```
-#[derive(Debug)]
-pub struct Route(AtomicU8);
-
-impl Route {
-    /// Returns the route of a pageblock whose frames stay in magazines.
-    pub const fn new() -> Self {
-        Route(AtomicU8::new(0))
-    }
-
-    pub(crate) fn clear(&self) {
-        self.0.store(0, Relaxed);
-    }
-}
-
-impl Default for Route {
-    fn default() -> Self {
-        Route::new()
-    }
-}
-
-/// The value of a [`Label`]: bits 0 to 2 the type, 8 to 11 the bucket (0: in no index), then
-/// [`ACTIVE`](Meta::ACTIVE) and [`ISOLATED`](Meta::ISOLATED).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Meta(pub(super) u32);
-
-impl Meta {
-    /// The pageblock belongs to one operation or CPU: a CPU refills from it, or it is whole (free or
-    /// allocated as such). It is in no index.
-    pub(super) const ACTIVE: u32 = 1 << 12;
-    /// Nothing is allocated from the pageblock.
-    pub(super) const ISOLATED: u32 = 1 << 16;
-    /// Free pages that the zone does not count while the pageblock is isolated.
-    pub(super) const WITHHELD: u32 = 0x3ff << 17;
-    /// Compaction isolated the pageblock.
-    pub(super) const COMPACTED: u32 = 1 << 28;
-    /// While the region is restored: a CPU or a caller has the pageblock as a whole.
-    pub(super) const HELD: u32 = 1 << 29;
-    const BUCKET: u32 = 0xf00;
-    const TYPE: u32 = 7;
-
-    pub(super) const fn of(t: MigrateType, bucket: u32) -> Meta {
-        Meta(t as u32 | bucket << 8)
-    }
-
-    pub(super) fn migrate_type(self) -> MigrateType {
-        MigrateType::from_bits(self.0 & Meta::TYPE)
-    }
-
-    fn bucket(self) -> u32 {
-        (self.0 & Meta::BUCKET) >> 8
-    }
-
-    fn is_taken(self) -> bool {
-        self.0 & (Meta::ACTIVE | Meta::ISOLATED) != 0
-    }
-
-    pub(super) fn is_isolated(self) -> bool {
-        self.0 & Meta::ISOLATED != 0
-    }
-
-    pub(super) fn with_bucket(self, bucket: u32) -> Meta {
-        Meta(self.0 & !Meta::BUCKET | bucket << 8)
-    }
-}
-
-const fn bucket_of(free: u32) -> u32 {
-    let most = PAGEBLOCK_PAGES - 1;
-    (if free > most { most } else { free }).div_ceil(64)
-}
-
-/// On a line of its own: read by every free, written rarely.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Levels {
-    of: [AtomicU8; 4],
-    /// Whether a frame was ever marked as faulty.
-    faulty: AtomicBool,
-}
-
 /// All pageblocks of a region.
 #[derive(Debug)]
 pub(crate) struct Blocks<'a> {
@@ -191,15 +62,10 @@ pub(crate) struct Blocks<'a> {
     /// Marks of faulty frames.
     pub(super) faulty: &'a [Words],
     labels: &'a [Label],
-    routes: &'a [Route],
+    pub(super) routes: Routes<'a>,
     index: &'a [IndexWord],
     /// Words of one set of the index.
     stride: usize,
-    domains: &'a [Domain],
-    /// Sparse pageblocks of one type from which on frames are packed.
-    enough: i32,
-    /// A frame of a pageblock in a higher bucket goes to the zone when it is freed.
-    levels: Levels,
     /// Frames that were freed although they were free.
     double_frees: AtomicU64,
     /// Reported pageblocks that requests took since the start.
@@ -227,15 +93,9 @@ impl<'a> Blocks<'a> {
             words,
             faulty,
             labels,
-            routes,
+            routes: Routes::new(routes, domains),
             index,
             stride: words_of_set(words.len()),
-            domains,
-            enough: (words.len() / 128).clamp(4, 1 << 20) as i32,
-            levels: Levels {
-                of: [const { AtomicU8::new(KEEP_ALL) }; 4],
-                faulty: AtomicBool::new(false),
-            },
             double_frees: AtomicU64::new(0),
             retaken: AtomicU64::new(0),
             out_of_use: AtomicU64::new(0),
@@ -277,58 +137,11 @@ impl<'a> Blocks<'a> {
     }
 
     pub(super) fn label(&self, block: u32) -> Option<&'a AtomicU32> {
-        Some(&self.labels.get(block as usize)?.0)
+        Some(self.labels.get(block as usize)?.word())
     }
 
     pub(super) fn meta(&self, block: u32) -> Meta {
         Meta(self.label(block).map_or(Meta::ISOLATED, |label| label.load(SeqCst)))
-    }
-
-    /// Sets the route of a pageblock: where frees into it go. Every free reads a line of routes, so
-    /// they change seldom: all sparse pageblocks have the same, and so do all others.
-    pub(super) fn set_route(&self, block: u32, route: u8) {
-        if let Some(r) = self.routes.get(block as usize) {
-            let route = match route {
-                0 | 1 => 0,
-                ALWAYS_TO_ZONE => ALWAYS_TO_ZONE,
-                _ => SPARSE,
-            };
-            fence_for_loom();
-            if r.0.load(SeqCst) & !TAINTED != route {
-                // In one step with the taint, without which a free would miss a mark.
-                _ = r.0.fetch_update(SeqCst, SeqCst, |seen| Some(seen & TAINTED | route));
-            }
-            fence_for_loom();
-        }
-    }
-
-    /// Sends frees into a pageblock to the zone while one of its frames is marked as faulty. The caller
-    /// holds the zone lock, under which marks change.
-    pub(super) fn update_taint(&self, block: u32) {
-        let Some(Route(route)) = self.routes.get(block as usize) else { return };
-        if self.is_tainted(block) {
-            route.fetch_or(TAINTED, SeqCst);
-        } else {
-            route.fetch_and(!TAINTED, SeqCst);
-        }
-    }
-
-    /// Returns whether a frame was ever marked as faulty.
-    #[inline(always)]
-    pub(super) fn has_faulty(&self) -> bool {
-        self.levels.faulty.load(SeqCst)
-    }
-
-    /// Notes that a frame is marked as faulty.
-    pub(super) fn note_faulty(&self) {
-        self.levels.faulty.store(true, SeqCst);
-    }
-
-    /// Returns whether a frame of this pageblock goes to the zone when it is freed.
-    #[inline(always)]
-    pub(crate) fn bypasses(&self, block: u32, t: usize) -> bool {
-        let Some(route) = self.routes.get(block as usize) else { return true };
-        route.0.load(Relaxed) > self.levels.of[t & 3].load(Relaxed)
     }
 
     /// Reads a word, so that its line is in the cache soon.
@@ -402,8 +215,8 @@ impl<'a> Blocks<'a> {
         if new == !0 && self.try_seal(block, domain) {
             return;
         }
-        // Read after the word was written: whoever emptied the word and did not index the
-        // pageblock is seen here.
+        // Read after the word was written: if a thread emptied the word and did not index the
+        // pageblock, this bucket says so.
         let bucket = self.meta(block).bucket();
         if !sampled && bucket != 0 && new != !0 {
             return;
@@ -453,12 +266,12 @@ impl<'a> Blocks<'a> {
             }
             fence_for_loom();
             let (t, was) = (meta.migrate_type(), meta.bucket());
-            self.set_route(block, want as u8);
+            self.routes.set(block, want as u8);
             if self.is_isolated(block) && !planted(Bug::LateRoute) {
                 // Isolated since the exchange: its route may have been set before.
-                self.set_route(block, ALWAYS_TO_ZONE);
+                self.routes.set(block, ALWAYS_TO_ZONE);
             }
-            self.note_sparse(t, was, want, domain);
+            self.routes.note_sparse(t, was, want, domain);
             if want != 0 {
                 self.partial(t, want).insert(block);
             }
@@ -486,37 +299,6 @@ impl<'a> Blocks<'a> {
         let again = meta.migrate_type() == t && meta.bucket() == bucket;
         if again && !planted(Bug::NoSecondLook) {
             self.partial(t, bucket).insert(block);
-        }
-    }
-
-    /// Counts a pageblock that has become sparse (more than 64 free frames) or no longer is, and
-    /// sets the type's level: while there are enough sparse pageblocks that some could be emptied
-    /// into others, their frames go to the zone.
-    fn note_sparse(&self, t: MigrateType, was: u32, now: u32, domain: usize) {
-        let by = i32::from(now > 1) - i32::from(was > 1);
-        let Some(own) = self.domains.get(domain).and_then(|d| d.sparse.get(t as usize)) else {
-            return;
-        };
-        if by == 0 {
-            return;
-        }
-        // Each domain counts on a line of its own, and may be below zero. It adds up all of them
-        // only so often that the sum is read as often as one counter would be.
-        let n = own.fetch_add(by, Relaxed).wrapping_add(by);
-        if (n.unsigned_abs() as usize).is_multiple_of(self.domains.len().max(1)) {
-            self.set_level(t);
-        }
-    }
-
-    /// Recomputes the level of a type.
-    pub(crate) fn set_level(&self, t: MigrateType) {
-        let counts = self.domains.iter().filter_map(|d| d.sparse.get(t as usize));
-        let sparse = counts.fold(0i32, |sum, n| sum.wrapping_add(n.load(Relaxed)));
-        let level = if sparse > self.enough { 1 } else { KEEP_ALL };
-        if let Some(l) = self.levels.of.get(t as usize)
-            && l.load(Relaxed) != level
-        {
-            l.store(level, Relaxed);
         }
     }
 
@@ -580,8 +362,8 @@ impl<'a> Blocks<'a> {
     /// Updates hints and index for a pageblock whose label has just lost its bucket.
     pub(super) fn unlist(&self, block: u32, was: Meta, route: u8, domain: usize) {
         let (t, bucket) = (was.migrate_type(), was.bucket());
-        self.set_route(block, route);
-        self.note_sparse(t, bucket, 0, domain);
+        self.routes.set(block, route);
+        self.routes.note_sparse(t, bucket, 0, domain);
         if bucket != 0 {
             self.remove_stale(block, t, bucket);
         }
@@ -674,7 +456,7 @@ impl<'a> Blocks<'a> {
         if let Some(label) = self.label(block) {
             label.store(Meta::of(t, 0).0 | Meta::ACTIVE, SeqCst);
         }
-        self.set_route(block, 0);
+        self.routes.set(block, 0);
         for w in self.words_of(block) {
             w.store(!0, Release);
         }
@@ -717,7 +499,7 @@ impl<'a> Blocks<'a> {
             return;
         }
         // The route first: isolation sets it as soon as the pageblock is no longer active.
-        self.set_route(block, 0);
+        self.routes.set(block, 0);
         if let Some(label) = self.label(block) {
             label.store(Meta::of(t, 0).0, SeqCst);
         }
@@ -869,9 +651,8 @@ impl Blocks<'_> {
     pub(crate) fn for_each_shared(&self, each: &mut dyn FnMut(Piece)) {
         each(Piece::of(Part::Words, self.words));
         each(Piece::of(Part::Labels, self.labels));
-        each(Piece::of(Part::Routes, self.routes));
         let index = Piece::of(Part::Index, self.index);
         each(Piece { element: index.element * self.stride, ..index });
-        each(Piece::one(Part::Levels, &self.levels, 0));
+        self.routes.for_each_shared(each);
     }
 }

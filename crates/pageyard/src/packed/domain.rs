@@ -263,7 +263,7 @@ impl Backoff {
     }
 }
 
-/// One of so many magazines that were not needed returns to the zone in each interval of ticks.
+/// In each interval of ticks, one in `DECAY` of the magazines that were not needed returns to the zone.
 const DECAY: u32 = 32;
 
 /// Magazines that one tick of a CPU returns to zones at most, so that the request which it interrupts

@@ -30,7 +30,7 @@ impl Blocks<'_> {
 
     /// Returns the marked frames of a word.
     fn marked(&self, word: u32) -> u64 {
-        if self.has_faulty() { self.marks_of(word).map_or(0, |w| w.load(SeqCst)) } else { 0 }
+        if self.routes.has_faulty() { self.marks_of(word).map_or(0, |w| w.load(SeqCst)) } else { 0 }
     }
 
     pub(crate) fn is_marked(&self, frame: u32) -> bool {
@@ -40,7 +40,13 @@ impl Blocks<'_> {
     /// Returns whether a pageblock has a marked frame.
     #[inline(always)]
     pub(crate) fn is_tainted(&self, block: u32) -> bool {
-        self.has_faulty() && self.has_marks(block)
+        self.routes.has_faulty() && self.has_marks(block)
+    }
+
+    /// Sends frees into a pageblock to the zone while it has a marked frame. Call it after each change
+    /// of its marks; the caller holds the zone lock, under which they change.
+    pub(super) fn update_taint(&self, block: u32) {
+        self.routes.set_taint(block, self.is_tainted(block));
     }
 
     #[cold]
@@ -59,7 +65,7 @@ impl Blocks<'_> {
 
     /// Returns whether a frame of a block is marked.
     fn is_block_tainted(&self, frame: u32, order: u8) -> bool {
-        self.has_faulty()
+        self.routes.has_faulty()
             && words_of(frame, order).any(|(word, mask)| self.marked(word) & mask != 0)
     }
 }
@@ -79,7 +85,7 @@ impl<R: RawMutex> Region<'_, R> {
 
     /// Marks a frame as faulty. Returns false if it is. The caller holds the zone lock.
     pub(crate) fn mark(&self, frame: u32) -> bool {
-        self.blocks.note_faulty();
+        self.blocks.routes.note_faulty();
         let bit = 1 << (frame % 64);
         let marks = self.blocks.marks_of(frame / 64);
         let is_new = marks.is_some_and(|marks| marks.fetch_or(bit, SeqCst) & bit == 0);

@@ -5,9 +5,10 @@ use lock_api::RawMutex;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
-use crate::packed::blocks::{BUCKETS, Blocks};
+use crate::packed::blocks::Blocks;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, order_of};
 use crate::packed::domain::ENTRIES;
+use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
 
 /// Free blocks by order.

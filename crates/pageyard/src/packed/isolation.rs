@@ -6,9 +6,11 @@ use lock_api::RawMutex;
 
 use crate::base::sync::Ordering::SeqCst;
 use crate::base::units::{MigrateType, PAGEBLOCK_PAGES, Pfn};
-use crate::packed::blocks::{ALWAYS_TO_ZONE, Blocks, Meta};
+use crate::packed::blocks::Blocks;
+use crate::packed::label::Meta;
 use crate::packed::planted::{Bug, planted};
 use crate::packed::region::Region;
+use crate::packed::route::ALWAYS_TO_ZONE;
 
 /// Why a pageblock was not isolated, or its isolation not ended. Nothing has changed.
 ///
@@ -155,7 +157,7 @@ impl Blocks<'_> {
                 for w in self.words_of(block) {
                     w.store(!0, SeqCst);
                 }
-                self.set_route(block, ALWAYS_TO_ZONE);
+                self.routes.set(block, ALWAYS_TO_ZONE);
                 label.store(meta.migrate_type() as u32 | Meta::ISOLATED, SeqCst);
                 return true;
             }
@@ -187,7 +189,7 @@ impl Blocks<'_> {
                 Err(now) => meta = Meta(now),
             }
         }
-        self.set_route(block, 0);
+        self.routes.set(block, 0);
         if meta.0 & Meta::ACTIVE == 0 {
             self.release(block, domain);
         }

@@ -45,6 +45,7 @@ mod domain;
 mod faulty;
 pub(crate) mod inventory;
 mod isolation;
+mod label;
 #[cfg(feature = "alloc")]
 pub(crate) mod owned_storage;
 mod pinned;
@@ -54,24 +55,27 @@ mod refill;
 mod region;
 mod report;
 mod restore;
+mod route;
 mod set;
 mod steps;
 mod storage;
 mod validate;
 mod whole;
 
-pub(crate) use blocks::BUCKETS;
-pub use blocks::{Label, Route, Words};
+pub use blocks::Words;
 pub use cpu::{CpuCounts, PerCpu};
 pub(crate) use domain::TICK_MAGAZINES;
 pub use domain::{Domain, Link, Magazine};
 #[cfg(pageyard_loom)]
 pub use domain::{ModelStack, Stack};
 pub use isolation::IsolateError;
+pub(crate) use label::BUCKETS;
+pub use label::Label;
 #[cfg(feature = "alloc")]
 pub use owned_storage::OwnedStorage;
 pub use pinned::Pinned;
 pub use region::{AddError, Region};
+pub use route::Route;
 pub use set::IndexWord;
 pub use storage::{FrameState, Needs, RegionError, Storage, YardNeeds, YardStorage};
 pub use validate::{Broken, Census};

@@ -7,10 +7,12 @@ use lock_api::RawMutex;
 
 use crate::base::heap::{NoRoom, reserve};
 use crate::base::units::Pfn;
-use crate::packed::blocks::{Label, Route, Words};
+use crate::packed::blocks::Words;
 use crate::packed::cpu::PerCpu;
 use crate::packed::domain::{Domain, Link, Magazine};
+use crate::packed::label::Label;
 use crate::packed::region::Region;
+use crate::packed::route::Route;
 use crate::packed::set::IndexWord;
 use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
 

@@ -6,9 +6,9 @@ use lock_api::RawMutex;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};
-use crate::packed::blocks::BUCKETS;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, order_of, pages_of};
 use crate::packed::cpu::{At, Cpu, CpuCounts, NONE, Slot};
+use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
 
 /// Blocks that a refill aims at, for orders 0 to 3.

@@ -448,7 +448,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
             return true;
         }
         let block = frame / PAGEBLOCK_PAGES;
-        if self.blocks.bypasses(block, t) {
+        if self.blocks.routes.bypasses(block, t) {
             if self.blocks.is_tainted(block) {
                 return self.free_tainted(cpu, frame, o);
             }
@@ -596,7 +596,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
 
     fn set_levels(&self) {
         for t in [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable] {
-            self.blocks.set_level(t);
+            self.blocks.routes.set_level(t);
         }
     }
 

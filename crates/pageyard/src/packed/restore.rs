@@ -9,9 +9,11 @@ use lock_api::RawMutex;
 use crate::base::sync::Ordering::{Relaxed, SeqCst};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits;
-use crate::packed::blocks::{ALWAYS_TO_ZONE, Blocks, Meta};
+use crate::packed::blocks::Blocks;
 use crate::packed::cpu::{Cpu, NONE};
+use crate::packed::label::Meta;
 use crate::packed::region::Region;
+use crate::packed::route::ALWAYS_TO_ZONE;
 
 impl Blocks<'_> {
     /// Makes an absent pageblock active, with this type. Returns false if it has a record already.
@@ -20,7 +22,7 @@ impl Blocks<'_> {
         let is_new = Meta(label.load(SeqCst)).0 & Meta::ACTIVE == 0;
         if is_new {
             label.store(Meta::of(t, 0).0 | Meta::ACTIVE, SeqCst);
-            self.set_route(block, 0);
+            self.routes.set(block, 0);
         }
         is_new
     }
@@ -104,7 +106,7 @@ impl<R: RawMutex> Region<'_, R> {
         let held = meta & Meta::HELD != 0;
         if t == MigrateType::Isolate {
             self.depots.close();
-            self.blocks.set_route(block, ALWAYS_TO_ZONE);
+            self.blocks.routes.set(block, ALWAYS_TO_ZONE);
             let active = if held { Meta::ACTIVE } else { 0 };
             let movable = MigrateType::Movable as u32;
             label.store(movable | meta & Meta::WITHHELD | active | Meta::ISOLATED, SeqCst);
@@ -142,7 +144,7 @@ impl Blocks<'_> {
         if let Some(label) = self.label(block) {
             label.store(Meta::of(MigrateType::Movable, 0).0, SeqCst);
         }
-        self.set_route(block, 0);
+        self.routes.set(block, 0);
     }
 }
 

@@ -10,11 +10,13 @@ use crate::base::heap::NoRoom;
 use crate::base::shared::AtomicU8;
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
-use crate::packed::blocks::{Blocks, Label, Route, Words};
+use crate::packed::blocks::{Blocks, Words};
 use crate::packed::class::{CLASSES, KEPT_TYPES};
 use crate::packed::cpu::PerCpu;
 use crate::packed::domain::{Domain, Link, MAX_MAGAZINES, MOST, Magazine, near_limit};
+use crate::packed::label::Label;
 use crate::packed::planted::{Bug, planted};
+use crate::packed::route::Route;
 use crate::packed::set::IndexWord;
 
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a

@@ -7,9 +7,9 @@ use lock_api::RawMutex;
 use crate::base::put::put;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{PAGEBLOCK_PAGES, Pfn};
-use crate::packed::blocks::BUCKETS;
 use crate::packed::class::{CLASSES, capacity, order_of};
 use crate::packed::cpu::NONE;
+use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
 use crate::packed::storage::FrameState;
 

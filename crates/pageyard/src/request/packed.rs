@@ -305,7 +305,7 @@ impl<R: RawMutex> PerCpu<R> {
         own.settled = moved;
         let part = change.saturating_add(self.diff().into());
         if part.unsigned_abs() > self.threshold.load(Relaxed).into() {
-            zone.add_part(own.domain as usize, part, self.domain_threshold.load(Relaxed));
+            zone.add_to_domain(own.domain as usize, part, self.domain_threshold.load(Relaxed));
             self.set_diff(0);
         } else {
             self.set_diff(part as i32);
@@ -337,7 +337,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Adds a CPU's part of the free counter to that of its domain, and that to the zone's counter if
     /// it is above its limit.
     #[inline(always)]
-    fn add_part(&self, domain: usize, pages: i64, limit: u32) {
+    fn add_to_domain(&self, domain: usize, pages: i64, limit: u32) {
         if limit == 0 {
             return self.add_free_packed(pages);
         }
