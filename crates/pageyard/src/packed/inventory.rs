@@ -7,9 +7,9 @@ use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGE
 use crate::packed::bits::{self, WORDS};
 use crate::packed::blocks::Blocks;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, order_of};
-use crate::packed::domain::ENTRIES;
 use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
+use crate::packed::stack::ENTRIES;
 
 /// Free blocks by order.
 type Orders = [u64; MAX_ORDER as usize + 1];

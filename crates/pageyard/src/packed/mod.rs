@@ -57,6 +57,7 @@ mod report;
 mod restore;
 mod route;
 mod set;
+mod stack;
 mod steps;
 mod storage;
 mod validate;
@@ -64,10 +65,8 @@ mod whole;
 
 pub use blocks::Words;
 pub use cpu::{CpuCounts, PerCpu};
+pub use domain::Domain;
 pub(crate) use domain::TICK_MAGAZINES;
-pub use domain::{Domain, Link, Magazine};
-#[cfg(pageyard_loom)]
-pub use domain::{ModelStack, Stack};
 pub use isolation::IsolateError;
 pub(crate) use label::BUCKETS;
 pub use label::Label;
@@ -77,5 +76,8 @@ pub use pinned::Pinned;
 pub use region::{AddError, Region};
 pub use route::Route;
 pub use set::IndexWord;
+pub use stack::{Link, Magazine};
+#[cfg(pageyard_loom)]
+pub use stack::{ModelStack, Stack};
 pub use storage::{FrameState, Needs, RegionError, Storage, YardNeeds, YardStorage};
 pub use validate::{Broken, Census};

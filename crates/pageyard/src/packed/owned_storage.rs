@@ -9,11 +9,12 @@ use crate::base::heap::{NoRoom, reserve};
 use crate::base::units::Pfn;
 use crate::packed::blocks::Words;
 use crate::packed::cpu::PerCpu;
-use crate::packed::domain::{Domain, Link, Magazine};
+use crate::packed::domain::Domain;
 use crate::packed::label::Label;
 use crate::packed::region::Region;
 use crate::packed::route::Route;
 use crate::packed::set::IndexWord;
+use crate::packed::stack::{Link, Magazine};
 use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
 
 /// The memory of a region on the heap. It serves one region.

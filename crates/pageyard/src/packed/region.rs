@@ -17,7 +17,8 @@ use crate::base::units::{
 use crate::packed::blocks::Blocks;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, is_kept};
 use crate::packed::cpu::{At, Cpu, CpuCounts, PerCpu, Slot};
-use crate::packed::domain::{Depots, Magazine};
+use crate::packed::domain::Depots;
+use crate::packed::stack::Magazine;
 use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
 
 /// Why frames were not added. Nothing has changed.

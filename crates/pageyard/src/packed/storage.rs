@@ -13,11 +13,12 @@ use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::packed::blocks::{Blocks, Words};
 use crate::packed::class::{CLASSES, KEPT_TYPES};
 use crate::packed::cpu::PerCpu;
-use crate::packed::domain::{Domain, Link, MAX_MAGAZINES, MOST, Magazine, near_limit};
+use crate::packed::domain::{Domain, near_limit};
 use crate::packed::label::Label;
 use crate::packed::planted::{Bug, planted};
 use crate::packed::route::Route;
 use crate::packed::set::IndexWord;
+use crate::packed::stack::{Link, MAX_MAGAZINES, MOST, Magazine};
 
 /// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
 /// free frame or one inside a block, 2 for memory in use from the start, 3 for a faulty frame that is
