@@ -310,7 +310,7 @@ impl<'a, C: Config> Yard<'a, C> {
             boost: z.watermarks.boost(),
             lowmem_reserve: z.watermarks.reserves(),
             reserved_highatomic: z.reserved_highatomic.load(Relaxed),
-            free_highatomic: z.free_highatomic.load(Relaxed),
+            free_highatomic: z.supply().highatomic,
             below_high: z.has_flag(BELOW_HIGH),
             reclaim_active: z.has_flag(RECLAIM_ACTIVE),
             boosted: z.has_flag(BOOSTED_WATERMARK),

@@ -200,6 +200,12 @@ impl MigrateType {
         (self as u8) < MigrateType::HighAtomic as u8
     }
 
+    /// Returns whether only some requests may use pageblocks of the type: those of CMA areas (§4.12) and
+    /// the highatomic reserve (§3.8).
+    pub(crate) const fn is_set_apart(self) -> bool {
+        matches!(self, MigrateType::HighAtomic | MigrateType::Cma)
+    }
+
     /// Returns the type with this number, or `None`.
     pub const fn from_number(n: u8) -> Option<MigrateType> {
         match n {

@@ -25,6 +25,8 @@ pub(crate) struct Sums {
     /// The CPUs' parts of the free counter.
     pub(crate) parts: i64,
     isolated_blocks: u64,
+    /// Pageblocks of the highatomic reserve.
+    reserved_blocks: u64,
 }
 
 impl<R: RawMutex> Zone<'_, R> {
@@ -79,12 +81,9 @@ impl<R: RawMutex> Zone<'_, R> {
             Record::Block { pfn, migrate_type: t } => {
                 let idx = self.index_of(pfn).ok_or("the frame is outside the zone")?;
                 let isolated = t == MigrateType::Isolate;
-                ensure(
-                    t.is_mergeable() || isolated,
-                    "the packed engine has no pageblocks of this type",
-                )?;
                 ensure(region.restore_block(idx, t), "the pageblock appears twice")?;
                 sums.isolated_blocks += u64::from(isolated);
+                sums.reserved_blocks += u64::from(t == MigrateType::HighAtomic);
             }
             Record::Free { pfn, order, migrate_type } => {
                 let idx = self.occupy_packed(region, pfn, order.get(), sums)?;
@@ -180,7 +179,11 @@ impl<R: RawMutex> Zone<'_, R> {
             z.isolated_blocks == sums.isolated_blocks,
             "the number of isolated pageblocks is not that of their records",
         )?;
-        ensure(z.reserved_highatomic == 0, "the packed engine has no highatomic reserve")
+        let reserved = sums.reserved_blocks.saturating_mul(PAGEBLOCK_PAGES.into());
+        ensure(
+            z.reserved_highatomic >= reserved,
+            "the highatomic reserve is smaller than its pageblocks",
+        )
     }
 
     /// Publishes all pageblocks and their free pages. The caller holds the zone lock.
@@ -189,6 +192,8 @@ impl<R: RawMutex> Zone<'_, R> {
         for idx in (0..end).step_by(PAGEBLOCK_PAGES as usize) {
             region.finish_restore(idx);
         }
+        let reserved = sums.reserved_blocks.saturating_mul(PAGEBLOCK_PAGES.into());
+        self.reserved_highatomic.store(reserved, Relaxed);
         self.add_free_packed(sums.free.wrapping_sub(sums.parts));
         self.count_loose(region);
     }

@@ -128,6 +128,9 @@ impl<R: RawMutex> Look<'_, '_, R> {
             zone.isolated_blocks.load(Relaxed) as i64,
             census.isolated_blocks as i64,
         )?;
+        let reserved = region.blocks.pages_set_apart(MigrateType::HighAtomic) as i64;
+        let says = zone.reserved_highatomic.load(Relaxed) as i64;
+        self.count(Tally::ReservedHighatomic, says, reserved)?;
         self.marks()
     }
 
@@ -423,7 +426,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         self.ensure(min <= low && low <= high && high <= promo, None, Broken::Watermarks)?;
         let never = z.grouping_disabled.load(Relaxed);
         let right = !z.is_populated()
-            || z.watermarks.ample_is(self.mark, z.supply(), never)
+            || z.watermarks.ample_is(self.mark, z.most_withheld(), never)
                 && (z.region().is_none() || z.near_mark().is_right());
         self.ensure(right, None, Broken::CachedMark)
     }

@@ -6,7 +6,7 @@
 
 #[cfg(feature = "lines")]
 use crate::base::lines::{Part, Piece};
-use crate::base::shared::{self, AtomicU32, AtomicU64};
+use crate::base::shared::{self, AtomicBool, AtomicU32, AtomicU64};
 use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
@@ -70,6 +70,8 @@ pub(crate) struct Blocks<'a> {
     double_frees: AtomicU64,
     /// Reported pageblocks that requests took since the start.
     retaken: AtomicU64,
+    /// Whether a pageblock was ever set apart.
+    pub(super) any_set_apart: AtomicBool,
     /// Faulty frames that are out of use.
     pub(super) out_of_use: AtomicU64,
 }
@@ -98,6 +100,7 @@ impl<'a> Blocks<'a> {
             stride: words_of_set(words.len()),
             double_frees: AtomicU64::new(0),
             retaken: AtomicU64::new(0),
+            any_set_apart: AtomicBool::new(false),
             out_of_use: AtomicU64::new(0),
         }
     }
@@ -173,6 +176,13 @@ impl<'a> Blocks<'a> {
         self.meta(block).is_isolated()
     }
 
+    /// Returns whether every request of a suitable type may take frames from a pageblock.
+    pub(crate) fn is_open(&self, block: u32) -> bool {
+        // After what the caller wrote.
+        fence_for_loom();
+        self.meta(block).is_open()
+    }
+
     /// Frees frames of one word.
     #[inline]
     pub(crate) fn put(&self, word: u32, mask: u64, domain: usize) {
@@ -234,7 +244,7 @@ impl<'a> Blocks<'a> {
         }
         for i in 0..1u32 << (order - PAGEBLOCK_ORDER) {
             let block = frame / PAGEBLOCK_PAGES + i;
-            if self.deactivate_isolated(block) {
+            if self.deactivate_isolated(block) || self.is_set_apart(block) {
                 self.put_words(block * WORDS as u32, WORDS as u32, domain);
             } else {
                 self.whole().insert(block);
@@ -493,9 +503,9 @@ impl<'a> Blocks<'a> {
     }
 
     /// Ends the allocation of a pageblock as a whole: its frames will be freed one by one, as those
-    /// of a pageblock of type `t`. An isolated one stays as it is otherwise.
+    /// of a pageblock of type `t`. One that is isolated or set apart stays as it is otherwise.
     pub(crate) fn break_up(&self, block: u32, t: MigrateType) {
-        if self.deactivate_isolated(block) {
+        if self.deactivate_isolated(block) || self.is_set_apart(block) {
             return;
         }
         // The route first: isolation sets it as soon as the pageblock is no longer active.
@@ -569,7 +579,19 @@ impl<'a> Blocks<'a> {
     /// Takes one block of an order up to 8 from a pageblock that need not be active, and updates
     /// the pageblock's place.
     pub(crate) fn take_direct(&self, block: u32, order: u8, domain: usize) -> Option<u32> {
-        if self.is_isolated(block) {
+        self.take_where(block, order, domain, Meta::is_open)
+    }
+
+    /// Like [`take_direct`](Self::take_direct), from a pageblock whose label meets a condition.
+    #[inline(always)]
+    pub(super) fn take_where(
+        &self,
+        block: u32,
+        order: u8,
+        domain: usize,
+        may_take: impl Fn(Meta) -> bool,
+    ) -> Option<u32> {
+        if !may_take(self.meta(block)) {
             return None;
         }
         let frame = if order <= 6 {
@@ -581,7 +603,8 @@ impl<'a> Blocks<'a> {
             self.take_words(block, order, domain)
         };
         let frame = block * PAGEBLOCK_PAGES + frame?;
-        if self.is_isolated(block) && !planted(Bug::NoRecheck) {
+        fence_for_loom();
+        if !may_take(self.meta(block)) && !planted(Bug::NoRecheck) {
             // Isolated since the first look: what was free then stays free.
             self.put_back(frame, order, domain);
             return None;

@@ -49,7 +49,7 @@ impl Blocks<'_> {
 
     /// Returns whether a pageblock that is not isolated has an aligned free run of an order below
     /// that of a pageblock.
-    fn has_free_run(&self, block: u32, order: u8) -> bool {
+    pub(super) fn has_free_run(&self, block: u32, order: u8) -> bool {
         if self.is_isolated(block) {
             return false;
         }

@@ -148,6 +148,18 @@ impl Blocks<'_> {
             if meta.is_isolated() {
                 return false;
             }
+            if meta.is_set_apart() {
+                // The type stays, and says so until the isolation ends.
+                let new = meta.0 & !Meta::ACTIVE | Meta::ISOLATED;
+                match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
+                    Ok(_) => _ = self.set_apart(meta.migrate_type()).remove(block),
+                    Err(now) => {
+                        meta = Meta(now);
+                        continue;
+                    }
+                }
+                return true;
+            }
             if meta.0 & Meta::ACTIVE != 0 {
                 if !self.whole().remove(block) && !planted(Bug::NoOwnership) {
                     return false;
@@ -172,7 +184,7 @@ impl Blocks<'_> {
     }
 
     /// Ends [`isolate`](Self::isolate). The pageblock gets type `to`, or keeps its own. One that is
-    /// allocated as a whole meanwhile stays so. Returns false, with nothing changed, if the pageblock
+    /// allocated as a whole meanwhile stays so. With a type that is set apart, it is. Returns false, with nothing changed, if the pageblock
     /// is not isolated.
     pub(crate) fn unisolate(&self, block: u32, to: Option<MigrateType>, domain: usize) -> bool {
         let Some(label) = self.label(block) else { return false };
@@ -188,6 +200,11 @@ impl Blocks<'_> {
                 Ok(_) => break,
                 Err(now) => meta = Meta(now),
             }
+        }
+        let t = to.unwrap_or(meta.migrate_type());
+        if t.is_set_apart() {
+            self.list_set_apart(block, t);
+            return true;
         }
         self.routes.set(block, 0);
         if meta.0 & Meta::ACTIVE == 0 {

@@ -81,6 +81,26 @@ impl Meta {
         self.0 & (Meta::ACTIVE | Meta::ISOLATED) != 0
     }
 
+    /// The label of a pageblock that is set apart with type `t`.
+    pub(super) const fn set_apart(t: MigrateType) -> Meta {
+        Meta(Meta::of(t, 0).0 | Meta::ACTIVE)
+    }
+
+    /// Returns whether the pageblock is set apart for some requests, or was until it was isolated.
+    pub(super) fn is_set_apart(self) -> bool {
+        self.migrate_type().is_set_apart()
+    }
+
+    /// Returns whether a block at a given place may be taken from the pageblock for a request of type `t`.
+    pub(super) fn is_open_to(self, t: MigrateType) -> bool {
+        self.is_open() || t == MigrateType::Movable && self == Meta::set_apart(MigrateType::Cma)
+    }
+
+    /// Returns whether every request of a suitable type may take frames from the pageblock.
+    pub(super) fn is_open(self) -> bool {
+        !self.is_isolated() && !self.is_set_apart()
+    }
+
     pub(super) fn is_isolated(self) -> bool {
         self.0 & Meta::ISOLATED != 0
     }

@@ -35,7 +35,10 @@
 //! 2. A pageblock with a set bit that is neither active nor isolated is in the index of its type
 //!    and bucket, or an operation in progress puts it there.
 //! 3. The frames of a pageblock with its bit in the whole set have no set bit, and clearing the
-//!    bit gives them to the one who cleared it.
+//!    bit gives them to the caller that cleared it.
+//! 4. A pageblock that is set apart, for CMA or as highatomic reserve, is active, and a set of its own
+//!    lists it. Only requests that may use it take its frames, and none is in a magazine that came from a
+//!    free after that.
 
 mod bits;
 mod blocks;
@@ -57,6 +60,7 @@ mod report;
 mod restore;
 mod route;
 mod set;
+mod set_apart;
 mod stack;
 mod steps;
 mod storage;

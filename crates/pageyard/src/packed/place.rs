@@ -8,6 +8,7 @@ use crate::base::sync::Ordering::SeqCst;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::class::KEPT_TYPES;
+use crate::packed::planted::fence_for_loom;
 use crate::packed::region::Region;
 
 impl<R: RawMutex> Region<'_, R> {
@@ -68,11 +69,11 @@ impl<R: RawMutex> Region<'_, R> {
             self.blocks.claim_at(block, 1)
         } else if self.blocks.claim_at(block, 1) {
             self.blocks.open(block, t);
-            let taken = self.blocks.take_block_at(frame, order);
+            let taken = self.blocks.take_block_at(frame, order, t);
             self.blocks.release(block, 0);
             taken
         } else {
-            let taken = self.blocks.take_block_at(frame, order);
+            let taken = self.blocks.take_block_at(frame, order, t);
             self.blocks.after_take(block, 0);
             taken
         };
@@ -136,8 +137,8 @@ impl super::blocks::Blocks<'_> {
     }
 
     /// Takes the frames of a block within a pageblock, all or none.
-    fn take_block_at(&self, frame: u32, order: u8) -> bool {
-        if self.is_isolated(frame / PAGEBLOCK_PAGES) {
+    fn take_block_at(&self, frame: u32, order: u8, t: MigrateType) -> bool {
+        if !self.is_open_to(frame / PAGEBLOCK_PAGES, t) {
             return false;
         }
         if order < 6 {
@@ -146,7 +147,7 @@ impl super::blocks::Blocks<'_> {
             if got != mask && got != 0 {
                 self.put(frame / 64, got, 0);
             }
-            return got == mask && self.keep_unless_isolated(frame, order);
+            return got == mask && self.keep_if_open(frame, order, t);
         }
         let words = frame / 64..(frame + (1 << order)) / 64;
         for word in words.clone() {
@@ -159,16 +160,22 @@ impl super::blocks::Blocks<'_> {
                 return false;
             }
         }
-        self.keep_unless_isolated(frame, order)
+        self.keep_if_open(frame, order, t)
     }
 
-    /// Gives frames back if their pageblock was isolated since the first look.
-    fn keep_unless_isolated(&self, frame: u32, order: u8) -> bool {
-        let isolated = self.is_isolated(frame / PAGEBLOCK_PAGES);
-        if isolated {
+    fn is_open_to(&self, block: u32, t: MigrateType) -> bool {
+        // After what the caller took.
+        fence_for_loom();
+        self.meta(block).is_open_to(t)
+    }
+
+    /// Gives frames back if their pageblock was isolated or set apart since the first look.
+    fn keep_if_open(&self, frame: u32, order: u8, t: MigrateType) -> bool {
+        let open = self.is_open_to(frame / PAGEBLOCK_PAGES, t);
+        if !open {
             self.put_back(frame, order, 0);
         }
-        !isolated
+        open
     }
 }
 

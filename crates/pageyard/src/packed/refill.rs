@@ -341,7 +341,7 @@ impl<R: RawMutex> Region<'_, R> {
         want: u32,
         at: At,
     ) -> u32 {
-        if self.blocks.is_isolated(block) {
+        if !self.blocks.is_open(block) {
             return want;
         }
         let mut left = want;
@@ -355,7 +355,7 @@ impl<R: RawMutex> Region<'_, R> {
             if heads == 0 {
                 continue;
             }
-            if self.blocks.is_isolated(block) {
+            if !self.blocks.is_open(block) {
                 // The CPU that had it released it meanwhile, and another one isolated it.
                 self.blocks.put(
                     block * WORDS as u32 + i as u32,

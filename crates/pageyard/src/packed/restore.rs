@@ -110,6 +110,9 @@ impl<R: RawMutex> Region<'_, R> {
             let active = if held { Meta::ACTIVE } else { 0 };
             let movable = MigrateType::Movable as u32;
             label.store(movable | meta & Meta::WITHHELD | active | Meta::ISOLATED, SeqCst);
+        } else if t.is_set_apart() {
+            self.blocks.routes.set(block, ALWAYS_TO_ZONE);
+            self.blocks.list_set_apart(block, t);
         } else if !held {
             self.blocks.release(block, 0);
         }
@@ -140,6 +143,10 @@ impl<R: RawMutex> Region<'_, R> {
 impl Blocks<'_> {
     /// Makes a pageblock one without frames.
     fn make_blank(&self, block: u32) {
+        let t = self.block_type(block);
+        if t.is_set_apart() {
+            self.set_apart(t).remove(block);
+        }
         self.words_of(block).iter().for_each(|w| w.store(0, SeqCst));
         if let Some(label) = self.label(block) {
             label.store(Meta::of(MigrateType::Movable, 0).0, SeqCst);

@@ -215,6 +215,11 @@ impl<R: RawMutex> Region<'_, R> {
             census.isolated_blocks += u64::from(has_memory);
             return Ok(());
         }
+        let t = self.blocks.block_type(block);
+        if t.is_set_apart() {
+            let listed = active && self.blocks.set_apart(t).contains(block);
+            return if listed { Ok(()) } else { Err(Broken::Lost(pfn)) };
+        }
         if active {
             // A CPU's own, or allocated as a whole.
             let shared = self.cpus.iter().flat_map(|part| part.shared.current());
@@ -224,7 +229,6 @@ impl<R: RawMutex> Region<'_, R> {
         if free == PAGEBLOCK_PAGES {
             return Err(Broken::NotWhole(pfn));
         }
-        let t = self.blocks.block_type(block);
         let listed =
             (1..=BUCKETS).contains(&bucket) && self.blocks.partial(t, bucket).contains(block);
         if free != 0 && !listed { Err(Broken::Lost(pfn)) } else { Ok(()) }

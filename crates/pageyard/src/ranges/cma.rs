@@ -22,8 +22,6 @@ use crate::zone::at::Locked;
 /// Why an area could not be made, or memory from one not be allocated or freed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CmaError {
-    /// The [packed engine](crate::packed) has no CMA pageblocks yet.
-    NotOnPacked,
     /// The area does not consist of whole pageblocks, or does not begin at a multiple of the pages
     /// per bit.
     Misaligned(Range<Pfn>),
@@ -53,7 +51,6 @@ pub enum CmaError {
 impl fmt::Display for CmaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CmaError::NotOnPacked => f.write_str("the packed engine has no CMA pageblocks"),
             CmaError::Misaligned(r) => write!(
                 f,
                 "the area from {} to {} does not consist of whole pageblocks, or its start is not \
@@ -92,9 +89,6 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let movable = MigrateType::Movable;
         let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
-        if at.zone.region().is_some() {
-            return Err(CmaError::NotOnPacked);
-        }
         at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
         // Cached pages could be allocated again for any type; pages allocated since the check
         // already were. `make_cma` checks again.
@@ -119,7 +113,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
         let blocks = || each_block(frames.clone());
         // A failed contiguous range may have ended the isolation of some.
-        if let Some(lost) = blocks().find(|&b| zone.map.block_type(b) != MigrateType::Isolate) {
+        if let Some(lost) = blocks().find(|&b| zone.block_type(b) != MigrateType::Isolate) {
             return Err(IsolateError::Isolated(zone.pfn(lost)));
         }
         blocks().for_each(|block| self.unisolate_block(block, MigrateType::Cma));

@@ -132,8 +132,7 @@ impl<'a, C: Config> Yard<'a, C> {
         range: Range<Pfn>,
         t: MigrateType,
     ) -> Result<(At<'_, 'a, C>, Range<u32>), IsolateError> {
-        let is_cma = t == MigrateType::Cma && !self.is_packed();
-        if !t.is_mergeable() && !is_cma {
+        if !t.is_mergeable() && t != MigrateType::Cma {
             return Err(IsolateError::BadType(t));
         }
         if range.start >= range.end {
@@ -202,7 +201,10 @@ impl<C: Config> At<'_, '_, C> {
     pub(crate) fn unisolate(&self, frames: Range<u32>, t: MigrateType) {
         for block in each_block(blocks_of(&frames)) {
             let locked = self.lock();
-            let cma = self.zone.map.is_isolated_cma(block);
+            let cma = match self.zone.region() {
+                None => self.zone.map.is_isolated_cma(block),
+                Some(region) => region.blocks.is_isolated_cma(block / PAGEBLOCK_PAGES),
+            };
             locked.unisolate_block(block, if cma { MigrateType::Cma } else { t });
         }
     }

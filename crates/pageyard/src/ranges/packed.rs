@@ -76,14 +76,24 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         if let Some(idx) = z.unmovable_in(tested, t, purpose) {
             return Err(IsolateError::Unmovable(z.pfn(idx)));
         }
-        if block < z.first_index() || z.pfn(end) > Pfn(z.start.0.wrapping_add(z.spanned)) {
+        if !z.has_whole_block(block) {
             return Err(IsolateError::ZoneEdge(z.pfn(block)));
+        }
+        let was = z.block_type(block);
+        // A block that a contiguous range allocated in a CMA area.
+        if was.is_set_apart() && region.is_allocated_whole(block) {
+            return Err(IsolateError::Unmovable(z.pfn(block)));
         }
         if !region.isolate_block(block / PAGEBLOCK_PAGES) {
             return Err(IsolateError::Isolated(z.pfn(block)));
         }
         z.count_loose(region);
         z.isolated_blocks.fetch_add(1, Relaxed);
+        match was {
+            MigrateType::HighAtomic => self.forget_reserved(),
+            MigrateType::Cma => z.refresh_cached_mark(self.rules()),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -92,7 +102,8 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
     pub(crate) fn isolate_for_compaction(&self, region: &Region<'a, C::Lock>, block: u32) -> bool {
         let frames = block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES;
         let t = MigrateType::Movable;
-        let done = self.isolate_packed(region, frames.start, &frames, t, Purpose::Use).is_ok();
+        let done = !region.blocks.is_set_apart(block)
+            && self.isolate_packed(region, frames.start, &frames, t, Purpose::Use).is_ok();
         if done {
             region.blocks.set_compacted(block);
         }
@@ -119,6 +130,9 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         if here && region.unisolate_block(block / PAGEBLOCK_PAGES, t) {
             self.zone.count_loose(region);
             self.zone.isolated_blocks.fetch_sub(1, Relaxed);
+            if t == MigrateType::Cma {
+                self.zone.refresh_cached_mark(self.rules());
+            }
         }
     }
 
@@ -199,6 +213,14 @@ impl<'a, C: Config> At<'_, 'a, C> {
         let mark = z.watermarks.base(MIN).saturating_add(1 << order);
         let is_above = || z.watermarks.ok(0, mark, ZoneKind::Dma, flags, z.supply(), || true);
         for drained in [false, true] {
+            let blocks = each_block(idx & !(PAGEBLOCK_PAGES - 1)..idx.saturating_add(1 << order));
+            for block in blocks {
+                let of = z.block_type(block);
+                let fits = of == MigrateType::Cma && t == MigrateType::Movable;
+                if of == MigrateType::Isolate || of.is_set_apart() && !fits {
+                    return Err(PlaceError::Withheld(z.pfn(block.max(idx)), of));
+                }
+            }
             let busy = match region.first_not_free(idx, order) {
                 None if !is_above() => return Err(AllocError::NoMemory.into()),
                 None => match region.take_exact(idx, order, t) {
@@ -213,10 +235,6 @@ impl<'a, C: Config> At<'_, 'a, C> {
                 Some(frame) => frame,
             };
             let pfn = z.pfn(busy);
-            let block = busy / PAGEBLOCK_PAGES;
-            if region.blocks.is_isolated(block) {
-                return Err(PlaceError::Withheld(pfn, MigrateType::Isolate));
-            }
             if region.state(busy).is_none_or(|state| state.is_absent()) {
                 return Err(PlaceError::Reserved(pfn));
             }
@@ -281,6 +299,12 @@ impl<'a, C: Config> At<'_, 'a, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
+    /// Returns whether the pageblock that begins at an index lies within the zone.
+    pub(crate) fn has_whole_block(&self, block: u32) -> bool {
+        let end = self.pfn(block.saturating_add(PAGEBLOCK_PAGES));
+        block >= self.first_index() && end <= Pfn(self.start.0.wrapping_add(self.spanned))
+    }
+
     /// Frees reserved memory of the zone.
     pub(crate) fn release_packed(&self, region: &Region<'_, R>, range: Range<Pfn>) {
         let pages = range.end.0.wrapping_sub(range.start.0);

@@ -6,6 +6,7 @@ use crate::base::units::{CpuId, MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLO
 use crate::base::watermark::highatomic_cap;
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
+use crate::packed::Region;
 use crate::request::alloc::Request;
 use crate::zone::at::{At, Locked};
 use crate::zone::state::Zone;
@@ -15,13 +16,13 @@ impl<C: Config> At<'_, '_, C> {
     /// the zone.
     #[cold]
     pub(crate) fn reserve_highatomic(&self, idx: u32, order: u8) {
-        if self.zone.region().is_some() {
-            return;
-        }
         let z = self.zone;
         let cap = highatomic_cap(z.managed.load(Relaxed));
         if z.reserved_highatomic.load(Relaxed) >= cap {
             return;
+        }
+        if let Some(region) = z.region() {
+            return self.reserve_packed(region, idx, order, cap);
         }
         let zone = self.lock();
         // Checked again under the lock: another CPU may have reserved a block in the meantime.
@@ -48,12 +49,74 @@ impl<C: Config> At<'_, '_, C> {
     }
 }
 
+/// On the packed engine a reserved pageblock is set apart.
+impl<'a, C: Config> At<'_, 'a, C> {
+    /// A block of whole pageblocks reserves none: it is in use as a whole.
+    fn reserve_packed(&self, region: &Region<'a, C::Lock>, idx: u32, order: u8, cap: u64) {
+        if order >= PAGEBLOCK_ORDER {
+            return;
+        }
+        let block = idx / PAGEBLOCK_PAGES;
+        self.release_packed(block);
+        let zone = self.lock();
+        let reserved = self.zone.reserved_highatomic.load(Relaxed);
+        let is_ordinary = self.zone.block_type(idx).is_mergeable();
+        if reserved >= cap || !is_ordinary || !zone.set_apart(region, block) {
+            return;
+        }
+        let reserved = reserved.saturating_add(PAGEBLOCK_PAGES.into());
+        self.zone.reserved_highatomic.store(reserved, Relaxed);
+        self.zone.counters.highatomic_reserved.add(1);
+        self.zone.refresh_cached_mark(self.rules());
+    }
+}
+
+impl<'a, C: Config> Locked<'_, 'a, C> {
+    /// Sets an ordinary pageblock apart. Returns false for one that another CPU refills from.
+    fn set_apart(&self, region: &Region<'a, C::Lock>, block: u32) -> bool {
+        let inside = self.zone.has_whole_block(block * PAGEBLOCK_PAGES);
+        let done = inside && region.isolate_block(block);
+        if done {
+            region.unisolate_block(block, MigrateType::HighAtomic);
+        }
+        self.zone.count_loose(region);
+        done
+    }
+
+    /// Turns the first reserved pageblock with a free page back to type `t`.
+    fn unreserve_packed(&self, region: &Region<'a, C::Lock>, t: MigrateType) -> bool {
+        let mut reserved = region.blocks.set_apart(MigrateType::HighAtomic).members();
+        let Some(block) = reserved.find(|&block| region.blocks.free_in(block) > 0) else {
+            return false;
+        };
+        if !region.isolate_block(block) {
+            return false;
+        }
+        region.unisolate_block(block, t);
+        self.zone.count_loose(region);
+        self.forget_reserved();
+        self.zone.counters.highatomic_unreserved.add(1);
+        true
+    }
+
+    /// Notes that a pageblock has left the reserve.
+    pub(crate) fn forget_reserved(&self) {
+        let reserved = self.zone.reserved_highatomic.load(Relaxed);
+        let left = reserved.saturating_sub(PAGEBLOCK_PAGES.into());
+        self.zone.reserved_highatomic.store(left, Relaxed);
+        self.zone.refresh_cached_mark(self.rules());
+    }
+}
+
 impl<C: Config> Locked<'_, '_, C> {
     fn unreserve(&self, t: MigrateType, force: bool) -> bool {
         let z = self.zone;
         let reserved = z.reserved_highatomic.load(Relaxed);
         if !force && reserved <= PAGEBLOCK_PAGES.into() {
             return false;
+        }
+        if let Some(region) = z.region() {
+            return self.unreserve_packed(region, t);
         }
         for o in 0..=MAX_ORDER {
             let Some(idx) = z.areas.first(o, MigrateType::HighAtomic) else { continue };
@@ -97,9 +160,6 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     fn unreserve(&self, zone: &Zone<'a, C::Lock>, cpu: CpuId, t: MigrateType, force: bool) -> bool {
-        if zone.region().is_some() {
-            return false;
-        }
         let at = self.at(zone, cpu);
         at.is_some_and(|at| at.lock().unreserve(t, force))
     }

@@ -79,10 +79,78 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     }
 
     /// Takes a block: from this CPU's magazines, which are refilled, or from the zone.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn take_packed(&self, order: u8, t: MigrateType, flags: AllocFlags) -> Option<u32> {
         let region = self.zone.region()?;
         let mixes = !flags.contains(AllocFlags::NOFRAGMENT);
+        if region.blocks.has_set_apart() {
+            return self.take_with_set_apart(region, order, t, flags, mixes);
+        }
+        self.take_ordinary(region, order, t, flags, mixes)
+    }
+
+    /// Takes a block, possibly from a pageblock that is set apart. CMA pageblocks serve movable requests
+    /// before pageblocks of other types do, and first while they hold more than half of the free pages
+    /// (§4.3). The highatomic reserve serves urgent requests before the rest of the zone, and others
+    /// that must not wait as the last (§3.8).
+    #[cold]
+    #[inline(never)]
+    fn take_with_set_apart(
+        &self,
+        region: &Region<'a, C::Lock>,
+        order: u8,
+        t: MigrateType,
+        flags: AllocFlags,
+        mixes: bool,
+    ) -> Option<u32> {
+        let cma = flags.contains(AllocFlags::CMA);
+        let reserve = || self.take_set_apart(region, order, t, MigrateType::HighAtomic);
+        let area = || self.take_set_apart(region, order, t, MigrateType::Cma);
+        let supply = self.zone.supply();
+        let ordinary = |mixes| self.take_ordinary(region, order, t, flags, mixes);
+        let mut frame = None;
+        if flags.contains(AllocFlags::HIGHATOMIC) {
+            frame = reserve();
+        }
+        if cma && supply.cma > supply.free / 2 {
+            frame = frame.or_else(area);
+        }
+        if cma {
+            frame = frame.or_else(|| ordinary(false)).or_else(area);
+        }
+        if mixes || !cma {
+            frame = frame.or_else(|| ordinary(mixes));
+        }
+        if flags.intersects(AllocFlags::OOM | AllocFlags::NON_BLOCK) {
+            frame = frame.or_else(reserve);
+        }
+        frame
+    }
+
+    fn take_set_apart(
+        &self,
+        region: &Region<'a, C::Lock>,
+        order: u8,
+        t: MigrateType,
+        from: MigrateType,
+    ) -> Option<u32> {
+        let frame = region.take_set_apart(self.cpu.0, order, t, from);
+        self.zone.count_loose(region);
+        if frame.is_some() {
+            self.lock().slot.counters.direct_allocs.add(order, t);
+        }
+        frame
+    }
+
+    #[inline(never)]
+    fn take_ordinary(
+        &self,
+        region: &Region<'a, C::Lock>,
+        order: u8,
+        t: MigrateType,
+        flags: AllocFlags,
+        mixes: bool,
+    ) -> Option<u32> {
         if is_kept(order) {
             match self.own() {
                 Some((region, mut own)) if own.is_enabled => {
@@ -252,6 +320,13 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         if let Some((region, mut own)) = self.own() {
             region.flush(&mut own);
             self.settle(region, &mut own);
+        }
+    }
+
+    /// Ends this CPU's refills from a pageblock, unless it is in a request.
+    pub(crate) fn release_packed(&self, block: u32) {
+        if let Some((region, own)) = self.own() {
+            region.release_current(own.number, block);
         }
     }
 

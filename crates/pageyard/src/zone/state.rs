@@ -336,11 +336,17 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     #[inline]
     pub(crate) fn supply(&self) -> Supply {
-        let counter = if self.region().is_some() { loads(&self.nr_free) } else { &self.nr_free };
+        let Some(region) = self.region() else {
+            return Supply {
+                free: self.nr_free.load(Relaxed).max(0) as u64,
+                highatomic: self.free_highatomic.load(Relaxed),
+                cma: self.free_cma.load(Relaxed),
+            };
+        };
         Supply {
-            free: counter.load(Relaxed).max(0) as u64,
-            highatomic: self.free_highatomic.load(Relaxed),
-            cma: self.free_cma.load(Relaxed),
+            free: loads(&self.nr_free).load(Relaxed).max(0) as u64,
+            highatomic: region.blocks.free_set_apart(MigrateType::HighAtomic),
+            cma: region.blocks.free_set_apart(MigrateType::Cma),
         }
     }
 
@@ -380,7 +386,13 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     pub(crate) fn has_block(&self, order: u8, flags: AllocFlags) -> bool {
         match self.region() {
             None => self.areas.has_block(order, flags),
-            Some(region) => region.blocks.has_block(order),
+            Some(region) => {
+                let urgent = AllocFlags::HIGHATOMIC | AllocFlags::OOM;
+                let of = |t| region.blocks.has_run_set_apart(order, t);
+                region.blocks.has_block(order)
+                    || flags.contains(AllocFlags::CMA) && of(MigrateType::Cma)
+                    || flags.intersects(urgent) && of(MigrateType::HighAtomic)
+            }
         }
     }
 
@@ -405,9 +417,20 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// as for the change itself.
     pub(crate) fn refresh_cached_mark(&self, rules: &Rules) {
         let never = self.grouping_disabled.load(Relaxed);
-        self.watermarks.refresh_cached_mark(first_mark(rules), self.supply(), never);
+        self.watermarks.refresh_cached_mark(first_mark(rules), self.most_withheld(), never);
         if self.region().is_some() {
             self.near_mark().note_marks();
+        }
+    }
+
+    /// Returns the supply with as many pages in pageblocks set apart as the cached watermark assumes: on
+    /// the packed engine, which counts these only on demand, all that could be free.
+    pub(crate) fn most_withheld(&self) -> Supply {
+        let Some(region) = self.region() else { return self.supply() };
+        Supply {
+            free: 0,
+            highatomic: region.blocks.pages_set_apart(MigrateType::HighAtomic),
+            cma: region.blocks.pages_set_apart(MigrateType::Cma),
         }
     }
 

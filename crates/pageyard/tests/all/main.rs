@@ -45,6 +45,7 @@ mod model;
 mod nodes;
 mod packed_faulty;
 mod packed_restore;
+mod packed_set_apart;
 mod packed_yard;
 mod panicking_hooks;
 mod pcp_drain;

@@ -224,9 +224,7 @@ fn snapshots_that_contradict_themselves_are_refused() {
         "the free counter is not",
     );
     refused(free.clone().set(|z| z.isolated_blocks = 1), &[], "number of isolated pageblocks");
-    refused(free.clone().set(|z| z.reserved_highatomic = 512), &[], "highatomic");
-    refused(free.clone().label(5, MigrateType::HighAtomic), &[], "no pageblocks of this type");
-    refused(free.clone().label(5, MigrateType::Cma), &[], "no pageblocks of this type");
+    refused(free.clone().label(5, MigrateType::HighAtomic), &[], "smaller than its pageblocks");
     refused(free.clone().cpu(0, |c| c.tuning.count = 1), &[], "not what its lists hold");
     refused(free.clone().set(|z| z.managed = 1023), &[], "more pages in blocks");
     let block = (Pfn(2048), o(3));

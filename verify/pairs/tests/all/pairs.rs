@@ -105,6 +105,26 @@ fn marks_on_the_packed_engine() {
     every_pair::<Packed>("fresh", &names);
 }
 
+/// Pageblocks that are set apart, for CMA and as highatomic reserve, beside calls that isolate, relabel
+/// and take them.
+#[test]
+fn pageblocks_set_apart_on_the_packed_engine() {
+    let names = [
+        "make-cma",
+        "cma-alloc",
+        "cma-free",
+        "isolate",
+        "unisolate",
+        "contig-block",
+        "alloc-0-movable",
+        "free-same-direct",
+        "alloc-3-atomic",
+        "unreserve",
+    ];
+    every_pair::<Packed>("cma", &names);
+    every_pair::<Packed>("highatomic", &names);
+}
+
 /// A zone whose magazines and counters change while it is restored.
 #[test]
 fn restores_on_the_packed_engine() {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pageyard::policy::{Engine, StaticPolicy};
+use pageyard::policy::StaticPolicy;
 use pageyard::{
     CpuId, Gfp, MigrateType, Order, OwnedStorage, Pfn, Record, SECTION_PAGES, Yard, ZoneId,
     ZoneKind,
@@ -67,7 +67,7 @@ pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
         prepare,
     };
     let of = |machine, base, state: State<P>| State { machine, base, ..state };
-    let all = vec![
+    vec![
         plain("fresh", |_| {}),
         plain("fragmented", fragment),
         plain("exhausted", exhaust),
@@ -124,10 +124,7 @@ pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
                 }),
             )
         },
-    ];
-    // The packed engine has no CMA pageblocks.
-    let packed = P::RULES.engine == Engine::Packed;
-    all.into_iter().filter(|state| !packed || state.area.is_none()).collect()
+    ]
 }
 
 /// Returns the snapshot of a zone in which everything is free.

@@ -1,0 +1,107 @@
+//! Pageblocks that are set apart for some requests: those of CMA areas (spec §4.12), and those reserved
+//! for high-order atomic requests (§3.8).
+//!
+//! Such a pageblock is active all the time, so it is never whole, and no CPU refills from it. A set of
+//! its own lists it, and frees into it bypass the magazines. It is isolated before it is set apart, and
+//! to end that. The zone lock serialises these changes.
+
+use lock_api::RawMutex;
+
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::packed::blocks::Blocks;
+use crate::packed::cpu::NONE;
+use crate::packed::label::Meta;
+use crate::packed::region::Region;
+use crate::packed::set::BlockSet;
+
+impl<'a> Blocks<'a> {
+    /// Returns whether a pageblock was ever set apart.
+    #[inline(always)]
+    pub(crate) fn has_set_apart(&self) -> bool {
+        self.any_set_apart.load(Relaxed)
+    }
+
+    /// The pageblocks that are set apart with type `t`. No bucket of these types is used otherwise.
+    pub(crate) fn set_apart(&self, t: MigrateType) -> BlockSet<'a> {
+        self.partial(t, 1)
+    }
+
+    /// Lists a pageblock whose label says that it is set apart.
+    pub(super) fn list_set_apart(&self, block: u32, t: MigrateType) {
+        self.any_set_apart.store(true, Relaxed);
+        self.set_apart(t).insert(block);
+    }
+
+    /// Returns whether a pageblock is set apart, or was until it was isolated.
+    pub(crate) fn is_set_apart(&self, block: u32) -> bool {
+        self.meta(block).is_set_apart()
+    }
+
+    /// Returns whether a pageblock is isolated and was one of a CMA area before.
+    pub(crate) fn is_isolated_cma(&self, block: u32) -> bool {
+        self.is_isolated(block) && self.block_type(block) == MigrateType::Cma
+    }
+
+    /// Returns the pages of the pageblocks that are set apart with type `t`, free or not.
+    pub(crate) fn pages_set_apart(&self, t: MigrateType) -> u64 {
+        if !self.has_set_apart() {
+            return 0;
+        }
+        self.set_apart(t).len() * u64::from(PAGEBLOCK_PAGES)
+    }
+
+    /// Returns the free pages of the pageblocks that are set apart with type `t`.
+    pub(crate) fn free_set_apart(&self, t: MigrateType) -> u64 {
+        if !self.has_set_apart() {
+            return 0;
+        }
+        self.set_apart(t).members().map(|block| u64::from(self.free_in(block))).sum()
+    }
+
+    /// Returns whether a pageblock that is set apart with type `t` has an aligned free run of an order
+    /// below that of a pageblock.
+    pub(crate) fn has_run_set_apart(&self, order: u8, t: MigrateType) -> bool {
+        let has_run = |block| self.has_free_run(block, order);
+        self.has_set_apart() && order < PAGEBLOCK_ORDER && self.set_apart(t).members().any(has_run)
+    }
+}
+
+impl<R: RawMutex> Region<'_, R> {
+    /// Takes a block from a pageblock that is set apart with type `from`, for a request of type `t`.
+    /// Blocks of whole pageblocks are not taken from these.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_set_apart(
+        &self,
+        cpu: u32,
+        order: u8,
+        t: MigrateType,
+        from: MigrateType,
+    ) -> Option<u32> {
+        if order >= PAGEBLOCK_ORDER {
+            return None;
+        }
+        let domain = self.here(cpu).domain;
+        let is_from = |meta| meta == Meta::set_apart(from);
+        let mut blocks = self.blocks.set_apart(from).members();
+        let frame = blocks.find_map(|block| {
+            let take = || self.blocks.take_where(block, order, domain, is_from);
+            core::iter::from_fn(take).find(|&frame| self.is_sound(frame, order, domain))
+        })?;
+        self.note_loose(-(1i64 << order));
+        self.set_allocated(frame, order, t);
+        Some(frame)
+    }
+
+    /// Ends the use of a pageblock by a CPU that refills from it. The caller holds the CPU's lock.
+    pub(crate) fn release_current(&self, cpu: u32, block: u32) {
+        let Some(part) = self.cpus.get(cpu as usize) else { return };
+        for current in part.shared.current() {
+            if current.load(Relaxed) == block {
+                current.store(NONE, Relaxed);
+                self.blocks.release(block, self.here(cpu).domain);
+            }
+        }
+    }
+}
