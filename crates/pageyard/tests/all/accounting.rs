@@ -1,5 +1,6 @@
-//! Pages in use, counted in two ways that must agree: managed pages that are neither free nor cached,
-//! and pages allocated less pages freed. A caller compares them with what it owns to find a leak.
+//! Pages in use, counted in two ways that must agree: managed pages that are neither free nor
+//! cached, and pages allocated minus pages freed. A caller compares them with what it owns to find
+//! a leak.
 
 use crate::common;
 
@@ -15,15 +16,15 @@ use pageyard::{
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
 
-/// Asserts that this many pages are in use, by both counts.
+/// Asserts that both counts report `pages` pages in use.
 fn in_use<C: pageyard::Config>(y: &Yard<'_, C>, pages: u64, what: &str) {
     let info = y.zone_info(NORMAL).unwrap();
     let totals = y.zone_totals(NORMAL).unwrap();
-    assert_eq!(info.in_use(), pages, "{what}: managed less free and cached");
-    assert_eq!(totals.alloc_pages - totals.free_pages, pages, "{what}: allocated less freed");
+    assert_eq!(info.in_use(), pages, "{what}: managed minus free and cached");
+    assert_eq!(totals.alloc_pages - totals.free_pages, pages, "{what}: allocated minus freed");
 }
 
-/// Requests, split blocks, bulk requests, ranges and areas count on both sides.
+/// Single, bulk and range requests, split blocks and CMA areas count on both sides.
 #[test]
 fn every_kind_of_request_counts_on_both_sides() {
     Machine::normal(16 << 10).run(|y: &Y<'_>| {
@@ -55,7 +56,7 @@ fn every_kind_of_request_counts_on_both_sides() {
         slots.iter().flatten().for_each(|&p| y.free(p, o(0)).unwrap());
         (1..32).for_each(|i| y.free(Pfn(large.0 + i), o(0)).unwrap());
         in_use(y, 0, "nothing");
-        // What is on per-CPU lists is free after a drain, and the counter follows with the tick.
+        // Cached pages are free after a drain; the counter follows at the tick.
         y.drain_all(None);
         let info = y.zone_info(NORMAL).unwrap();
         assert_eq!((info.free_exact, info.cached), (info.managed, 0));
@@ -64,7 +65,7 @@ fn every_kind_of_request_counts_on_both_sides() {
     });
 }
 
-/// Blocks that move count once: those that compaction moves, and those that a range moves.
+/// A migrated block is counted once, whether compaction or offlining moved it.
 #[test]
 fn blocks_that_move_count_once() {
     #[derive(Default)]

@@ -1,4 +1,5 @@
-//! Spec §2.7–2.10: the attempts of a request that may not reclaim, seen by what each leaves behind.
+//! Spec §2.7–2.10: the attempts of a request that may not reclaim, told apart by their side
+//! effects.
 
 use crate::common;
 
@@ -11,8 +12,8 @@ use pageyard::{AllocError, CpuId, Gfp, ZoneKind};
 const ZONE: ZoneKind = ZoneKind::Normal;
 const CPU: CpuId = CpuId(0);
 
-/// No block for anyone: every attempt reaches the per-CPU list (all marks are below 0 free
-/// pages only with NO_WATERMARKS, so the counter claims pages that no list has).
+/// No free block at all, and every attempt reaches the per-CPU list. Of all marks only
+/// NO_WATERMARKS passes at 0 free pages, so the counter claims pages that no list has.
 fn nothing_on_the_lists() -> State {
     State::new(1024)
         .set(|z| z.nr_free = 1000)
@@ -118,7 +119,7 @@ fn s2_8_a_failed_high_mark_sets_below_high_once() {
         y.alloc(o(4), Gfp::KERNEL).unwrap();
         assert!(y.zone_info(ZONE).unwrap().below_high);
     });
-    // Want of a large enough block does too (§2.8 step 5).
+    // A request that finds no large enough block sets it too (§2.8 step 5).
     let s = State::new(4096).free(0, 8).free(512, 8).free(1024, 8);
     s.run(|y: &Y<'_>| {
         assert!(y.alloc(o(10), Gfp::KERNEL).is_err());
@@ -175,8 +176,8 @@ fn s2_8_no_watermarks_still_takes_nothing_from_highatomic_blocks() {
         .set(|z| (z.reserved_highatomic, z.watermarks) = (512, [600, 700, 800, 900]))
         .free(0, 9);
     s.run(|y: &Y<'_>| {
-        // The later attempts of NOWAIT have NON_BLOCK, but 512 are not above 600. The replaced
-        // flags of MEMALLOC ignore the mark and have no right to the reserve.
+        // The later attempts of NOWAIT have NON_BLOCK, but 512 is not above the mark of 600. The
+        // flags that replace MEMALLOC's ignore the mark but may not use the reserve.
         let gfp = Gfp::NOWAIT | Gfp::MEMALLOC;
         assert!(y.alloc(o(0), gfp).is_err());
         assert_eq!(normal(y).free(9, HighAtomic), [0]);
@@ -184,13 +185,13 @@ fn s2_8_no_watermarks_still_takes_nothing_from_highatomic_blocks() {
     let s = s.set(|z| z.watermarks = [400, 450, 500, 550]);
     s.run(|y: &Y<'_>| {
         let modest = Gfp::NOWAIT | Gfp::NOMEMALLOC;
-        assert!(y.alloc(o(0), modest).is_err(), "reserved pages do not count for it");
-        assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok(), "NON_BLOCK takes from the reserve at last");
-        assert_eq!(normal(y).free(4, HighAtomic), [16], "what is left stays reserved");
+        assert!(y.alloc(o(0), modest).is_err(), "reserved pages do not count");
+        assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok(), "the last attempt uses the reserve");
+        assert_eq!(normal(y).free(4, HighAtomic), [16], "the remainder stays reserved");
         assert!(normal(y).free(4, Movable).is_empty());
     });
     s.run(|y: &Y<'_>| {
-        // Who may reclaim, and gets nothing by it, has the reserved block given back (§2.10).
+        // A request that may reclaim, and reclaims nothing, releases the reserved block (§2.10).
         assert!(y.alloc(o(0), Gfp::KERNEL).is_ok());
         assert!(normal(y).free(4, HighAtomic).is_empty());
     });

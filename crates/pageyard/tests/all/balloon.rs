@@ -1,4 +1,4 @@
-//! Blocks lent to a hypervisor: what it has not given back stays out of the allocator.
+//! Blocks lent to a hypervisor stay out of the allocator until the hypervisor returns them.
 
 use crate::common;
 
@@ -25,11 +25,11 @@ fn blocks_that_are_not_acknowledged_stay_out() {
         let (asked, other) = (balloon.ask().unwrap(), balloon.ask().unwrap());
         assert_ne!(asked, other, "a block is asked for once");
 
-        // The allocator hands out everything else.
+        // The allocator can hand out everything else.
         let pages = drain(y);
         assert_eq!(pages.len(), 16384 - 8 * 512);
         let of = |p: &Pfn| Pfn(p.0 & !511);
-        assert!(pages.iter().all(|p| !lent.contains(&of(p))), "a block is out and in use");
+        assert!(pages.iter().all(|p| !lent.contains(&of(p))), "a lent block was allocated");
 
         // Acknowledged: one block is free again.
         balloon.acknowledge(y, asked).unwrap();
@@ -38,13 +38,13 @@ fn blocks_that_are_not_acknowledged_stay_out() {
         assert_eq!(balloon.pages(), 7 * 512);
         pages.into_iter().chain(back).for_each(|p| y.free(p, Order::ZERO).unwrap());
 
-        // An acknowledgement too many, too early, or of something else.
+        // Refuses a repeated acknowledgement, an early one, and one of a block that was not lent.
         assert_eq!(balloon.acknowledge(y, asked), Err(BalloonError::Unknown(asked)));
         let early = *lent.iter().find(|p| ![asked, other].contains(p)).unwrap();
         assert_eq!(balloon.acknowledge(y, early), Err(BalloonError::NotAsked(early)));
         assert_eq!(balloon.acknowledge(y, Pfn(7)), Err(BalloonError::Unknown(Pfn(7))));
 
-        // Another caller freed it.
+        // Another caller freed the block.
         y.free(other, Order::HUGE).unwrap();
         let gone = Err(BalloonError::Free(FreeError::DoubleFree));
         assert_eq!(balloon.acknowledge(y, other), gone);
@@ -65,7 +65,7 @@ fn lending_stops_at_the_low_watermark() {
         let above = y.above_low(NORMAL).unwrap();
         assert!((0..256).contains(&above), "{above} pages above LOW");
         assert!(balloon.pages() < 16384 && balloon.pages() > 8192);
-        // All come back.
+        // All blocks return.
         while let Some(block) = balloon.ask() {
             balloon.acknowledge(y, block).unwrap();
         }
@@ -75,7 +75,7 @@ fn lending_stops_at_the_low_watermark() {
     });
 }
 
-/// On a CPU that the allocator does not know, the block stays in the balloon.
+/// An acknowledgement on an unknown CPU fails and leaves the block in the balloon.
 #[test]
 fn an_acknowledgement_on_an_unknown_cpu_can_be_repeated() {
     Machine::normal(16384).run(|y: &Y<'_>| {

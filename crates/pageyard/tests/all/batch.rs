@@ -1,4 +1,4 @@
-//! Spec §6.2, §6.3: many blocks back at once, and blocks whose first page stays.
+//! Spec §6.2, §6.3: batch frees, and frees of all but a block's first page.
 
 use crate::common;
 
@@ -10,12 +10,12 @@ use pageyard::{CpuId, Event, FreeError, Gfp, Order, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 
-/// The frames whose free was announced.
+/// The frames of `Event::Free`, in order.
 fn freed(y: &Y<'_>) -> Vec<u64> {
     told(y).into_iter().filter(|t| !t.0).map(|t| t.1).collect()
 }
 
-/// The frames of the events that announce a free, then of those that carry one out, in turns.
+/// The frames of `Event::Free` (false) and `Event::FreeBatched` (true), in order.
 fn told(y: &Y<'_>) -> Vec<(bool, u64)> {
     let told = |e| match e {
         Event::Free { pfn, .. } => Some((false, pfn.0)),
@@ -25,7 +25,8 @@ fn told(y: &Y<'_>) -> Vec<(bool, u64)> {
     y.hooks().events().into_iter().filter_map(told).collect()
 }
 
-/// As kernels record it: a group is announced whole, then its cached orders go one by one.
+/// As in the kernel: `Free` for every block of a group, then `FreeBatched` for each block that goes
+/// to a per-CPU list.
 #[test]
 fn s9_5_a_batch_is_reported_in_groups_of_31() {
     let mut s = State::new(16384).limits(1, 4000, 4000);
@@ -51,8 +52,8 @@ fn s9_5_a_batch_is_reported_in_groups_of_31() {
 
 #[test]
 fn s6_2_uncached_orders_go_first_in_a_group() {
-    // The first block goes to the zone too, since the lists hold nothing, and merges to order 4
-    // there. What comes last stands first on the list.
+    // The limits keep nothing on the lists, so the first block also goes to the zone, where it
+    // merges to order 4. The block freed last is the head of its list.
     let s = State::new(4096).limits(1, 0, 0).block(0, 3, false).free(8, 3).block(64, 4, false);
     s.run(|y: &Y<'_>| {
         y.free_batch(&[(Pfn(0), o(3)), (Pfn(64), o(4))]).unwrap();
@@ -124,7 +125,7 @@ fn s11_8_an_invalid_batch_changes_nothing() {
     });
 }
 
-/// Every way to give many blocks back returns all of them, and refuses a batch that has a free block in it.
+/// Every way to free many blocks frees all of them, and rejects a batch that contains a free block.
 #[test]
 fn s6_2_batches_of_one_order_and_of_owners_are_freed_completely() {
     Machine::normal(8192).run(|y: &Y<'_>| {
@@ -158,7 +159,7 @@ fn s6_3_a_shared_blocks_rest_is_freed_from_the_upper_half_down() {
         let v = normal(y);
         assert_eq!(v.allocated.keys().collect::<Vec<_>>(), [&512]);
         assert_eq!(v.allocated[&512].0, 0);
-        assert_eq!(v.free(4, Movable), [528], "each by its own order: order 4 to the zone");
+        assert_eq!(v.free(4, Movable), [528], "each at its own order: order 4 goes to the zone");
         assert_eq!((v.cached(0, 10), v.cached(0, 1)), (&[520][..], &[513][..]));
         y.free(Pfn(512), o(0)).unwrap();
         y.drain_all(None);

@@ -1,4 +1,4 @@
-//! Spec §1.6–1.10: merging, placement, splitting, and what never merges.
+//! Spec §1.6–1.10: merging, placement, splitting, and blocks that never merge.
 
 use crate::common;
 
@@ -8,7 +8,7 @@ use common::{Machine, Y, o};
 use pageyard::MigrateType::{HighAtomic, Movable, Reclaimable};
 use pageyard::{Gfp, Pfn, ZoneKind};
 
-/// A movable page of an order that per-CPU lists do not keep, or that they keep disabled.
+/// A movable request. Only orders that per-CPU lists do not keep, or keep disabled, are used here.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
 
 #[test]
@@ -133,7 +133,7 @@ fn s1_9_split_halves_go_to_the_head_of_their_lists() {
     s.run(|y: &Y<'_>| {
         // An order-5 request breaks the order-6 block; its upper half stays.
         assert_eq!(y.alloc(o(5), GFP), Ok(Pfn(512)));
-        // This one breaks that half, whose rest goes before the order-4 block at 0.
+        // The next request splits that half, whose remainder goes before the order-4 block at 0.
         assert_eq!(y.alloc(o(4), GFP), Ok(Pfn(0)));
         assert_eq!(y.alloc(o(4), GFP), Ok(Pfn(544)));
         assert_eq!(normal(y).free(4, Movable), [560]);
@@ -173,7 +173,7 @@ fn s1_5_buddies_across_a_hole_or_a_reserved_frame_never_merge() {
 
 #[test]
 fn s1_6_buddies_across_a_zone_edge_never_merge() {
-    // The border at 256 cuts an order-9 pair; the zones are neighbours in memory.
+    // The boundary at 256 cuts an order-9 pair; the zones are adjacent in memory.
     let m = Machine::new().zone(ZoneKind::Dma, 0..256).zone(ZoneKind::Normal, 256..1024);
     m.run(|y: &Y<'_>| {
         let dma = common::view::view(y, ZoneKind::Dma);
@@ -191,6 +191,6 @@ fn s8_1_initial_memory_is_freed_in_maximal_blocks_ascending_at_the_tail() {
         assert_eq!(v.free(10, Movable), [0, 1024, 2048, 3072]);
         assert_eq!(v.free(9, Movable), [4096]);
         assert!(v.blocks.values().all(|&t| t == Movable));
-        assert_eq!(v.zone.nr_free, 4608, "no CPU starts with a debt");
+        assert_eq!(v.zone.nr_free, 4608, "every CPU's part starts at 0");
     });
 }

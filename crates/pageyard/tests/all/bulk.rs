@@ -1,4 +1,4 @@
-//! Spec §6.1: many single pages at once.
+//! Spec §6.1: bulk requests for single pages.
 
 use crate::common;
 
@@ -51,7 +51,7 @@ fn s6_1_the_mark_is_low_plus_the_whole_request() {
         "the full request counts; then one page, by alloc: its HIGH \
          test holds at 4000"
     );
-    // Filled slots count as wanted.
+    // Filled slots count as requested.
     free().run(|y: &Y<'_>| {
         let mut slots = vec![None; 3000];
         slots[..2000].fill(Some(Pfn(7)));
@@ -70,7 +70,11 @@ fn s6_1_a_bulk_request_halves_no_free_count_but_a_single_one_does() {
     };
     assert_eq!(left(&mut [None; 2]), 80);
     assert_eq!(left(&mut [None]), 40, "one slot: a complete request");
-    assert_eq!(left(&mut [Some(Pfn(7)), None]), 40, "one page needed after the leading ones");
+    assert_eq!(
+        left(&mut [Some(Pfn(7)), None]),
+        40,
+        "one page needed after the leading filled slots"
+    );
     assert_eq!(left(&mut [None, Some(Pfn(7))]), 80, "two slots from the first empty one on");
 }
 
@@ -118,7 +122,7 @@ fn every_page_is_prepared_once() {
     });
 }
 
-/// §6.1: pages that are charged to somebody are had one at a time.
+/// §6.1: a bulk request with ACCOUNT gets one page per call.
 #[test]
 fn s6_1_charged_pages_are_allocated_one_at_a_time() {
     Machine::normal(16384).run(|y: &Y<'_>| {

@@ -1,5 +1,5 @@
-//! Spec §5.6: a per-CPU list that somebody else is at is passed by; requests and frees use the zone.
-//! §7.6: compaction that must not wait ends where somebody else has the zone.
+//! Spec §5.6: requests and frees bypass a per-CPU list whose lock is taken, and use the zone. §7.6:
+//! asynchronous compaction stops when the zone lock is contended.
 #![allow(unsafe_code)] // a lock whose `try_lock` fails when told to
 
 use crate::common;
@@ -15,11 +15,12 @@ thread_local! {
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Requests only ever *try* per-CPU lists and *lock* zones, so this makes all lists busy.
+/// Fails `try_lock` when told to. Requests only ever *try* per-CPU lists and *lock* zones, so this
+/// makes all lists busy.
 struct Refusing(spin::mutex::SpinMutex<()>);
 
-// SAFETY: exclusion is the inner lock's, to which every operation is handed on; refusing to try
-// gives nobody the lock.
+// SAFETY: exclusion is the inner lock's, to which every operation is forwarded; a refused
+// `try_lock` acquires nothing.
 unsafe impl RawMutex for Refusing {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Refusing(spin::mutex::SpinMutex::new(()));
@@ -58,7 +59,7 @@ fn s5_6_requests_and_frees_bypass_a_busy_list() {
         let s = y.cpu_stats(ZONE, CpuId(0)).unwrap();
         assert_eq!((s.direct_allocs, s.direct_frees, s.refills), (1, 1, 0));
         assert_eq!(y.zone_stats(ZONE).unwrap().bypasses, 2);
-        assert_eq!(y.pageset(ZONE, CpuId(0)).unwrap(), before, "its tuning notices nothing");
+        assert_eq!(y.pageset(ZONE, CpuId(0)).unwrap(), before, "a bypass leaves the tuning alone");
         assert_eq!(y.zone_info(ZONE).unwrap().free_exact, 16384);
     });
 }
@@ -97,7 +98,7 @@ fn s6_2_a_batch_with_a_busy_list_is_freed_to_the_zone() {
 
 #[test]
 fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
-    // The drainer's turn is a lock that is tried as well; with it refused nothing is drained.
+    // Draining all zones also takes a lock by `try_lock`. When that fails, nothing is drained.
     Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Hooked<Refusing, Stage>>| {
         let p = y.alloc(o(0), Gfp::KERNEL).unwrap();
         y.free(p, o(0)).unwrap();
@@ -105,7 +106,7 @@ fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
         y.drain_all(None);
         assert!(y.zone_info(ZONE).unwrap().cached > 0);
         y.drain_all(Some(ZONE.into()));
-        assert_eq!(y.zone_info(ZONE).unwrap().cached, 0, "a caller for one zone waits its turn");
+        assert_eq!(y.zone_info(ZONE).unwrap().cached, 0, "draining one zone waits for the lock");
         BUSY.set(false);
     });
 }
@@ -125,10 +126,14 @@ fn s7_6_asynchronous_compaction_stops_at_a_contended_zone_lock() {
         assert_eq!((done.result, done.captured), (CompactResult::Contended, None));
         let s = y.compact_stats();
         assert_eq!((s.moved, s.free_scanned), (0, 0));
-        assert!(s.migrate_scanned <= 512, "it ended in the first pageblock: {s:?}");
-        assert_eq!(y.deferral(ZONE).unwrap().shift, 0, "which is no failure of the zone's");
+        assert!(s.migrate_scanned <= 512, "it stopped in the first pageblock: {s:?}");
+        assert_eq!(y.deferral(ZONE).unwrap().shift, 0, "contention does not defer the zone");
         let done = run(Priority::SyncLight);
-        assert_eq!(done.result, CompactResult::Success, "others wait for the lock");
+        assert_eq!(
+            done.result,
+            CompactResult::Success,
+            "synchronous compaction waits for the lock"
+        );
         done.captured.into_iter().for_each(|pfn| took(y, pfn, 9));
         all_is_well(y, &m);
     });

@@ -1,4 +1,4 @@
-//! Spec §4.1–4.5, §4.9: whose pageblock serves a request whose own type has nothing.
+//! Spec §4.1–4.5, §4.9: which pageblock serves a request when its own type has no free block.
 
 use crate::common;
 
@@ -31,7 +31,7 @@ fn s4_4_504_compatible_pages_let_an_unmovable_page_claim_a_movable_block() {
         assert_eq!(claims(y), [0, 1, 0, 0]);
         let v = normal(y);
         assert_eq!(v.label(512), Unmovable);
-        assert_eq!(v.free(2, Unmovable), [516], "what is left is the request's type");
+        assert_eq!(v.free(2, Unmovable), [516], "the remainder has the request's type");
     });
 }
 
@@ -117,13 +117,13 @@ fn s4_4_cached_and_reserved_frames_are_alike_for_others_in_a_movable_block() {
     s.run_under(CHECKED, |y| {
         y.alloc(o(1), UNMOVABLE).unwrap();
         assert_eq!(claims(y), [0, 1, 0, 0]);
-        assert_eq!(normal(y).cached(0, 1), cached, "what is cached stays where it is");
+        assert_eq!(normal(y).cached(0, 1), cached, "cached pages stay on their list");
     });
 }
 
 #[test]
 fn s4_2_movable_requests_do_not_claim_small_blocks() {
-    // Nearly all of the block is free for the taking, but in pieces below order 4.
+    // All of the block is free or movable, but in pieces below order 4.
     let mut s = State::new(4096).label(1, Unmovable);
     for p in (512..1024).step_by(16) {
         s = s.free(p, 3).block(p + 8, 3, true);
@@ -175,7 +175,7 @@ fn s4_4_an_order_10_block_is_claimed_with_both_its_pageblocks() {
 fn s4_4_a_pageblock_across_the_zone_s_edge_is_refused_after_the_boost() {
     let m = common::Machine::new().zone(ZoneKind::Normal, 300..4096);
     m.run_under(CHECKED, |y| {
-        // Take all whole blocks and what else is beyond the first pageblock.
+        // Allocate all whole blocks, then everything beyond the first pageblock.
         let whole: Vec<Pfn> =
             std::iter::from_fn(|| y.alloc(o(9), MOVABLE | Gfp::MEMALLOC).ok()).collect();
         assert_eq!(whole.len(), 7);
@@ -215,9 +215,10 @@ fn s4_3_a_refill_that_steals_once_goes_on_stealing() {
         assert_eq!(claims(y), [0, 0, 1, 31], "one claim refused, one boost");
         assert_eq!(y.zone_info(ZONE).unwrap().boost, 512);
         let v = normal(y);
-        // In the order taken, the first one handed out.
+        // The pages are in the order taken; the first one went to the caller.
         assert_eq!(v.cached(0, 2), (514..574).step_by(2).collect::<Vec<_>>());
-        // The memory ends with the refill: the next one is refused again.
+        // The refusal is remembered during one refill only: the next refill tries to claim again
+        // and is refused again.
         y.alloc_bulk_each(31, RECLAIMABLE, |_| ()).unwrap();
         assert_eq!(claims(y)[2], 2);
         assert_eq!(y.zone_info(ZONE).unwrap().boost, 1024);

@@ -29,7 +29,8 @@ fn mixed(ours: u64, cma: u64) -> State {
 fn s4_3_step_0_cma_first_while_more_than_half_of_free_memory() {
     mixed(10, 13).run(|y: &Y<'_>| {
         let from = || y.alloc(o(0), MOVABLE).map(|p| if p.0 < 512 { 'o' } else { 'c' }).unwrap();
-        // 13 of 23, 12 of 22 (11 is half), 11 of 21: more than the half, rounded down. 10 of 20 are not.
+        // 13 of 23, 12 of 22 (half is 11) and 11 of 21 are more than half, rounded down; 10 of 20
+        // are not.
         let got: String = (0..23).map(|_| from()).collect();
         assert_eq!(got, "ccc".to_owned() + &"oc".repeat(10));
         assert!(y.alloc(o(0), MOVABLE).is_err());
@@ -40,7 +41,7 @@ fn s4_3_step_0_cma_first_while_more_than_half_of_free_memory() {
 fn s4_3_step_2_cma_before_another_type_s_block_is_claimed() {
     let s = State::new(1536).label(1, Cma).label(2, Unmovable);
     s.free(512, 0).free(1024, 9).limits(1, 0, 0).run(|y: &Y<'_>| {
-        // 1 of 513: step 0 does not apply; the own lists are empty.
+        // 1 of 513: step 0 does not apply, and the movable lists are empty.
         assert_eq!(y.alloc(o(0), MOVABLE), Ok(Pfn(512)));
         assert_eq!(normal(y).label(1024), Unmovable);
         assert_eq!(y.alloc(o(0), MOVABLE), Ok(Pfn(1024)), "then it is claimed");
@@ -54,9 +55,9 @@ fn s4_3_a_refill_from_cma_stays_there_and_its_pages_are_movable_ones() {
     s.run(|y: &Y<'_>| {
         let pfn = y.alloc(o(0), MOVABLE).unwrap();
         let v = normal(y);
-        assert!(v.cached(0, 1).iter().all(|p| *p >= 512), "the movable list");
+        assert!(v.cached(0, 1).iter().all(|p| *p >= 512), "cached on the movable list");
         assert!(!v.cached(0, 1).is_empty());
-        assert!(y.alloc(o(0), GFP).is_err(), "not for others, though they are free");
+        assert!(y.alloc(o(0), GFP).is_err(), "free CMA pages do not serve other types");
         assert!(y.alloc(o(0), Gfp::ATOMIC | Gfp::MEMALLOC).is_err());
         y.free(pfn, o(0)).unwrap();
         y.drain_all(None);
@@ -123,7 +124,7 @@ fn s4_12_first_fit_with_alignment() {
         let told = ["cma_alloc_success", "cma_alloc_fail"].map(|n| y.vm_events().by_name(n));
         assert_eq!(told, [Some(5), Some(3)], "vmstat's (§9.1)");
         area.free(y, Pfn(4096), 50).unwrap();
-        assert_eq!(take(51, 1), Ok(4096 + 139), "50 are free in front, and too few");
+        assert_eq!(take(51, 1), Ok(4096 + 139), "the 50 free frames in front are too few");
         assert_eq!(area.free(y, Pfn(4096), 50), Err(CmaError::NotOurs(Pfn(4096))));
         assert_eq!(area.free(y, Pfn(6140), 50), Err(CmaError::NotOurs(Pfn(6140))));
         assert_eq!(area.free(y, Pfn(0), 1), Err(CmaError::NotOurs(Pfn(0))));
@@ -135,18 +136,22 @@ fn s4_12_first_fit_with_alignment() {
 #[test]
 fn s4_12_a_busy_range_is_skipped() {
     with_area(3, |y, area| {
-        // In use and, for want of a platform that moves it, there to stay.
+        // In use and immovable: this platform does not relocate blocks.
         y.alloc_at(Pfn(4096 + 20), o(0), MOVABLE).unwrap();
         assert_eq!(area.alloc(y, 3, 1, GFP), Ok(Pfn(4096)));
         assert_eq!(area.alloc(y, 16, 1, GFP), Ok(Pfn(4096 + 24)));
-        assert_eq!(area.alloc(y, 8, 1, GFP), Ok(Pfn(4096 + 8)), "what was given up is free");
+        assert_eq!(
+            area.alloc(y, 8, 1, GFP),
+            Ok(Pfn(4096 + 8)),
+            "frames of the abandoned attempt are free"
+        );
         assert_eq!(area.stats().used, 32);
         let all = area.alloc(y, 2048 - 16, 16, GFP);
         assert_eq!(all, Err(CmaError::Full));
         y.alloc_at(Pfn(6143), o(0), MOVABLE).unwrap();
         let busy = CmaError::Contig(ContigError::Busy(Pfn(6143)));
         assert_eq!(area.alloc(y, 2048 - 40, 8, GFP), Err(busy));
-        assert_eq!(area.stats().used, 32, "the bits of a failure are clear");
+        assert_eq!(area.stats().used, 32, "a failed request clears its bits");
     });
 }
 
@@ -164,7 +169,7 @@ fn s4_12_invalid_areas_are_rejected() {
     });
 }
 
-/// Bitmap and frames agree, whatever is taken and given back.
+/// The bitmap and the frames agree under random allocations and frees.
 #[test]
 fn s4_12_a_soak_of_one_area() {
     for bit in [0, 2] {
@@ -225,7 +230,10 @@ fn s4_12_a_block_is_freed_to_its_area() {
         let pfn = area.alloc(y, 512, 512, GFP | Gfp::COMP).unwrap();
         assert_eq!(normal(y).allocated[&pfn.0], (9, false), "one block");
         let half = area.free(y, pfn, 256);
-        assert!(matches!(half, Err(CmaError::Free(_))), "{half:?}: a block goes as a whole");
+        assert!(
+            matches!(half, Err(CmaError::Free(_))),
+            "{half:?}: a block cannot be freed in part"
+        );
         assert_eq!(area.stats().used, 512);
         area.free(y, pfn, 512).unwrap();
         assert_eq!(area.stats().used, 0);

@@ -33,7 +33,7 @@ fn s7_6_huge_pages_are_served_until_memory_runs_out() {
                 (Some(pfn), CompactResult::Success) => took(y, pfn, 9),
                 (Some(_), other) => panic!("captured, but {other}"),
                 (None, CompactResult::Success) => {
-                    assert!(take(y, 9, THP, true).is_some(), "nobody else is here");
+                    assert!(take(y, 9, THP, true).is_some(), "no other thread can take the block");
                 }
                 (None, CompactResult::Skipped) => break,
                 (None, other) => assert_ne!(other, CompactResult::Complete),
@@ -47,7 +47,7 @@ fn s7_6_huge_pages_are_served_until_memory_runs_out() {
         assert!(served >= (free - needed) / 512, "{served} of {free} pages");
         let s = y.compact_stats();
         assert!(s.stall > 0 && s.success > 0 && s.isolated >= 2 * s.moved, "{s:?}");
-        // vmstat tells them too (§9.1).
+        // The vmstat events agree (§9.1).
         let told = |name| y.vm_events().by_name(name);
         assert_eq!(told("compact_stall"), Some(s.stall));
         assert_eq!(told("compact_success"), Some(s.success));
@@ -60,8 +60,8 @@ fn s7_6_huge_pages_are_served_until_memory_runs_out() {
 fn s7_7_the_block_is_captured_when_it_merges() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
-        // Everything is in use but every other page of the upper half; the lowest block of order 4
-        // is free but for one page.
+        // Everything is in use except every other page of the upper half. The lowest order-4 block
+        // has a single page in use.
         let mut all = Vec::new();
         while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
             all.push(pfn.0);
@@ -77,13 +77,13 @@ fn s7_7_the_block_is_captured_when_it_merges() {
         assert_eq!(done.result, CompactResult::Success);
         assert_eq!(done.captured, Some(pageyard::Pfn(0)));
         took(y, pageyard::Pfn(0), 4);
-        assert_eq!(free_pages(y), before - 16, "the one page has moved, the block is taken");
+        assert_eq!(free_pages(y), before - 16, "the single page moved and the block was captured");
         all_is_well(y, &m);
         assert_eq!(y.compact_stats().success, 1);
     });
 }
 
-/// A heap in which one move frees a block of the order, in a movable pageblock.
+/// Builds a heap in which a single move frees a block of this order, in a movable pageblock.
 fn nearly(y: &Y<'_>, order: u8) {
     let mut all = Vec::new();
     while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
@@ -104,13 +104,13 @@ fn s7_7_small_movable_blocks_are_not_captured_for_other_types() {
         nearly(y, 3);
         let done = y.compact_for(o(3), Gfp::KERNEL, Priority::SyncLight).unwrap();
         assert_eq!(done.captured, None);
-        assert_eq!(done.result, CompactResult::Success, "it may be claimed");
+        assert_eq!(done.result, CompactResult::Success, "the pageblock can be claimed");
         all_is_well(y, &m);
     });
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
         nearly(y, 9);
         let done = y.compact_for(o(9), Gfp::KERNEL, Priority::SyncLight).unwrap();
-        assert_eq!(done.captured, Some(pageyard::Pfn(0)), "whole pageblocks are");
+        assert_eq!(done.captured, Some(pageyard::Pfn(0)), "a whole pageblock is captured");
         took(y, pageyard::Pfn(0), 9);
         all_is_well(y, &m);
     });
@@ -129,7 +129,7 @@ fn s11_2_a_block_with_a_bad_page_is_not_captured() {
     });
 }
 
-/// Each request that compacts has its block in the end or has not.
+/// Every compaction stall is counted as a success or as a failure.
 #[test]
 fn s9_1_every_stall_is_a_success_or_a_failure() {
     let m = machine();
@@ -164,7 +164,10 @@ fn s7_7_cma_and_isolated_blocks_are_not_captured() {
                 let done = y.compact_for(o(order), THP, Priority::SyncLight).unwrap();
                 let v = common::view::view(y, ZONE);
                 let merged = |f: (u64, u8, MigrateType)| f.0 == 0 && f.1 >= order && f.2 == t;
-                assert!(v.all_free().any(merged), "order {order}: it stays on its list, {t:?}");
+                assert!(
+                    v.all_free().any(merged),
+                    "order {order}: the block stays on its {t:?} list"
+                );
                 if let Some(pfn) = done.captured {
                     assert!(pfn.0 >= 512, "order {order}, {t:?}");
                     took(y, pfn, order);
@@ -203,7 +206,10 @@ fn s7_5_compaction_is_skipped_with_a_free_block_or_low_memory() {
         assert_eq!((s.migrate_scanned, s.free_scanned), (0, 0));
         let reclaimable = |pages| move |_| pages;
         assert!(!y.could_compact(Order::HUGE, ZONE, reclaimable(0)));
-        assert!(y.could_compact(Order::HUGE, ZONE, reclaimable(9 * 4096)), "a ninth of it counts");
+        assert!(
+            y.could_compact(Order::HUGE, ZONE, reclaimable(9 * 4096)),
+            "a ninth of the reclaimable pages counts"
+        );
     });
 }
 
@@ -215,7 +221,7 @@ fn s7_5_a_low_fragmentation_index_means_low_memory() {
         let done = y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
         assert_eq!(done.result, CompactResult::Skipped);
         let done = y.compact_for(o(3), THP, Priority::SyncLight).unwrap();
-        assert_ne!(done.result, CompactResult::Skipped, "only costly orders are asked for it");
+        assert_ne!(done.result, CompactResult::Skipped, "the index applies to costly orders only");
     });
 }
 
@@ -231,7 +237,7 @@ fn s7_6_a_failed_zone_is_deferred() {
         let d = y.deferral(ZONE).unwrap();
         assert_eq!((d.considered, d.shift, d.order_failed), (0, 1, 0));
         assert_eq!(run(Priority::SyncLight), CompactResult::Deferred);
-        assert_eq!(run(Priority::SyncFull), CompactResult::Complete, "the last resort is not");
+        assert_eq!(run(Priority::SyncFull), CompactResult::Complete, "SyncFull is never deferred");
         assert_eq!(y.deferral(ZONE).unwrap().shift, 2);
         let stalls = y.compact_stats().stall;
         for _ in 0..3 {
@@ -243,12 +249,12 @@ fn s7_6_a_failed_zone_is_deferred() {
     });
 }
 
-/// What a run has found in vain it does not look at again, until the hints are forgotten.
+/// A run skips pageblocks that yielded nothing before, until the skip hints are forgotten.
 #[test]
 fn s7_4_skip_hints() {
     let m = machine();
     m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
-        // Pages in use that nobody can move, everywhere.
+        // Immovable pages in use, everywhere.
         let mut all = Vec::new();
         while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, false) {
             all.push(pfn);
@@ -267,7 +273,7 @@ fn s7_4_skip_hints() {
         assert!(scan() > 0);
         assert_eq!(scan(), 0);
         y.forget_skip_hints(NODE);
-        assert!(scan() > 0, "a request's run went through the whole zone");
+        assert!(scan() > 0, "the run scanned the whole zone");
         y.forget_skip_hints(NODE);
         y.forget_skip_hints(NODE);
         assert!(scan() > 0);
@@ -317,7 +323,7 @@ fn s7_4_events_describe_the_run() {
 fn s7_4_isolating_half_a_pageblock_makes_it_movable() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
-        // At the top an unmovable pageblock, half of it free; movable pages with holes below.
+        // The top pageblock is unmovable and half free; below are movable pages with holes.
         let mut all = Vec::new();
         while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
             all.push(pfn);
@@ -343,7 +349,7 @@ fn asks_for(y: &Y<'_>, order: u8) -> bool {
 fn s7_8_background_compaction_serves_its_request() {
     let m = machine();
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
-        assert!(!asks_for(y, 9), "there are blocks enough");
+        assert!(!asks_for(y, 9), "there are enough free blocks");
         y.compact_background(NODE);
         fragment(y, 1, &[0], 50);
         assert!(!asks_for(y, 0));
@@ -354,8 +360,8 @@ fn s7_8_background_compaction_serves_its_request() {
         assert!(huge_free(y) > 0 && s.daemon_wake == 2);
         assert_eq!(s.daemon_migrate_scanned, s.migrate_scanned);
         assert_eq!(s.daemon_free_scanned, s.free_scanned);
-        assert_eq!((s.stall, s.success), (0, 0), "nobody waited for it");
-        assert!(!y.compact_background(NODE).worked, "it was done");
+        assert_eq!((s.stall, s.success), (0, 0), "no request waited");
+        assert!(!y.compact_background(NODE).worked, "no work is left");
         all_is_well(y, &m);
     });
 }
@@ -371,7 +377,7 @@ fn s7_8_background_compaction_is_deferred() {
         let scanned = y.compact_stats().migrate_scanned;
         assert!(asks_for(y, 9));
         y.compact_background(NODE);
-        assert_eq!(y.compact_stats().migrate_scanned, scanned, "passed over once");
+        assert_eq!(y.compact_stats().migrate_scanned, scanned, "deferred once");
     });
 }
 
@@ -389,14 +395,14 @@ fn s7_8_a_fragmented_node_is_compacted_proactively() {
         };
         let sleeps = |ms| Background { worked: false, sleep: Some(ms * MS) };
         assert_eq!(at(1), sleeps(500));
-        assert_eq!(at(301), sleeps(200), "woken for nothing");
+        assert_eq!(at(301), sleeps(200), "200 ms of the interval are left");
         y.set_reclaim_active(ZONE, true);
-        assert_eq!(at(501), sleeps(500), "not while background reclaim is at work");
+        assert_eq!(at(501), sleeps(500), "no proactive compaction while kswapd is active");
         y.set_reclaim_active(ZONE, false);
         assert_eq!(at(1001), Background { worked: true, sleep: Some(500 * MS) });
         let score = y.fragmentation_score(NODE);
-        assert!((75..=80).contains(&score), "it stops at 80: {score}");
-        assert_eq!(at(1501), sleeps(500), "and begins above 90");
+        assert!((75..=80).contains(&score), "it stops at 80 or below: {score}");
+        assert_eq!(at(1501), sleeps(500), "it starts only above 90");
         all_is_well(y, &m);
     });
 }
@@ -415,7 +421,7 @@ fn s7_8_proactive_compaction_backs_off_without_improvement() {
         assert!(!at(1001).worked);
         y.trigger_proactive_compaction();
         assert_eq!(*y.hooks().wakes.lock().unwrap(), [NODE]);
-        assert!(at(1002).worked, "an operator wrote the knob");
+        assert!(at(1002).worked, "triggered by a write to the knob");
     });
     let m = machine().knobs(|k| k.compaction_proactiveness = 0);
     m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
@@ -438,8 +444,8 @@ fn s10_compaction_can_skip_unevictable_blocks() {
         y.compact_zone(ZONE, None, Priority::SyncFull);
         assert!(asks_for(y, 9));
         y.compact_background(NODE);
-        assert_eq!((asked(), huge_free(y)), (0, 0), "nobody was asked to move");
-        // Whoever wants exactly these frames does not care.
+        assert_eq!((asked(), huge_free(y)), (0, 0), "no block was asked to move");
+        // A request for exactly these frames moves unevictable blocks too.
         y.alloc_contig(common::frames(0..512), MigrateType::Movable, Gfp::KERNEL).unwrap();
         assert!(asked() > 0);
         y.free_contig(common::frames(0..512)).unwrap();
@@ -449,7 +455,7 @@ fn s10_compaction_can_skip_unevictable_blocks() {
         assert!(asked() > before && huge_free(y) > 1);
         all_is_well(y, &m);
     });
-    // Of those that may move, each still does, and none of the others.
+    // Every unevictable block stays, and the others still move.
     m.run_on_under(Owners::willing().unevictable(|p| p.0 < 8192), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let low = |y: &Y<'_>| -> Vec<_> {

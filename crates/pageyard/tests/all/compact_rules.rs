@@ -9,7 +9,7 @@ fn o(order: u8) -> Order {
     Order::new(order).unwrap()
 }
 
-/// How many attempts are passed over before one is let through.
+/// How many attempts are deferred before one is let through.
 fn passed_over(d: &mut Deferral, order: Order) -> u32 {
     (0..).take_while(|_| d.is_deferred(order)).count() as u32
 }
@@ -31,7 +31,7 @@ fn s7_6_smaller_orders_than_the_one_that_failed_are_not_deferred() {
     d.succeeded(o(5), false);
     assert_eq!(d.order_failed, 6);
     d.failed(o(9));
-    assert_eq!(d.order_failed, 6, "the smallest one counts");
+    assert_eq!(d.order_failed, 6, "the smallest failed order counts");
     assert!(!d.is_deferred(o(5)) && d.is_deferred(o(6)));
     d.failed(o(3));
     assert_eq!(d.order_failed, 3);
@@ -43,7 +43,7 @@ fn s7_6_success_raises_the_order_and_an_allocation_ends_deferral() {
     d.failed(o(4));
     d.failed(o(4));
     d.succeeded(o(4), false);
-    assert_eq!((d.shift, d.order_failed), (2, 5), "a block was made, but nobody got it yet");
+    assert_eq!((d.shift, d.order_failed), (2, 5), "a block was made but not allocated");
     assert!(!d.is_deferred(o(4)) && d.is_deferred(o(5)));
     d.succeeded(o(3), true);
     assert_eq!(d, Deferral { considered: 0, shift: 0, order_failed: 5 });
@@ -71,7 +71,8 @@ fn s7_6_retries() {
         let again = should_retry(o(order), result, &mut r, || suitable);
         (again, r.lost, r.priority)
     };
-    // Order, result, lost, priority, a zone suits; the answer, lost, priority.
+    // Columns: order, result, lost, priority, whether a zone is suitable; then the answer, lost,
+    // priority.
     let table = [
         ((0, Success, 0, SyncLight, true), (false, 0, SyncLight)),
         ((9, Skipped, 0, SyncLight, true), (true, 0, SyncLight)),

@@ -1,5 +1,5 @@
-//! Compaction in every form while others allocate and free: no frame is in two hands, and every
-//! page keeps its contents (spec §7.4–7.8, §9.9).
+//! Compaction in every form while other threads allocate and free: no frame has two owners, and
+//! every page keeps its contents (spec §7.4–7.8, §9.9).
 
 use crate::common;
 

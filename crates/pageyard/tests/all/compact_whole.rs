@@ -63,7 +63,7 @@ fn s7_4_holes_and_reserved_frames_are_skipped() {
         let before = huge_free(y);
         y.compact_all();
         all_is_well(y, &m);
-        // What is free lies below everything that is in use, but for less than a pageblock.
+        // All free frames lie below the frames in use, except for less than two pageblocks.
         let used: u64 = y.hooks().owned().values().map(|o| u64::from(o.pages())).sum();
         let lowest = y.hooks().owned().keys().next().unwrap().0;
         let above = (lowest..20_000).filter(|&p| m.may_own(pageyard::Pfn(p))).count() as u64;
@@ -72,7 +72,7 @@ fn s7_4_holes_and_reserved_frames_are_skipped() {
     });
 }
 
-/// Pages that stay keep their pageblocks; the others are packed from the top around them.
+/// Unmovable pages keep their pageblocks; movable pages are packed from the top around them.
 #[test]
 fn s7_4_unmovable_pages_limit_compaction() {
     let m = machine();
@@ -100,7 +100,7 @@ fn s7_4_unmovable_pages_limit_compaction() {
             y.drain_all(None);
             y.compact_all();
             all_is_well(y, &m);
-            // From the top down, until all movable pages have found room.
+            // From the top down, until all movable pages are placed.
             let mut block = pinned.len();
             while movable > 0 {
                 block -= 1;
@@ -159,7 +159,7 @@ fn s7_4_some_owners_refuse() {
     });
 }
 
-/// The last free pages are never taken: an urgent request finds them while compaction runs.
+/// Compaction never takes the last free pages: an urgent request finds them while it runs.
 #[test]
 fn s7_4_targets_keep_the_zone_above_its_min_mark() {
     let m = machine().knobs(|k| k.user_min_free_kbytes = Some(8192));

@@ -1,4 +1,4 @@
-//! Spec §4.12: contiguous ranges, and the blocks that move out of their way.
+//! Spec §4.12: contiguous ranges, and the migration of blocks in them.
 
 use crate::common;
 
@@ -126,7 +126,7 @@ fn s4_12_invalid_ranges_are_rejected() {
 struct Owner {
     blocks: Mutex<HashMap<Pfn, (Order, u64)>>,
     memory: Mutex<Vec<u64>>,
-    /// How many more times it says that a block is busy.
+    /// How many more times it answers that a block is busy.
     busy: AtomicU32,
     refuses: bool,
     asked: AtomicU32,
@@ -152,7 +152,7 @@ impl Owner {
         self.blocks.lock().unwrap().insert(pfn, (order, seed));
     }
 
-    /// Every block has its contents, wherever it is now.
+    /// Asserts that every block has its contents, wherever it is now.
     fn check(&self) {
         let memory = self.memory.lock().unwrap();
         for (pfn, &(order, seed)) in self.blocks.lock().unwrap().iter() {
@@ -216,7 +216,7 @@ fn s4_12_used_blocks_are_migrated_with_their_contents() {
             taken += 1u64 << order;
             owner.take(y, order, i as u64 * 10_000).unwrap();
         }
-        // Both ends lie inside blocks that are in use.
+        // Both ends of the range lie inside blocks in use.
         let largest: Vec<u64> =
             owner.owned().iter().filter(|b| b.1.get() == 10).map(|b| b.0.0).collect();
         let range = largest[0] + 700..largest[0] + 1500;
@@ -240,8 +240,7 @@ fn s4_12_used_blocks_are_migrated_with_their_contents() {
     });
 }
 
-/// What one request for the first pages of a pageblock comes to, where one owner's single pages
-/// are.
+/// Requests the first `pages` frames of a pageblock in which `owner` holds single pages.
 fn request(owner: &Owner, owned: usize, pages: u64) -> Result<(), ContigError> {
     let machine = Machine::normal(4096);
     let mut answer = Ok(());
@@ -264,12 +263,12 @@ fn request(owner: &Owner, owned: usize, pages: u64) -> Result<(), ContigError> {
 
 #[test]
 fn s4_12_a_busy_block_is_tried_five_times() {
-    // The first 32 pages are one batch: five rounds of "busy" are the end.
+    // The first 32 pages are one batch; after five busy rounds the request fails.
     let owner = Owner { busy: AtomicU32::new(4 * 32), ..Owner::with(4096) };
     assert_eq!(request(&owner, 100, 64), Ok(()));
     let owner = Owner { busy: AtomicU32::new(5 * 32), ..Owner::with(4096) };
     assert!(matches!(request(&owner, 100, 64), Err(ContigError::Busy(_))));
-    assert_eq!(owner.asked.load(Relaxed), 5 * 32, "nothing more was tried");
+    assert_eq!(owner.asked.load(Relaxed), 5 * 32, "no further block was tried");
 }
 
 #[test]
@@ -304,7 +303,7 @@ fn contig_pages_finds_a_range_that_can_be_vacated() {
         assert_eq!(aligned, Ok(Pfn(2048)));
         let within = Pfn(3000)..Pfn(3600);
         let beside = y.alloc_contig_pages(3, 1, within.clone(), Movable, GFP);
-        assert_eq!(beside, Ok(Pfn(3072)), "not in a pageblock with frames in use for good");
+        assert_eq!(beside, Ok(Pfn(3072)), "skips the pageblock with immovable frames");
         let wide = y.alloc_contig_pages(601, 1, within, Movable, GFP);
         assert_eq!(wide, Err(ContigError::NoPlace));
         let bad = y.alloc_contig_pages(1, 3, all(), Movable, GFP);

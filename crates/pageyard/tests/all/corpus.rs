@@ -1,4 +1,4 @@
-//! Settings in text that a fuzzer has found worth keeping (`fuzz/`), and changes of them.
+//! Textual settings that the fuzzer kept (`fuzz/`), and mutations of them.
 
 use crate::replay;
 

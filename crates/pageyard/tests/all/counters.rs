@@ -1,4 +1,4 @@
-//! Spec §4.7, §9.2: the CPUs' parts of the free counter, and when they are folded.
+//! Spec §4.7, §9.2: the CPUs' parts of the free counter, and when they are folded into it.
 
 use crate::common;
 
@@ -87,7 +87,7 @@ fn s9_2_a_tick_folds_what_is_pending() {
 
 #[test]
 fn s3_6_watermarks_see_the_counter_without_its_parts() {
-    // 17 pages are gone, but the counter says 1024 still: 1024 − 0 > 1010.
+    // 17 pages are allocated, but the counter still says 1024: 1024 − 0 > 1010.
     let s = threshold_18().set(|z| z.watermarks = [1010; 4]);
     s.run(|y: &Y<'_>| {
         for _ in 0..19 {
@@ -106,7 +106,7 @@ fn s9_3_thresholds_follow_cpus_and_size() {
     });
 }
 
-/// What buddyinfo and pagetypeinfo show (§9.4) is what the lists hold.
+/// buddyinfo and pagetypeinfo (§9.4) show what the lists hold.
 #[test]
 fn s9_4_free_blocks_by_type_are_those_of_the_lists() {
     let s = State::new(4096).free(1024, 10).free(512, 3).label(0, pageyard::MigrateType::Unmovable);
@@ -122,7 +122,8 @@ fn s9_4_free_blocks_by_type_are_those_of_the_lists() {
     });
 }
 
-/// §9.1, §9.5: base pages are counted that leave the free lists and come back, and each block that leaves is told of.
+/// §9.1, §9.5: base pages that leave and rejoin the free lists are counted, and each block removed
+/// emits an event.
 #[test]
 fn s9_5_blocks_removed_from_free_lists_are_counted_and_reported() {
     State::new(4096).free(1024, 10).run(|y: &Y<'_>| {

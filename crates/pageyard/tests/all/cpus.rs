@@ -1,4 +1,4 @@
-//! CPUs that come and go (spec §8.5, §5.4, §9.3).
+//! CPUs that go online and offline (spec §8.5, §5.4, §9.3).
 
 use crate::common;
 
@@ -14,8 +14,7 @@ fn high_min(y: &Y<'_>, zone: impl Into<pageyard::ZoneId>, cpu: u32) -> i32 {
     y.pageset(zone, CpuId(cpu)).unwrap().limits.high_min
 }
 
-/// §8.5, §5.16: the pages on a dead CPU's lists are the zone's again, and so is its part of the
-/// counter.
+/// §8.5, §5.16: the zone gets back the pages on a dead CPU's lists and its part of the counter.
 #[test]
 fn s8_5_an_offline_cpu_is_drained() {
     let machine = Machine::normal(65536).cpus(&[0, 0]);
@@ -42,7 +41,7 @@ fn s8_5_an_offline_cpu_is_drained() {
     });
 }
 
-/// §8.5: nothing happens in the name of a CPU that is down, on the quick way either.
+/// §8.5: no operation runs on a CPU that is down, not even on the fast path.
 #[test]
 fn s8_5_an_offline_cpu_is_rejected() {
     Machine::normal(65536).cpus(&[0, 0]).run(|y: &Y<'_>| {
@@ -66,8 +65,8 @@ fn s8_5_an_offline_cpu_is_rejected() {
     });
 }
 
-/// §8.5, §5.4: limits are shared by the CPUs that are up; while one comes up, by one more, in the
-/// zones of other nodes too.
+/// §8.5, §5.4: limits are divided among the CPUs that are up. While a CPU comes up, it counts once
+/// more, in the zones of other nodes too.
 #[test]
 fn s8_5_limits_follow_the_cpus() {
     let machine = Machine::new()
@@ -81,22 +80,26 @@ fn s8_5_limits_follow_the_cpus() {
         assert_eq!((high_min(y, NORMAL, 0), high_min(y, node1, 0)), (low / 2, low1 / 2));
         y.cpu_dead(CpuId(1));
         assert_eq!((high_min(y, NORMAL, 0), high_min(y, node1, 0)), (low, low1 / 2));
-        assert_eq!(y.pageset(NORMAL, CpuId(1)).unwrap().limits.high_max, 0, "it keeps nothing");
+        assert_eq!(
+            y.pageset(NORMAL, CpuId(1)).unwrap().limits.high_max,
+            0,
+            "its lists keep nothing"
+        );
         y.cpu_up(CpuId(1));
         assert_eq!((high_min(y, NORMAL, 1), high_min(y, node1, 1)), (low / 2, low1 / 3));
-        // +0 for every zone again.
+        // Every zone counts its CPUs exactly again.
         y.cpu_dead(CpuId(1));
         assert_eq!((high_min(y, NORMAL, 0), high_min(y, node1, 0)), (low, low1 / 2));
-        // A node without CPUs: all that are up count.
+        // A node without CPUs: all CPUs that are up share its limit.
         y.cpu_dead(CpuId(0));
         assert_eq!(high_min(y, NORMAL, 2), low / 2);
-        // The first CPU that it gets has all of it.
+        // The node's first CPU gets the whole limit.
         y.cpu_up(CpuId(0));
         assert_eq!(high_min(y, NORMAL, 0), low);
     });
 }
 
-/// §9.3: the thresholds count the CPUs that are up, of all nodes.
+/// §9.3: the thresholds depend on the number of CPUs that are up on all nodes.
 #[test]
 fn s9_3_thresholds_follow_the_cpus() {
     let machine = Machine::normal(1 << 20).cpus(&[0; 8]);
@@ -111,7 +114,7 @@ fn s9_3_thresholds_follow_the_cpus() {
     });
 }
 
-/// §8.5 under load: CPUs come and go while others allocate and free; nothing is lost.
+/// §8.5 under load: CPUs go online and offline while others allocate and free; no page is lost.
 #[test]
 fn s8_5_under_load() {
     let machine = Machine::normal(32768).cpus(&[0; 4]);
@@ -135,7 +138,7 @@ fn s8_5_under_load() {
                     for _ in 0..300 {
                         assert!(y.cpu_dead(CpuId(3)));
                         assert!(y.cpu_up(CpuId(3)));
-                        // What runs there for a while.
+                        // Use the CPU for a while.
                         CPU.set(3);
                         let a: Vec<Pfn> =
                             (0..8).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Contiguous ranges from a cursor: repeated searches do not look again at what lies before it.
+//! Contiguous ranges from a cursor: repeated searches do not revisit the frames before it.
 
 use crate::common;
 
@@ -32,17 +32,17 @@ fn searches_continue_behind_the_last_range() {
         let places: Vec<u64> = (0..16).map(|_| range(y, &cursor).unwrap()).collect();
         let expect: Vec<u64> = (0..16).map(|n| BLOCKS / 2 + n * SIZE).collect();
         assert_eq!(places, expect);
-        // The full half once, one pageblock of each candidate; then each range's own pageblocks.
+        // The full half costs one pageblock per candidate, each range its own pageblocks.
         let full = BLOCKS / 2 / SIZE;
         assert_eq!(cursor.pageblocks_looked_at(), full + 16 * SIZE);
-        // Without the position a search begins in the full half, and goes over the ranges in use.
+        // With a new cursor, the search starts in the full half and passes the ranges in use.
         let forgetful = ContigCursor::new();
         range(y, &forgetful).unwrap();
         assert_eq!(forgetful.pageblocks_looked_at(), full + 16 + SIZE);
     });
 }
 
-/// Of a candidate with an obstacle in its last pageblock, no other pageblock is looked at.
+/// If a candidate's last pageblock has an obstacle, its other pageblocks are not examined.
 #[test]
 fn pageblocks_before_an_obstacle_are_skipped() {
     Machine::normal(BLOCKS * 512).run(|y: &Y<'_>| {
@@ -65,7 +65,7 @@ fn a_search_returns_to_what_was_freed_before_the_cursor() {
         let freed = all[5] * 512;
         y.free_contig(frames(freed..freed + SIZE * 512)).unwrap();
         assert_eq!(range(y, &cursor), Ok(all[5]));
-        // A place that lies across the cursor, which is behind `all[5]` now.
+        // Frees a range across the cursor, which is now behind `all[5]`.
         let across = (all[5] + SIZE / 2) * 512;
         y.free_contig(frames(across..across + SIZE * 512)).unwrap();
         assert_eq!(range(y, &cursor), Ok(all[5] + SIZE / 2));

@@ -1,4 +1,4 @@
-//! Deferred initialisation (spec §8.2) and what is computed at its end (§8.3).
+//! Deferred initialisation (spec §8.2), and what is computed when it ends (§8.3).
 
 use crate::common;
 
@@ -23,7 +23,7 @@ fn managed(y: &Y<'_>, zone: impl Into<ZoneId>) -> u64 {
     y.zone_info(zone).unwrap().managed
 }
 
-/// §8.2: only the last zone of each node is deferred, but for one section.
+/// §8.2: only the last zone of each node is deferred, except for one section.
 #[test]
 fn s8_2_one_section_of_each_last_zone_is_initialised_at_once() {
     let machine = Machine::new()
@@ -35,7 +35,7 @@ fn s8_2_one_section_of_each_last_zone_is_initialised_at_once() {
     let node1 = ZoneId { node: NodeId(1), kind: NORMAL };
     assert_eq!(managed(y, ZoneKind::Dma32), 2 * S, "not a last zone");
     assert_eq!(managed(y, NORMAL), S);
-    assert_eq!(managed(y, node1), 2 * S - 512, "a whole section at least, up to a section's end");
+    assert_eq!(managed(y, node1), 2 * S - 512, "at least one section, up to a section's end");
     assert_eq!(y.zone_info(NORMAL).unwrap().present, 6 * S);
 
     assert!(y.init_section(NodeId(1)));
@@ -46,8 +46,8 @@ fn s8_2_one_section_of_each_last_zone_is_initialised_at_once() {
     check(y, &machine, &Default::default());
 }
 
-/// §8.2: in the end it is the yard that would have been there at once, with holes, reserved ranges
-/// and ends that are not a section's.
+/// §8.2: deferred initialisation ends in the state that immediate initialisation gives, with holes,
+/// reserved ranges and ends that are not section-aligned.
 #[test]
 fn s8_2_deferred_initialisation_ends_in_the_same_state() {
     let machine = Machine::new()
@@ -70,8 +70,8 @@ fn s8_2_deferred_initialisation_ends_in_the_same_state() {
     check(y, &machine, &Default::default());
 }
 
-/// §8.2, §2.8 step 6: a request that fails its watermark grows the zone and is served, with no
-/// other thread's help.
+/// §8.2, §2.8 step 6: a request that fails its watermark grows the zone and is served, without help
+/// from another thread.
 #[test]
 fn s8_2_requests_grow_the_zone() {
     let machine = Machine::normal(6 * S);
@@ -84,15 +84,15 @@ fn s8_2_requests_grow_the_zone() {
         assert_eq!(managed(y, NORMAL) % S, 0, "block {i}");
     }
     assert_eq!(managed(y, NORMAL), 6 * S);
-    // All but what the watermark keeps.
+    // Everything but the pages below the watermark was allocated.
     assert!(owned.len() as u64 * 1024 > 6 * S - 2048, "{} blocks", owned.len());
     let wakes = y.hooks().wakes();
-    assert!(wakes.len() < 8, "nobody is told to reclaim while there is memory to come: {wakes:?}");
+    assert!(wakes.len() < 8, "reclaim is not woken while sections remain: {wakes:?}");
     assert!(y.finish_deferred());
     check(y, &machine, &owned);
 }
 
-/// §2.8 step 7: what passes its watermark and still finds no block grows the zone, too.
+/// §2.8 step 7: a request that passes its watermark but finds no block grows the zone, too.
 #[test]
 fn s2_8_a_request_without_watermarks_grows_the_zone() {
     #[derive(Debug)]
@@ -117,7 +117,7 @@ fn s2_8_a_request_without_watermarks_grows_the_zone() {
     while y.alloc(Order::MAX, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN).is_ok() {
         n += 1;
     }
-    assert_eq!(n * 1024, 4 * S, "all of it, no mark counts");
+    assert_eq!(n * 1024, 4 * S, "all of it: no watermark applies");
 }
 
 /// §8.2: threads initialise while others allocate and free; no page is lost or handed out twice.
@@ -167,7 +167,7 @@ fn s8_2_threads_initialise_while_others_allocate() {
     }
 }
 
-/// A platform on which one thread stops in the middle of a section, until a request pauses.
+/// A platform on which one thread stops in the middle of a section until a request calls `pause`.
 #[derive(Debug, Default)]
 struct Halting {
     halted: AtomicBool,
@@ -181,7 +181,7 @@ impl Platform for Halting {
         CpuId(CPU.get())
     }
 
-    // Read when a section's descriptors are written and its blocks are about to be freed.
+    // Called after a section's descriptors are written, before its blocks are freed.
     fn now(&self) -> u64 {
         if HALTS.get() {
             self.halted.store(true, Relaxed);
@@ -206,7 +206,7 @@ impl Observer for Halting {
 
 impl Defences for Halting {}
 
-/// §8.2: while another thread has the last section, a request waits for it rather than fail.
+/// §8.2: while another thread initialises the last section, a request waits instead of failing.
 #[test]
 fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
     for way in ["with watermarks", "without", "in bulk"] {
@@ -222,7 +222,10 @@ fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
         while !y.hooks().halted.load(Relaxed) {
             std::thread::yield_now();
         }
-        assert!(!y.init_section(NodeId(0)) && !y.finish_deferred(), "it is not done");
+        assert!(
+            !y.init_section(NodeId(0)) && !y.finish_deferred(),
+            "the other thread has the section"
+        );
         let mut got = 0;
         while got < 2 * S + 8192 {
             let gfp = Gfp::KERNEL | Gfp::NOWARN;
@@ -235,19 +238,19 @@ fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
             assert!(more > 1, "{way}: {got} pages, then {more}");
             got += more;
         }
-        assert!(y.hooks().released.load(Relaxed), "nobody waited");
+        assert!(y.hooks().released.load(Relaxed), "no request waited");
         assert!(other.join().unwrap() && y.finish_deferred());
     }
 }
 
-/// §8.2, §6.1: a bulk request grows the zone as far as it needs.
+/// §8.2, §6.1: a bulk request grows the zone no further than it needs.
 #[test]
 fn s8_2_bulk_requests_grow_the_zone() {
     let machine = Machine::normal(6 * S);
     let y = deferred(&machine, Stage::default(), LINUX612);
     let mut slots = vec![None; 2 * S as usize];
     assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut slots), Ok(slots.len()));
-    assert_eq!(managed(y, NORMAL), 3 * S, "no farther");
+    assert_eq!(managed(y, NORMAL), 3 * S, "no further");
     let mut owned: common::check::Owned =
         slots.into_iter().map(|p| (p.unwrap(), Order::ZERO)).collect();
     let each = |pfn| assert!(owned.insert(pfn, Order::ZERO).is_none());
@@ -260,7 +263,7 @@ fn s8_2_bulk_requests_grow_the_zone() {
 /// The pagesets of seed figures A.5, by batch and high: two sockets, here with four CPUs each.
 fn pagesets(rules: Chosen) -> Vec<(i32, i32, usize)> {
     let gib = 1 << 18;
-    // What Linux's own start leaves: DMA of 15 MiB, DMA32 below 4 GiB, the rest.
+    // The zones of a Linux machine: DMA of 15 MiB, DMA32 below 4 GiB, the rest.
     let machine = Machine::new()
         .zone_on(0, ZoneKind::Dma, 1..3841)
         .zone_on(0, ZoneKind::Dma32, 4096..4096 + 176128)
@@ -307,7 +310,7 @@ fn s8_3_limits_are_computed_for_all_of_the_zone() {
     let (early, early_marks) = (limits(y), marks(y));
     assert_eq!(early.batch, 7);
     while y.init_section(NodeId(0)) {}
-    assert_eq!((limits(y), marks(y)), (early, early_marks), "not yet");
+    assert_eq!((limits(y), marks(y)), (early, early_marks), "not recomputed yet");
     y.finish_deferred();
     // The marks by which memory above the high mark is counted (§3.1) are the early ones.
     let kb = pageyard::watermark::min_free_kbytes((16 * S - early_marks[2]) * 4);
@@ -317,7 +320,11 @@ fn s8_3_limits_are_computed_for_all_of_the_zone() {
 
     let y = deferred(&machine, Stage::default(), &<EarlyLimits>::RULES);
     y.finish_deferred();
-    assert_eq!(y.pageset(NORMAL, CpuId(0)).unwrap().limits, early, "the defect");
+    assert_eq!(
+        y.pageset(NORMAL, CpuId(0)).unwrap().limits,
+        early,
+        "the defect: limits are never recomputed"
+    );
     assert_eq!(y.zone_info(NORMAL).unwrap().watermarks, marks(deferred_done(&machine)));
 }
 

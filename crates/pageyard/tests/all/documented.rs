@@ -62,14 +62,14 @@ fn types(text: &str) -> Vec<(String, bool)> {
         let rest = rest.strip_prefix("unsafe ").unwrap_or(rest);
         let kinds = ["struct ", "enum ", "trait ", "union "];
         let rest = kinds.iter().find_map(|kind| rest.strip_prefix(kind))?;
-        // Empty in a macro: `$name`.
+        // `$name` in a macro gives an empty name.
         let name = rest.split(|c: char| !c.is_alphanumeric()).next()?;
         (!name.is_empty()).then(|| name.to_owned())
     };
     let mut found = Vec::new();
     for (i, line) in lines.iter().enumerate() {
         let Some(name) = name(line) else { continue };
-        // Up to the end of the item before it.
+        // The lines back to the end of the item before it.
         let before = lines[..i].iter().rev().take_while(|l| {
             let l = l.trim();
             !l.is_empty() && (l.starts_with("///") || !l.ends_with([';', '}', '{']))

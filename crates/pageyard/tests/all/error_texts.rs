@@ -1,4 +1,4 @@
-//! Texts of errors: each names what is wrong, and the frame, CPU, node, order or number that it is about.
+//! Error texts: each names what is wrong, and the frame, CPU, node, order or number concerned.
 
 use crate::common::o;
 
@@ -67,7 +67,7 @@ fn an_error_names_what_is_wrong_and_where() {
     names(HotplugError::Refused(ContigError::Busy(pfn)), &["0x1234", "in use"]);
 }
 
-/// §4.12, §8.4: as the kernel's error numbers.
+/// §4.12, §8.4: errors map to the kernel's error numbers.
 #[test]
 fn s4_12_errors_have_the_kernels_numbers() {
     let (pfn, cpu) = (Pfn(512), CpuId(1));

@@ -1,7 +1,7 @@
-//! Every call of a hook fails in its turn: the first of a scenario, the second, and so on until
-//! none is left. Whatever fails, a request ends in an answer, invariants hold, and nothing is lost.
+//! Fails each hook call in turn: the first of a scenario, the second, and so on until none is left.
+//! Whatever fails, every request terminates, invariants hold, and no page is lost.
 //!
-//! Long scenarios leave calls out, unless told not to:
+//! Long scenarios skip calls by default. To fail every one:
 //! `PAGEYARD_EVERY_CALL=1 cargo test -p pageyard --test all failing_hooks`.
 
 use crate::common;
@@ -22,24 +22,24 @@ use pageyard::{
 
 type Y = Yard<'static, Hooked<Lock, &'static Hooks, Chosen>>;
 
-/// Blocks by their first frame; which of them may move.
+/// Blocks by their first frame, with their order and whether they may move.
 type Blocks = BTreeMap<Pfn, (Order, bool)>;
 
-/// Hooks that do what they are for, all but one call.
+/// Hooks that work, except for one call.
 struct Hooks {
     yard: OnceCell<&'static Y>,
-    /// Calls of hooks until the one that fails; 0: none does.
+    /// Hook calls until the one that fails; 0: none fails.
     left: Cell<u64>,
-    /// Which one it was.
+    /// The hook whose call failed.
     failed: Cell<Option<&'static str>>,
     called: RefCell<BTreeSet<&'static str>>,
     blocks: RefCell<Blocks>,
     /// Pages that reclaim may free.
     cache: RefCell<Vec<Pfn>>,
     now: Cell<u64>,
-    /// The clock jumps, back too.
+    /// Whether the clock jumps, backwards too.
     jumps: bool,
-    /// The bug that is to be found: where reclaim is interrupted, a page is forgotten.
+    /// Plants a defect that the test must find: reclaim forgets a page when it is interrupted.
     forgets: bool,
 }
 
@@ -58,7 +58,7 @@ impl Hooks {
         }))
     }
 
-    /// Whether this call is the one that fails.
+    /// Whether this call fails.
     fn fails(&self, hook: &'static str) -> bool {
         self.called.borrow_mut().insert(hook);
         let left = self.left.get();
@@ -206,7 +206,7 @@ impl Defences for Hooks {
     }
 }
 
-/// What a scenario works with.
+/// The environment of one run of a scenario.
 struct Run {
     y: &'static Y,
     h: &'static Hooks,
@@ -214,7 +214,7 @@ struct Run {
 }
 
 impl Run {
-    /// All is set up: from now on, calls count.
+    /// Ends the setup: hook calls count from here.
     fn begin(&self) {
         self.h.called.borrow_mut().clear();
         self.h.left.set(self.k);
@@ -230,13 +230,14 @@ impl Run {
         Some(pfn)
     }
 
-    /// Everything that is left becomes the embedder's cache, which reclaim frees.
+    /// Moves all remaining pages to the embedder's cache, which reclaim frees.
     fn fill(&self, keep: usize) {
         let gfp = Gfp::HIGHUSER_MOVABLE.difference(Gfp::RECLAIM) | Gfp::MEMALLOC;
         while let Some(pfn) = self.take(0, gfp) {
             self.h.cache.borrow_mut().push(pfn);
         }
-        // Every second page of some comes back: single pages are there, and no block.
+        // Free every second page, at most `keep`, so that single pages are free but no larger
+        // blocks.
         let pages: Vec<Pfn> = self.h.blocks.borrow().keys().copied().step_by(2).collect();
         for pfn in pages.into_iter().take(keep) {
             if let Some((order, _)) = self.h.blocks.borrow_mut().remove(&pfn) {
@@ -254,13 +255,13 @@ impl Run {
     }
 }
 
-/// Requests of every kind where memory is short: every step of the slow path.
+/// Requests of every kind while memory is short: every step of the slow path.
 fn slow_path(r: &Run) {
     r.fill(300);
     requests(r);
 }
 
-/// The same where pages are there, but no blocks.
+/// The same while single pages are free, but no larger blocks.
 fn pieces(r: &Run) {
     r.fill(2000);
     requests(r);
@@ -287,7 +288,7 @@ fn requests(r: &Run) {
     r.y.unreserve_highatomic(MigrateType::Movable, true);
 }
 
-/// Until nothing is left at all, and the killer has to find somebody.
+/// Exhausts memory, so that the out-of-memory hook must free pages.
 fn exhaustion(r: &Run) {
     r.fill(0);
     let before = r.h.cache.borrow().len();
@@ -298,7 +299,7 @@ fn exhaustion(r: &Run) {
     r.take(0, Gfp::KERNEL | Gfp::NOFAIL);
 }
 
-/// Blocks that move: compaction, isolation, contiguous ranges; and free blocks that are reported.
+/// Blocks that move: compaction, isolation, contiguous ranges; and free page reporting.
 fn moves(r: &Run) {
     for n in 0..400 {
         r.take([0, 1, 0, 2][n % 4], Gfp::HIGHUSER_MOVABLE);
@@ -322,7 +323,7 @@ fn moves(r: &Run) {
     while r.y.report_free_pages(ZoneKind::Normal, Order::ZERO, 512) > 0 {}
 }
 
-/// A section goes, with what is in use there, and comes back.
+/// A section goes offline with blocks in use, and comes back.
 fn sections(r: &Run) {
     for _ in 0..40 {
         r.take(0, Gfp::HIGHUSER_MOVABLE);
@@ -358,13 +359,13 @@ fn large() -> Machine {
     Machine::normal(2 * SECTION_PAGES).cpus(&[0])
 }
 
-/// How often a scenario runs, and which hooks it calls.
+/// How often a scenario ran, and which hooks it called.
 struct Tried {
     runs: u64,
     hooks: BTreeSet<&'static str>,
 }
 
-/// With call `1`, `1 + step`, ... failing.
+/// Runs the scenario once for each call of `range`, in steps of `step`, with that call failing.
 fn each_in_turn(
     rules: Chosen,
     machine: &Machine,
@@ -397,10 +398,10 @@ fn each_in_turn(
             return Tried { runs: n as u64 + 1, hooks };
         }
     }
-    panic!("there is no end");
+    panic!("every run of the range had a failing call");
 }
 
-/// Says where a test was when it panics.
+/// Prints the failing call if the test panics.
 struct Named<'a>(&'a str);
 
 impl Drop for Named<'_> {
@@ -411,7 +412,7 @@ impl Drop for Named<'_> {
     }
 }
 
-/// `PAGEYARD_EVERY_CALL=1` leaves none out where usually some are, for want of time.
+/// Returns 1 if `PAGEYARD_EVERY_CALL` is set, else `usual`, which skips calls to save time.
 fn step(usual: usize) -> usize {
     if std::env::var_os("PAGEYARD_EVERY_CALL").is_some() { 1 } else { usual }
 }
@@ -466,7 +467,7 @@ fn hooks_fail_on_the_packed_engine() {
     run(&large(), sections, 5, &["relocate"]);
 }
 
-/// §11.1, §11.4: a page that is found to be bad is out of use; no other is lost.
+/// §11.1, §11.4: a page found bad is taken out of use; no other page is lost.
 #[test]
 fn bad_pages_are_found() {
     let tried = each_in_turn(
@@ -492,7 +493,7 @@ fn a_jumping_clock_is_tolerated() {
 }
 
 #[test]
-#[should_panic(expected = "is in use, but nobody owns it")]
+#[should_panic(expected = "is in use, but has no owner")]
 fn a_leaked_page_is_detected() {
     each_in_turn(&<TypeChecked>::RULES, &small(), slow_path, 1..20_000, 1, (false, true));
 }

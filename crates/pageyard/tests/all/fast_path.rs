@@ -1,5 +1,5 @@
-//! The common case of a request and of a free has code of its own, which changes no answer (§2.7, §5.9):
-//! a yard without it gives the same blocks, emits the same events and ends in the same state.
+//! The fast path of requests and frees changes no result (§2.7, §5.9): a yard without it returns
+//! the same blocks, emits the same events and ends in the same state.
 
 use crate::common;
 
@@ -9,7 +9,7 @@ use pageyard::policy::*;
 use pageyard::{Event, Pfn, Record, ZoneId, ZoneStats};
 use proptest::prelude::*;
 
-/// All that can be seen of a run.
+/// Everything observable about a run.
 #[derive(PartialEq, Debug)]
 struct Seen {
     answers: Vec<Option<Pfn>>,

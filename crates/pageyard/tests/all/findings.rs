@@ -1,5 +1,5 @@
-//! What a review of the core found: each test names the rule that the core broke when the test
-//! was written.
+//! Regressions found by a review of the core: each test names the rule that the core broke when the
+//! test was written.
 
 use crate::common;
 
@@ -51,7 +51,11 @@ fn s2_5_a_zone_without_memory_is_not_preferred() {
         assert!(y.alloc(o(0), Gfp::empty() | Gfp::MEMALLOC).is_err());
         // LOW and MIN fail at 0 free pages; only NO_WATERMARKS reaches the lists.
         assert_eq!(refills() - before, 1);
-        assert_eq!(y.zone_stats(ZoneKind::Dma32).unwrap().failures, 2, "counted where preferred");
+        assert_eq!(
+            y.zone_stats(ZoneKind::Dma32).unwrap().failures,
+            2,
+            "counted in the preferred zone"
+        );
     });
 }
 
@@ -65,8 +69,8 @@ fn s6_3_the_remaining_page_keeps_its_movable_mark() {
     });
 }
 
-/// Blocks on lists that this policy never looks at could never leave them; a drain that waits
-/// until the count is 0 would wait for ever.
+/// Blocks on lists that this policy never uses could never leave them, and a drain that waits for a
+/// count of 0 would never end.
 #[test]
 fn s5_2_restore_refuses_lists_that_the_policy_does_not_have() {
     let s = State::new(4096).limits(1, 100, 100).cached(0, 4, &[0, 2]);
@@ -129,7 +133,7 @@ fn s10_no_accepted_setting_overflows() {
                 return;
             }
             m.run(|y: &Y<'_>| {
-                // Someone boosts, whatever the marks are.
+                // Fill memory, so that a request boosts the watermarks.
                 let gfp = Gfp::KERNEL | Gfp::MEMALLOC;
                 y.alloc(o(0), Gfp::MEMALLOC | Gfp::HIGHUSER_MOVABLE).ok();
                 while y.alloc(o(9), gfp | Gfp::MOVABLE).is_ok() {}
@@ -198,8 +202,8 @@ fn s4_7_free_highatomic_counts_what_is_on_its_lists_with_carried_types_too() {
     });
 }
 
-/// The same drift by way of a snapshot whose lists and labels differ: in a debug build the sum of
-/// what is withheld (§3.6) overflows.
+/// The same drift through a snapshot whose lists and labels differ: in a debug build the sum of
+/// withheld pages (§3.6) overflows.
 #[test]
 fn an_inconsistent_snapshot_is_rejected_or_harmless() {
     let s = State::new(4096)
@@ -224,7 +228,7 @@ fn an_inconsistent_snapshot_is_rejected_or_harmless() {
     assert!(answer.is_ok());
 }
 
-/// Nothing in a yard's storage says that it was used before.
+/// A yard can be built in storage that another yard used before.
 #[test]
 fn storage_can_be_reused() {
     let m = Machine::normal(4096);
@@ -247,8 +251,8 @@ fn storage_can_be_reused() {
 }
 
 /// The limits follow the effective LOW (§5.4), boost included, but only when they are computed:
-/// writing the fraction that is there already computes nothing. (Found by comparing random
-/// operations with the executable model of the real kernel.)
+/// writing the current fraction again computes nothing. (Found by comparing random operations with
+/// the executable model of the real kernel.)
 #[test]
 fn s5_4_the_same_fraction_again_changes_nothing() {
     let s = State::new(4096).limits(1, 100, 200).set(|z| z.boost = 3000);

@@ -1,4 +1,4 @@
-//! Hooks that a wrapper forwards reach the wrapped hooks, whatever else these have of the same name.
+//! Forwarded hooks reach the wrapped hooks, even if those have other methods of the same name.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use pageyard::{
     Relocation, Report, Throttle, ZoneId, ZoneKind,
 };
 
-/// Remembers which hooks were called.
+/// Records which hooks were called.
 #[derive(Default)]
 struct Calls(RefCell<Vec<&'static str>>);
 
@@ -216,6 +216,6 @@ fn every_hook_is_forwarded_once() {
     seen.sort_unstable();
     let called = seen.len();
     seen.dedup();
-    // All but `report`, whose argument only the allocator makes.
+    // All but `report`: only the allocator can make its argument.
     assert_eq!((called, seen.len()), (32, 32), "{seen:?}");
 }

@@ -1,4 +1,4 @@
-//! Spec §11.8: every free that is refused, and that a refusal changes nothing.
+//! Spec §11.8: every free that is refused; a refusal changes nothing.
 
 use crate::common;
 
@@ -14,7 +14,7 @@ fn machine() -> Machine {
         .reserved(8192..8200)
 }
 
-/// All the ways to free a block refuse it alike, and leave everything as it was.
+/// Asserts that every way to free refuses this block with this error and changes nothing.
 fn refused(y: &Y<'_>, pfn: u64, order: u8, want: FreeError) {
     let (pfn, order) = (Pfn(pfn), o(order));
     let before = all_records(y);

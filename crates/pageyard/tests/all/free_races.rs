@@ -1,5 +1,5 @@
-//! Spec §11.8: threads that free one block at the same moment. One of them is told that it is free now,
-//! the others that it was, every time.
+//! Spec §11.8: threads that free one block concurrently. Exactly one free succeeds; the others
+//! report a double free.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ use pageyard::{FreeError, Gfp, Hooked, Order, Pfn, Yard, ZoneKind};
 
 const ROUNDS: usize = 40;
 const BLOCKS: usize = 256;
-/// Blocks that threads run through side by side, once all have come.
+/// Blocks that the threads free between two gates.
 const RUN: usize = 32;
 
 type Y<'y> = Yard<'y, Hooked<Lock, ByThread, Chosen>>;
@@ -30,7 +30,7 @@ fn ways() -> [Way; 6] {
         |y, pfn, order| y.free_rest(pfn, order),
         |y, pfn, order| y.free_batch(&[(pfn, order)]).map_err(|e| e.error),
         |y, pfn, order| {
-            // Whoever has split it has all of it.
+            // The thread that split the block owns all of its pages.
             y.split(pfn, order, Order::ZERO)?;
             let mut pages = pfn.0..pfn.0 + u64::from(order.pages());
             pages
@@ -43,7 +43,7 @@ fn ways() -> [Way; 6] {
     ]
 }
 
-/// Holds everybody up until all are there.
+/// A barrier: holds each thread until all have arrived.
 #[derive(Default)]
 struct Gate(AtomicUsize);
 
@@ -84,14 +84,15 @@ fn race(rules: Chosen, threads: usize) {
                     s.spawn(move || {
                         CPU.set(cpu as u32);
                         for (n, t) in targets.iter().enumerate() {
-                            // Every way meets every other one.
+                            // Vary the way, so that every pair of ways races.
                             let way = if cpu == 0 { round } else { round / 6 + n * cpu };
-                            // A single page would be its own part.
+                            // A single page cannot be split, and `free_shared` would keep all of
+                            // it.
                             let ways_there = if t.order == Order::ZERO { 4 } else { 6 };
                             if n.is_multiple_of(RUN) {
                                 gates[n / RUN].pass(threads);
                             }
-                            // Nobody panics here: others wait at the gates.
+                            // A panic here would leave the other threads waiting at the gates.
                             match ways()[way % ways_there](y, t.pfn, t.order) {
                                 Ok(()) => _ = t.freed.fetch_add(1, SeqCst),
                                 Err(FreeError::DoubleFree | FreeError::WrongOrder { .. }) => {}

@@ -20,7 +20,7 @@ fn small_remainders_become_guards_and_merge_again_11_6_1_7d() {
     let m = Machine::normal(8192);
     m.run_under(&<TypeChecked<Guarded<3>>>::RULES, |y| {
         let before = free_in_pageblocks(&view(y, N));
-        // Past the per-CPU lists, so that one block is split and no more.
+        // Bypass the per-CPU lists, so that exactly one block is split.
         let pcp = y.disable_pcp(N).unwrap();
         let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
         let v = view(y, N);
@@ -31,7 +31,7 @@ fn small_remainders_become_guards_and_merge_again_11_6_1_7d() {
         assert_eq!(y.zone_info(N).unwrap().free_exact, 8192 - 8, "guards are not counted");
         check(y, &m, &Owned::from([(p, Order::ZERO)]));
 
-        // Not to be freed, not handed out.
+        // Guards can be neither freed nor allocated.
         assert_eq!(y.free(Pfn(p.0 + 1), Order::ZERO), Err(FreeError::DoubleFree));
         assert_eq!(y.free(Pfn(p.0 + 3), Order::ZERO), Err(FreeError::DoubleFree));
         let q = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
@@ -83,7 +83,7 @@ fn guards_survive_a_snapshot() {
     });
 }
 
-/// The answers of a plan to the same thousand requests.
+/// A plan's answers to the same thousand requests.
 fn answers(plan: FaultPlan, order: u8, gfp: Gfp) -> Vec<bool> {
     let faults = Faults::new(plan);
     let hits: Vec<bool> = (0..1000).map(|_| faults.hit(o(order), gfp)).collect();
@@ -124,11 +124,11 @@ fn interval_times_and_space_11_7() {
     let hits = answers(FaultPlan { times: 3, ..ALWAYS }, 1, Gfp::ATOMIC);
     assert_eq!(hits[..4], [true, true, true, false]);
     assert_eq!(hits.into_iter().filter(|&h| h).count(), 3);
-    // 100 pages, 8 a request: twelve pass, and for the thirteenth only 4 are left.
+    // 100 pages, 8 per request: twelve requests pass, and the thirteenth finds only 4 left.
     let hits = answers(FaultPlan { space: 100, ..ALWAYS }, 3, Gfp::ATOMIC);
     assert_eq!(hits.iter().position(|&h| h), Some(12), "weight 2^order");
     assert!(hits[12..].iter().all(|&h| h));
-    // Exactly as much as is wanted is not more.
+    // A request passes only if the space exceeds its weight: 16 > 8 passes, 8 > 8 does not.
     let hits = answers(FaultPlan { space: 16, ..ALWAYS }, 3, Gfp::ATOMIC);
     assert_eq!(hits.iter().position(|&h| h), Some(1));
 }
@@ -162,7 +162,7 @@ impl Defences for Faulty {
 fn injected_failures_have_no_side_effects_2_7_11_7() {
     let m = Machine::normal(8192);
     let plan = FaultPlan { times: 5, min_order: Order::ZERO, ..ALWAYS };
-    // By reference: the hook is passed on.
+    // A reference to hooks forwards the fault hook.
     let platform = Faulty(Faults::new(plan));
     m.run_on_under(&platform, LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let before = all_records(y);
@@ -170,7 +170,7 @@ fn injected_failures_have_no_side_effects_2_7_11_7() {
         let mut slots = [None; 8];
         assert_eq!(y.alloc_bulk(Gfp::ATOMIC, &mut slots), Ok(0));
         assert_eq!(y.alloc_bulk_each(8, Gfp::ATOMIC, |_| {}), Ok(0));
-        // From a certain node, and one page in bulk, likewise.
+        // A request on a given node and a bulk request for one page fail likewise.
         assert_eq!(y.alloc_on(NodeId(0), Order::ZERO, Gfp::ATOMIC), Err(AllocError::NoMemory));
         assert_eq!(y.alloc_bulk(Gfp::ATOMIC, &mut slots[..1]), Ok(0));
         assert_eq!(platform.0.injected(), 5);
@@ -186,8 +186,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Anything that a yard can be asked, with guards and the pattern, with frames poisoned and made
-    /// good on the way: frames are conserved at every step, and all of them come back at the end.
+    /// Random operations with guards and the poison pattern, while frames are poisoned: frames are
+    /// conserved at every step. After the poisoned frames are unpoisoned, all memory is free.
     #[test]
     fn frames_are_conserved_with_guards_and_poison_11(
         ops in proptest::collection::vec(op(), 1..120),
@@ -216,7 +216,7 @@ proptest! {
         });
     }
 
-    /// The same with requests that fail on purpose: what was given is what was asked for, no more.
+    /// The same with injected failures: callers own exactly the blocks that were allocated.
     #[test]
     fn frames_are_conserved_when_requests_fail_11_7(
         requests in proptest::collection::vec((0u8..11, any::<bool>()), 1..400),

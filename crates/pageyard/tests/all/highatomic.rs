@@ -10,8 +10,9 @@ use pageyard::{Gfp, MigrateType, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 
-/// Below LOW, so that an urgent request reaches the slow path and its reserve; unmovable blocks
-/// of order 4, one per pageblock, with the rest in use. (`managed` may say more than there is.)
+/// Free memory is below LOW, so that an urgent request reaches the slow path and its reserve. Each
+/// pageblock has one unmovable block of order 4; the rest is in use. (`managed` may exceed the
+/// frames present.)
 fn short(managed: u64) -> State {
     let mut s = State::new(managed);
     for block in 0..8usize {
@@ -36,10 +37,11 @@ fn s3_8_the_block_just_served_from_is_reserved_with_its_free_pages() {
         let v = normal(y);
         assert_eq!((v.label(0), v.free(4, HighAtomic)), (HighAtomic, &[16][..]));
         assert_eq!(y.zone_info(ZONE).unwrap().free_highatomic, 48);
-        // The next one is served from the reserve, which is enough: 1 % is one pageblock.
+        // The reserve serves the next request and does not grow: 1 % is one pageblock.
         assert_eq!(y.alloc(o(4), Gfp::ATOMIC), Ok(Pfn(16)));
         assert_eq!(reserved(y), (512, 1));
-        // Used up, others serve, but the cap is reached.
+        // The reserve is used up, so other blocks serve the request, but the cap stops a second
+        // reserve.
         y.alloc(o(5), Gfp::ATOMIC).unwrap();
         assert_eq!(y.alloc(o(5), Gfp::ATOMIC), Ok(Pfn(512)));
         assert_eq!(reserved(y), (512, 1));

@@ -1,4 +1,4 @@
-//! What an embedder is promised of its hooks: which are called without any lock of the allocator's
+//! What the embedder is promised about its hooks: which are called without any allocator lock held
 //! ([`Platform`]), and when.
 
 use crate::common;
@@ -22,11 +22,11 @@ thread_local! {
     static RELEASED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A lock that knows how many of its kind this thread holds.
+/// A lock that counts how many locks of its kind this thread holds.
 struct Counted(spin::mutex::SpinMutex<()>);
 
 #[allow(unsafe_code)]
-// SAFETY: exclusion is the inner lock's, to which every operation is handed on.
+// SAFETY: exclusion is the inner lock's, to which every operation is forwarded.
 unsafe impl lock_api::RawMutex for Counted {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Counted(spin::mutex::SpinMutex::new(()));
@@ -51,8 +51,7 @@ unsafe impl lock_api::RawMutex for Counted {
     }
 }
 
-/// Complains where a hook that may take its time is called with a lock held, and gives memory back
-/// when told to.
+/// Panics if a hook that may take long is called with a lock held.
 #[derive(Default)]
 struct Hooks {
     calls: RefCell<BTreeMap<&'static str, u32>>,
@@ -65,7 +64,7 @@ impl Hooks {
         *self.calls.borrow_mut().entry(hook).or_default() += 1;
     }
 
-    /// Each of these was called, so that nothing is said of what never happened.
+    /// Asserts that each of these hooks was called, so that the lock check covered it.
     fn saw(&self, hooks: &[&str]) {
         for hook in hooks {
             assert!(self.calls.borrow().contains_key(hook), "{hook} was never called");
@@ -158,7 +157,7 @@ impl Defences for &Hooks {
     }
 }
 
-/// The contract of [`Platform`]: only hooks that look may be called with locks held.
+/// The contract of [`Platform`]: only observing hooks may be called with locks held.
 #[test]
 fn hooks_are_called_without_locks_by_single_requests() {
     Machine::normal(8192).run_on_under(
@@ -217,7 +216,7 @@ fn hooks_are_called_without_locks_by_placed_requests() {
     );
 }
 
-/// What fills memory that comes: at the start, later, and when it is good again (§8.1, §8.4,
+/// The hook that fills memory runs when memory is initialised, onlined and unpoisoned (§8.1, §8.4,
 /// §11.3–11.6).
 fn memory_that_comes(rules: Chosen, fills: &'static str) {
     let hooks = Hooks::default();
@@ -250,8 +249,8 @@ fn s11_6_onlined_memory_is_unmapped_without_locks() {
     memory_that_comes(&<Unmapped>::RULES, "unmap");
 }
 
-/// §8.4: blocks move, and requests on the embedder's side go on, while sections are emptied: limits
-/// can be changed, lists disabled, and other memory only has to wait.
+/// §8.4: offlining moves blocks without locks held, so that the embedder can allocate, change
+/// limits and disable lists meanwhile. Only other hotplug operations wait.
 #[test]
 fn s8_4_offlining_calls_hooks_without_locks() {
     let hooks = Hooks::default();
@@ -265,7 +264,7 @@ fn s8_4_offlining_calls_hooks_without_locks() {
         let gone = hooks.movable.borrow().iter().next().unwrap().0 & !(S - 1);
         y.offline(frames(gone..gone + S)).unwrap();
         hooks.saw(&["relocate"]);
-        // What cannot move is tried again, and stays.
+        // Offlining retries an immovable block, then fails.
         let fixed = y.alloc(o(0), Gfp::KERNEL).unwrap();
         let start = fixed.0 & !(S - 1);
         let refused = y.offline(frames(start..start + S));
@@ -273,7 +272,7 @@ fn s8_4_offlining_calls_hooks_without_locks() {
     });
 }
 
-/// §2.10: the last step.
+/// §2.10: the last step calls its hooks without locks.
 #[test]
 fn s2_10_out_of_memory_is_reported_without_locks() {
     let hooks = Hooks::default();
@@ -294,20 +293,21 @@ fn s5_5_limits_change_while_lists_are_disabled() {
             let limits = || y.pageset(NORMAL, CpuId(0)).unwrap().limits;
             let before = limits();
             let first = y.disable_pcp(NORMAL).unwrap();
-            assert_eq!(HELD.get(), 0, "the guard is no lock");
+            assert_eq!(HELD.get(), 0, "the guard holds no lock");
             let disabled = limits();
             let second = y.disable_pcp(NORMAL).unwrap();
             y.set_percpu_pagelist_high_fraction(8).unwrap();
             assert_eq!(limits(), disabled);
             drop(first);
-            assert_eq!(limits(), disabled, "the other guard is still there");
+            assert_eq!(limits(), disabled, "the second guard still disables the lists");
             drop(second);
             assert!(limits() != disabled && limits() != before);
         },
     );
 }
 
-/// Complains where a block is said to come back when it may already be somebody else's.
+/// Panics if a free is reported when the block may already have another owner: after a lock was
+/// released.
 struct Early;
 
 impl Platform for Early {}
@@ -323,8 +323,8 @@ impl Observer for Early {
 
 impl Defences for Early {}
 
-/// `mm_page_free` is recorded before the page goes back (§9.5): another CPU's event for the same
-/// frame can only come later.
+/// `mm_page_free` is recorded before the page reaches a list (§9.5), so another CPU's event for the
+/// same frame can only come later.
 #[test]
 fn s9_5_a_free_is_reported_before_the_block_is_on_a_list() {
     // Large enough for a list that takes single pages back without a drain.

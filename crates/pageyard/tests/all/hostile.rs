@@ -1,8 +1,8 @@
-//! Every public function of the core with invalid and extreme arguments: the ends of all numbers, each
-//! flag alone and all at once, frames, ranges, nodes and CPUs that are not there. None panics or runs
-//! for ever, no number overflows, and the yard is whole and empty afterwards.
+//! Calls every public function of the core with invalid and extreme arguments: the extremes of all
+//! numbers, each flag alone and all at once, frames, ranges, nodes and CPUs that do not exist. No
+//! call panics, loops for ever or overflows, and afterwards the yard is valid and empty.
 //!
-//! `examples/calls/table.rs` has the functions; `scripts/no-panic.sh` looks at their machine code.
+//! The functions are in `examples/calls/table.rs`; `scripts/no-panic.sh` checks their machine code.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -24,7 +24,7 @@ use public::{functions, functions_under};
 
 type Y<'y, P> = Yard<'y, Hooked<Lock, Mover, P>>;
 
-/// Moves some blocks, wants to know of free ones, and says that any CPU executes.
+/// Moves some blocks, asks for free page reports, and names any CPU as the current one.
 #[derive(Default)]
 struct Mover(AtomicU32);
 
@@ -45,7 +45,7 @@ impl Reclaim for Mover {
 impl Observer for Mover {}
 impl Defences for Mover {}
 
-/// One row: what calls a function with each of its arguments, and its name.
+/// A row: a function's name, and code that calls it with each of its arguments.
 type Row = (&'static str, fn(&Y<'_, Linux612>, &mut dyn FnMut()));
 
 include!("../../examples/calls/table.rs");
@@ -97,7 +97,7 @@ fn some_knobs() -> Vec<Knobs> {
     u64::values().into_iter().flat_map(of).collect()
 }
 
-/// What a pageset may hold: the ends of what a snapshot may say.
+/// Extreme values that a snapshot may have for a pageset.
 fn tunings() -> Vec<Tuning> {
     fn of(n: i32) -> [Tuning; 4] {
         let limits = Limits { batch: n.min(tuning::MAX_BATCH), high_min: n, high_max: n };
@@ -197,7 +197,7 @@ hostile! {
     });
 }
 
-/// Layouts of spans and counts that cannot be, or that no memory would be enough for.
+/// Layouts of spans and counts that are invalid, or that need more memory than exists.
 fn layouts() -> Vec<&'static Layout<'static>> {
     let of = |r: Range<Pfn>| {
         let zones: &'static [ZoneSpec] =
@@ -221,7 +221,7 @@ fn layouts() -> Vec<&'static Layout<'static>> {
     std::iter::once(plain).chain(all).collect()
 }
 
-/// Frees all that is allocated: whatever a call handed out, or its relocator left.
+/// Frees every allocated block, whether a call allocated it or its relocator left it.
 fn free_all(y: &Y<'_, Linux612>) {
     y.hooks().0.store(0, Relaxed);
     (0..y.cpus()).for_each(|cpu| _ = y.cpu_up(CpuId(cpu)));
@@ -249,10 +249,10 @@ fn free(y: &Y<'_, Linux612>) -> (u64, u64) {
     (zones().map(|z| z.free_exact).sum(), zones().map(|z| z.managed).sum())
 }
 
-/// Functions after which not all memory is free, although nothing is lost: frames out of use.
+/// Functions after which not all memory is free, because they take frames out of use.
 const KEEPS: [&str; 1] = ["call_poison_frame"];
 
-/// One row; the yard is whole and empty afterwards.
+/// Runs one row; afterwards the yard is valid and empty.
 fn call(name: &str, row: fn(&Y<'_, Linux612>, &mut dyn FnMut()), cpu: u32) {
     machine().run_on(Mover::default(), |y: &Y<'_, Linux612>| {
         y.hooks().0.store(cpu, Relaxed);
@@ -290,7 +290,7 @@ fn no_argument_panics_on_an_unknown_cpu() {
     call_all(u32::MAX);
 }
 
-/// What makes a yard, which the table has not: `robustness.rs` makes yards of any layout.
+/// Functions that make a yard; the table omits them. `robustness.rs` makes yards of any layout.
 const MAKERS: [&str; 25] = [
     "PerCpu::new",
     "Frame::new",
@@ -319,7 +319,7 @@ const MAKERS: [&str; 25] = [
     "Yard::without_memory",
 ];
 
-/// The feature `lines`, without which the table is compiled.
+/// Functions of the feature `lines`, without which the table is compiled.
 const SIMULATORS: [&str; 6] = [
     "Access::writes",
     "Shared::element_at",
@@ -333,7 +333,7 @@ const SIMULATORS: [&str; 6] = [
 fn every_public_function_has_a_row() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pageyard");
     let mut declared = functions_under(&core.join("src"));
-    assert!(declared.len() >= 230, "{}: the sources have changed their form", declared.len());
+    assert!(declared.len() >= 230, "{}: the form of the sources has changed", declared.len());
     // The packed engine's functions have a table of their own, for `tests/packed/hostile.rs`.
     let table = ["table.rs", "packed.rs"].map(|file| core.join("examples/calls").join(file));
     let table = table.map(|path| std::fs::read_to_string(path).unwrap()).concat();

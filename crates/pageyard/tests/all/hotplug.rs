@@ -1,4 +1,4 @@
-//! Memory that comes and goes, section by section (spec §8.4).
+//! Sections that go online and offline (spec §8.4).
 
 #![allow(clippy::single_range_in_vec_init)] // lists of ranges, some of one
 
@@ -26,16 +26,16 @@ const S: u64 = SECTION_PAGES;
 const USER: Gfp = Gfp::HIGHUSER_MOVABLE;
 
 thread_local! {
-    /// What the next reclaim of this thread does.
+    /// Runs in the next reclaim of this thread.
     static MEMORY_COMES: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }
 
-/// An embedder whose blocks can move: it knows them, and how many moved.
+/// An embedder with movable blocks: it records them, and counts the moves.
 #[derive(Debug, Default)]
 struct Mover {
     blocks: Mutex<BTreeMap<Pfn, Order>>,
     moves: Mutex<u64>,
-    /// So many times its blocks are busy.
+    /// How many more times its blocks answer busy.
     busy: AtomicU32,
     pauses: AtomicU32,
 }
@@ -62,7 +62,7 @@ impl Reclaim for &Mover {
         if self.busy.fetch_update(Relaxed, Relaxed, one_less).is_ok() {
             return Relocation::Busy;
         }
-        // Whoever asks for memory with the table in hand may be made to compact.
+        // The calling thread may hold the table: its own request may compact.
         let Ok(mut blocks) = self.blocks.try_lock() else { return Relocation::Busy };
         if blocks.get(&from) != Some(&order) {
             return Relocation::Refused;
@@ -79,9 +79,9 @@ impl Defences for &Mover {}
 
 type Y<'y, 'm> = Yard<'y, Hooked<Lock, &'m Mover, Chosen>>;
 
-/// A block that can move.
+/// Allocates a block that can move.
 fn take(y: &Y<'_, '_>, order: u8) -> Option<Pfn> {
-    // Its owner knows it before the allocator may ask for it to move.
+    // Hold the table, so that the block is recorded before the allocator can move it.
     let mut blocks = y.hooks().blocks.lock().unwrap();
     let pfn = y.alloc(o(order), USER | Gfp::NOWARN).ok()?;
     blocks.insert(pfn, o(order));
@@ -89,7 +89,7 @@ fn take(y: &Y<'_, '_>, order: u8) -> Option<Pfn> {
     Some(pfn)
 }
 
-/// Gives back the n-th of its blocks, wherever it is by now.
+/// Frees the n-th block, wherever it is now.
 fn give_back(y: &Y<'_, '_>, n: usize) {
     let mut blocks = y.hooks().blocks.lock().unwrap();
     if blocks.is_empty() {
@@ -104,7 +104,7 @@ fn owned(y: &Y<'_, '_>) -> Owned {
     y.hooks().blocks.lock().unwrap().clone()
 }
 
-/// The machine as `check` knows it once this is all there is.
+/// The machine that `check` expects when only `usable` is online.
 fn with_memory(machine: &Machine, usable: &[Range<u64>]) -> Machine {
     let usable = usable.iter().cloned().map(frames).collect();
     Machine { usable, ..machine.clone() }
@@ -114,7 +114,7 @@ fn managed(y: &Y<'_, '_>, zone: impl Into<ZoneId>) -> u64 {
     y.zone_info(zone).unwrap().managed
 }
 
-/// §8.4, §8.3: sections come, movable and free, and everything follows.
+/// §8.4, §8.3: onlined sections are movable and free; marks and limits follow.
 #[test]
 fn s8_4_online() {
     let machine = Machine::new().span(NORMAL, 0..8 * S).usable(0..S);
@@ -130,14 +130,14 @@ fn s8_4_online() {
         assert_eq!(v.zone.isolated_blocks, 0);
         assert_eq!(v.label(2 * S), MigrateType::Movable);
         assert_eq!(v.free(10, MigrateType::Movable).len() as u64, 7 * S / 1024);
-        assert_eq!(v.free(10, MigrateType::Movable)[0], 0, "§8.4: behind what was there");
+        assert_eq!(v.free(10, MigrateType::Movable)[0], 0, "§8.4: behind the old blocks");
         let all = with_memory(&machine, &[0..S, 2 * S..8 * S]);
         check(y, &all, &Owned::new());
     });
 }
 
-/// §8.4: what is in use in a section moves out of it; then it is gone, and nothing of it is handed
-/// out; and it may come back.
+/// §8.4: offlining moves blocks out of a section. Its frames are not allocated until the section is
+/// onlined again.
 #[test]
 fn s8_4_offline_migrates_used_blocks() {
     let machine = Machine::normal(4 * S);
@@ -168,7 +168,7 @@ fn s8_4_offline_migrates_used_blocks() {
     });
 }
 
-/// §8.4: what cannot move stays, and so does its section, as it was.
+/// §8.4: a section with an immovable block stays online, unchanged.
 #[test]
 fn s8_4_offline_fails_on_unmovable_blocks() {
     let machine = Machine::new()
@@ -194,7 +194,7 @@ fn s8_4_offline_fails_on_unmovable_blocks() {
         assert_eq!(online(6 * S..7 * S), Err(HotplugError::Present(Pfn(6 * S))));
         assert_eq!(offline(3 * S..4 * S), range(IsolateError::Unmovable(Pfn(3 * S + 5))));
 
-        // Said to be movable, but its owner does not want it to move.
+        // Marked as movable, but its owner refuses to move it.
         y.alloc_at(Pfn(2 * S + 3), o(0), Gfp::KERNEL).unwrap();
         assert_eq!(offline(2 * S..3 * S), range(IsolateError::Unmovable(Pfn(2 * S + 3))));
         y.set_movable(Pfn(2 * S + 3), o(0), true).unwrap();
@@ -209,8 +209,7 @@ fn s8_4_offline_fails_on_unmovable_blocks() {
     });
 }
 
-/// §8.4, §2.5: the first section of a node makes its CPUs and the others use it; when the last one
-/// has gone they do not.
+/// §8.4, §2.5: CPUs use a node from its first onlined section until its last one is offlined.
 #[test]
 fn s8_4_a_nodes_first_and_last_section() {
     let node1 = ZoneId { node: NodeId(1), kind: NORMAL };
@@ -221,7 +220,7 @@ fn s8_4_a_nodes_first_and_last_section() {
         CPU.set(1);
         let list = |y: &Y<'_, '_>| y.zonelist(NodeId(1), NORMAL).collect::<Vec<_>>();
         let home = |p: Pfn| y.zone_of(p).unwrap().node.0;
-        // Some pages are left on its list of the other node's zone.
+        // Some pages of the other node's zone stay on this CPU's list.
         let early: Vec<Pfn> = (0..4).map(|_| take(y, 0).unwrap()).collect();
         assert!(early.iter().all(|&p| home(p) == 0));
         assert_eq!(list(y), [ZoneId::from(NORMAL)]);
@@ -239,14 +238,14 @@ fn s8_4_a_nodes_first_and_last_section() {
         y.offline(frames(5 * S..6 * S)).unwrap();
         let info = y.zone_info(node1).unwrap();
         assert_eq!((info.present, info.managed, info.free_exact, info.cached), (0, 0, 0, 0));
-        assert_eq!(info.free, 0, "no part of the counter is left with a CPU");
+        assert_eq!(info.free, 0, "no CPU has a part of the counter left");
         assert_eq!(y.pageset(node1, CpuId(1)).unwrap().limits.high_max, 0);
         assert_eq!(list(y), [ZoneId::from(NORMAL)]);
         CPU.set(1);
         assert_eq!(home(take(y, 0).unwrap()), 0);
         CPU.set(0);
         check(y, &machine, &owned(y));
-        // And once more, from the start.
+        // Online the node once more.
         y.online(frames(4 * S..6 * S)).unwrap();
         CPU.set(1);
         assert_eq!(home(take(y, 0).unwrap()), 1);
@@ -255,7 +254,7 @@ fn s8_4_a_nodes_first_and_last_section() {
     });
 }
 
-/// §8.4, §1.11: a zone with shuffled lists is shuffled again when memory has come.
+/// §8.4, §1.11: a zone with shuffled lists is shuffled again when memory is onlined.
 #[test]
 fn s8_4_onlined_memory_is_shuffled() {
     let machine =
@@ -266,12 +265,12 @@ fn s8_4_onlined_memory_is_shuffled() {
         let list = v.free(10, MigrateType::Movable);
         assert_eq!(list.len() as u64, 8 * S / 1024);
         let old = list.iter().take(32).filter(|&&p| p < S).count();
-        assert!(old < 20, "{old} of the first 32 blocks are those that were there first");
+        assert!(old < 20, "{old} of the first 32 blocks are the old ones");
         check(y, &with_memory(&machine, &[0..8 * S]), &Owned::new());
     });
 }
 
-/// §8.2, §8.4: memory does not come and go before all of it is there.
+/// §8.2, §8.4: memory is not onlined or offlined before deferred initialisation has finished.
 #[test]
 fn s8_4_not_before_deferred_initialisation_is_finished() {
     let platform: &'static Mover = Box::leak(Box::default());
@@ -282,8 +281,8 @@ fn s8_4_not_before_deferred_initialisation_is_finished() {
     assert_eq!(y.offline(frames(0..S)), Ok(()));
 }
 
-/// §8.4 under load: sections come and go while other threads allocate and free blocks that move
-/// under their hands; nothing is lost.
+/// §8.4 under load: sections go offline and online while other threads allocate and free movable
+/// blocks; no page is lost.
 #[test]
 fn s8_4_under_load() {
     let machine = Machine::normal(4 * S).cpus(&[0; 3]);
@@ -301,7 +300,7 @@ fn s8_4_under_load() {
                 });
             }
             let (mut gone, mut round) = (0, 0);
-            // At least until one has gone.
+            // Repeat at least until one section was offlined.
             while round < 12 || gone == 0 {
                 let section = frames(round % 4 * S..(round % 4 + 1) * S);
                 round += 1;
@@ -310,7 +309,7 @@ fn s8_4_under_load() {
                     assert_eq!(managed(y, NORMAL), 3 * S);
                     y.online(section).unwrap();
                 } else {
-                    // There may be no room for what would have to move.
+                    // Make room: offlining may have had no place to move blocks to.
                     (0..500).for_each(|n| give_back(y, n));
                 }
             }
@@ -320,7 +319,7 @@ fn s8_4_under_load() {
     });
 }
 
-/// §8.4: of two threads that bring the same memory, one does.
+/// §8.4: when two threads online the same memory, exactly one succeeds.
 #[test]
 fn the_same_memory_is_onlined_once() {
     let machine = Machine::new().span(NORMAL, 0..2 * S).usable(0..S).cpus(&[0; 2]);
@@ -343,8 +342,8 @@ fn the_same_memory_is_onlined_once() {
     });
 }
 
-/// §8.4: sections are emptied eight times, and each time a block is asked five times, before what
-/// is in use makes them stay.
+/// §8.4: offlining tries to empty a section eight times, and asks each block five times per try,
+/// before it fails.
 #[test]
 fn offline_tries_a_busy_block_forty_times() {
     for (busy, goes) in [(39, true), (40, false)] {
@@ -359,7 +358,7 @@ fn offline_tries_a_busy_block_forty_times() {
     }
 }
 
-/// §8.4, §2.7: whether requests keep blocks apart at first follows from where there is memory.
+/// §8.4, §2.7: whether requests start with NOFRAGMENT depends on which zones have memory.
 #[test]
 fn a_hotplugged_lower_zone_decides_nofragment() {
     let machine = Machine::new()
@@ -386,8 +385,8 @@ fn a_hotplugged_lower_zone_decides_nofragment() {
     });
 }
 
-/// §2.10, §8.4: a request that is about to fail begins anew where a zone has got memory since it
-/// began; one that fails afterwards has nothing to wait for.
+/// §2.10, §8.4: a request that is about to fail restarts if a zone has got memory since the request
+/// began. A later request fails without waiting.
 #[test]
 fn a_request_restarts_after_memory_is_onlined() {
     let mut machine =
@@ -404,7 +403,7 @@ fn a_request_restarts_after_memory_is_onlined() {
     while y.alloc(o(0), Gfp::KERNEL | Gfp::MEMALLOC).is_ok() {}
     platform.pauses.store(0, Relaxed);
     assert_eq!(y.alloc(o(0), hasty), Err(AllocError::NoMemory));
-    assert_eq!(platform.pauses.load(Relaxed), 0, "the zonelists are complete");
+    assert_eq!(platform.pauses.load(Relaxed), 0, "a failing request does not wait");
 }
 
 #[derive(Clone, Debug)]
@@ -429,8 +428,8 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// §8.4, §8.5: sections and CPUs come and go in any order between requests, over two nodes;
-    /// every page is in one place at every moment, and only where there is memory.
+    /// §8.4, §8.5: sections and CPUs go online and offline in any order between requests, on two
+    /// nodes. At every step each page is in one place, and only where there is memory.
     #[test]
     fn s8_4_any_order(ops in proptest::collection::vec(op(), 1..40)) {
         let machine = Machine::new()
@@ -459,7 +458,7 @@ proptest! {
                     }
                     Op::Offline(n) => {
                         let went = y.offline(frames(n * S..(n + 1) * S));
-                        // What is in use may have nowhere to go to.
+                        // There may be no room for the blocks in use.
                         if went.is_ok() {
                             assert!(there[n as usize]);
                             there[n as usize] = false;
@@ -470,7 +469,7 @@ proptest! {
                 let usable: Vec<_> =
                     (0..8).filter(|&n| there[n as usize]).map(|n| n * S..(n + 1) * S).collect();
                 CPU.set(0);
-                // Thresholds that have fallen (§9.3) count from a part's next change on.
+                // A lowered threshold (§9.3) applies to a part from its next change on.
                 (0..3).for_each(|cpu| _ = y.tick(CpuId(cpu)));
                 check(y, &with_memory(&machine, &usable), &owned(y));
             }
@@ -478,13 +477,14 @@ proptest! {
     }
 }
 
-/// §4.11, §8.4, §11.3: faulty frames go with their section, and stay out of use when it comes back.
+/// §4.11, §8.4, §11.3: faulty frames go offline with their section, and are still out of use when
+/// it is onlined again.
 #[test]
 fn s8_4_poisoned_frames_do_not_block_offlining() {
     let machine = Machine::normal(4 * S);
     machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         let check = |machine: &Machine| {
-            // Thresholds shrink with the zone, CPUs' parts at the next fold (§9.2).
+            // Thresholds shrink with the zone; CPU parts exceed them until the next fold (§9.2).
             y.tick(CpuId(0));
             check(y, machine, &owned(y));
         };
@@ -496,22 +496,29 @@ fn s8_4_poisoned_frames_do_not_block_offlining() {
         for pfn in &faulty[1..] {
             assert_eq!(y.poison_frame(*pfn), Ok(Poisoned::Removed));
         }
-        // Only memory that is to go may hold them; the last pageblock is asked early.
+        // Only offlining accepts faulty frames. The last pageblock is tested before the inner ones.
         let refused = IsolateError::Unmovable(faulty[3]);
         assert_eq!(y.isolate(section(), MigrateType::Movable), Err(refused));
 
         y.offline(section()).unwrap();
-        assert_eq!(*y.hooks().moves.lock().unwrap(), 1, "the block that holds one has moved");
+        assert_eq!(
+            *y.hooks().moves.lock().unwrap(),
+            1,
+            "the block with the faulty frame has moved"
+        );
         let info = y.zone_info(NORMAL).unwrap();
         assert_eq!((info.present, info.managed), (3 * S, 3 * S));
         assert_eq!(y.out_of_use(NORMAL).unwrap().pages(), 0);
         let rest: Vec<_> =
             (0..4).map(|i| i * S..(i + 1) * S).filter(|r| r.start != first).collect();
         check(&with_memory(&machine, &rest));
-        assert!(faulty.iter().all(|&p| y.is_poisoned(p) == Some(true)), "nobody has forgotten");
+        assert!(
+            faulty.iter().all(|&p| y.is_poisoned(p) == Some(true)),
+            "frames stay poisoned while offline"
+        );
         assert_eq!(y.poison_frame(Pfn(first + 1)), Err(PoisonError::Reserved));
 
-        // One is replaced meanwhile.
+        // One frame is repaired while the section is offline.
         y.unpoison_frame(faulty[3]).unwrap();
         y.online(section()).unwrap();
         assert_eq!(managed(y, NORMAL), 4 * S);
@@ -529,7 +536,10 @@ fn s8_4_poisoned_frames_do_not_block_offlining() {
         }
         while take(y, 0).is_some() {}
         let got = owned(y);
-        assert!(!got.contains_key(&faulty[0]) && !got.contains_key(&faulty[2]), "handed out");
+        assert!(
+            !got.contains_key(&faulty[0]) && !got.contains_key(&faulty[2]),
+            "a poisoned frame was allocated"
+        );
         check(&machine);
     });
 }

@@ -1,4 +1,4 @@
-//! Frames with faulty memory (spec §11.3): in every state they can be in, and while others work.
+//! Frames with faulty memory (spec §11.3), poisoned in every state and while other threads work.
 
 use crate::common;
 
@@ -23,7 +23,7 @@ fn run(f: impl for<'y> FnOnce(&Y<'y>)) {
     Machine::normal(PAGES).cpus(&[0, 0]).run_under(&<TypeChecked>::RULES, f);
 }
 
-/// Invariants hold, and so many frames are out of use.
+/// Asserts the invariants, and that `poisoned` frames are out of use.
 fn check_poisoned(y: &Y<'_>, owned: &Owned, poisoned: u64) {
     check(y, &Machine::normal(PAGES), owned);
     let out = y.out_of_use(N).unwrap();
@@ -32,7 +32,7 @@ fn check_poisoned(y: &Y<'_>, owned: &Owned, poisoned: u64) {
     assert_eq!(y.zone_info(N).unwrap().managed, PAGES, "managed stays");
 }
 
-/// Takes everything; nobody may get a poisoned frame.
+/// Allocates everything; no allocated frame may be poisoned.
 fn nobody_gets(y: &Y<'_>, poisoned: &[u64]) {
     let mut got = 0;
     while let Ok(p) = y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC) {
@@ -53,7 +53,7 @@ fn a_free_frame_is_split_out_of_its_block_11_3() {
             v.all_free().map(|(p, o, _)| (p, o)).filter(|b| b.0 < 1024).collect();
         let mut around = around;
         around.sort_unstable();
-        // 5 = 0b101: the halves that do not hold it.
+        // 5 = 0b101: the halves that do not contain it.
         let want = [
             (0, 2),
             (4, 0),
@@ -78,7 +78,7 @@ fn a_free_frame_is_split_out_of_its_block_11_3() {
 #[test]
 fn a_cached_frame_is_drained_and_removed_11_3() {
     run(|y| {
-        // Cached by another CPU than the one that poisons.
+        // Cached by another CPU than the poisoning one.
         y.hooks().on(1);
         let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
         y.free(p, Order::ZERO).unwrap();
@@ -93,7 +93,7 @@ fn a_cached_frame_is_drained_and_removed_11_3() {
     });
 }
 
-/// By every way of freeing, at every kind of order, wherever in the block the frame lies.
+/// For every way to free, every kind of order, and every position in the block.
 #[test]
 fn an_allocated_frame_is_removed_when_freed_11_3() {
     type Way = fn(&Y<'_>, Pfn, Order);
@@ -115,7 +115,7 @@ fn an_allocated_frame_is_removed_when_freed_11_3() {
                     assert_eq!(y.free(bad, Order::ZERO), Err(FreeError::OutOfUse));
                     y.drain_all(None);
                     assert_eq!(y.zone_info(N).unwrap().free_exact, PAGES - 1);
-                    // The block's other frames are back, as large as they can be.
+                    // The block's other frames are free, in the largest possible blocks.
                     check_poisoned(y, &Owned::new(), 1);
                     nobody_gets(y, &[bad.0]);
                 });
@@ -169,12 +169,12 @@ fn other_blocks_of_the_pageblock_are_cached_again_11_3() {
         let cached = || y.zone_info(N).unwrap().cached;
         let before = cached();
         y.free(b, Order::ZERO).unwrap();
-        assert_eq!(cached(), before, "while one is to be caught, past the lists");
+        assert_eq!(cached(), before, "frees bypass the lists while a poisoned frame is in use");
         y.free(a, Order::ZERO).unwrap();
         let c = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
         let before = cached();
         y.free(c, Order::ZERO).unwrap();
-        assert_eq!(cached(), before + 1, "caught: as before");
+        assert_eq!(cached(), before + 1, "frees are cached again");
         check_poisoned(y, &Owned::new(), 1);
     });
 }
@@ -214,7 +214,7 @@ fn frames_that_cannot_be_poisoned_11_3() {
     });
 }
 
-/// Free blocks on lists that are not counted, or counted apart, and guards.
+/// Poisons guards, and free blocks on lists that are not counted or counted separately.
 #[test]
 fn separately_counted_lists_stay_correct_11_3() {
     let mut state = common::state::State::new(2048)
@@ -250,8 +250,8 @@ fn separately_counted_lists_stay_correct_11_3() {
     });
 }
 
-/// Three threads allocate and free; a fourth poisons frames in whatever state they are. Once all is
-/// freed, every poisoned frame is out of use, and was so for every free after it.
+/// Three threads allocate and free; a fourth poisons frames in any state. After everything is
+/// freed, every poisoned frame is out of use, and no free has put one back.
 #[test]
 fn frames_are_poisoned_while_others_work_11_3() {
     let m = Machine::normal(PAGES).cpus(&[0, 0, 0, 0]);

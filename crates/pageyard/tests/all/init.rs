@@ -1,4 +1,4 @@
-//! Spec §8.1, and what a layout may be: every refusal, and that a refusal writes nothing.
+//! Spec §8.1 and the rules for layouts: every refusal; a refusal writes nothing.
 
 use crate::common;
 
@@ -7,7 +7,7 @@ use common::{Lock, Machine, Maps, Stage, Y, frames};
 use pageyard::policy::Linux612;
 use pageyard::{Frame, InitError, Needs, NodeId, PerCpu, Pfn, Yard, ZoneKind, ZoneSpec};
 
-/// Two zones, with something to get wrong in everything.
+/// Two zones, with a range of every kind for the tests to break.
 fn good() -> Machine {
     Machine::new()
         .zone(ZoneKind::Dma32, 0..4096)
@@ -84,14 +84,14 @@ fn too_small_storage_is_rejected_and_unchanged() {
     }
 }
 
-/// A fresh yard of this layout is sound, and manages exactly these pages.
+/// Asserts that a fresh yard of this layout is valid and manages exactly `pages` pages.
 fn manages(m: &Machine, pages: u64) {
     assert_eq!(m.refusal(), None);
     m.run(|y: &Y<'_>| {
         check(y, m, &Owned::new());
         let info: Vec<_> = y.zone_ids().map(|k| y.zone_info(k).unwrap()).collect();
         assert_eq!(info.iter().map(|i| i.managed).sum::<u64>(), pages);
-        assert_eq!(info.iter().map(|i| i.free).sum::<u64>(), pages, "no part is pending");
+        assert_eq!(info.iter().map(|i| i.free).sum::<u64>(), pages, "no CPU's part is pending");
     });
 }
 
@@ -100,7 +100,7 @@ fn layouts_come_in_any_order_with_ranges_of_any_kind() {
     let m = Machine::new()
         .span(ZoneKind::Normal, 5000..20_000)
         .span(ZoneKind::Dma, 0..3000)
-        // Ascending is not asked for; one range covers the end of DMA only.
+        // Ranges need not be ascending; one range covers only the end of DMA.
         .usable(15_000..20_000)
         .usable(2990..3000)
         .usable(5000..9000);

@@ -1,5 +1,5 @@
-//! One operation in the middle of another, at every point at which a lock is taken or a hook called:
-//! pairs that have once lost a page, a count or a label.
+//! Runs one operation inside another, at every point where a lock is taken or a hook is called:
+//! pairs that once lost a page, a count or a label.
 
 use crate::common;
 
@@ -25,13 +25,13 @@ const S: u64 = SECTION_PAGES;
 const USER: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
 const MOVABLE: MigrateType = MigrateType::Movable;
 
-/// An embedder that knows its movable blocks.
+/// An embedder that records its movable blocks.
 #[derive(Default)]
 struct Mover {
     blocks: RefCell<BTreeMap<Pfn, Order>>,
     /// Frames that were poisoned while no caller owned them.
     faulty: RefCell<Vec<Pfn>>,
-    /// Another CPU may come in while memory is filled.
+    /// Whether another CPU may run while memory is filled.
     interrupted: Cell<bool>,
     pauses: Cell<u32>,
 }
@@ -43,7 +43,7 @@ impl Platform for Mover {
 
     fn pause(&self) {
         self.pauses.set(self.pauses.get() + 1);
-        // An operation that had to wait once may go on by mistake.
+        // Allow a few pauses: a defective operation might continue after the first one.
         if self.pauses.get() > 3 {
             wait();
         }
@@ -59,7 +59,7 @@ impl Reclaim for Mover {
         let target = to.0..to.0 + u64::from(order.pages());
         let faulty = self.faulty.borrow();
         let hit = faulty.iter().find(|p| target.contains(&p.0));
-        assert_eq!(hit, None, "data moves into a faulty frame");
+        assert_eq!(hit, None, "data was moved into a faulty frame");
         blocks.remove(&from);
         blocks.insert(to, order);
         Relocation::Moved
@@ -86,7 +86,7 @@ impl Defences for Mover {
 
 type Y = Yard<'static, Hooked<Interposed, Mover, Chosen>>;
 
-/// As another CPU.
+/// Runs `f` on another CPU.
 fn elsewhere<T>(f: impl FnOnce() -> T) -> T {
     struct Back;
     impl Drop for Back {
@@ -114,7 +114,7 @@ fn types(y: &Y, range: Range<u64>) -> Vec<MigrateType> {
     range.step_by(512).map(|p| y.block_type(Pfn(p)).unwrap()).collect()
 }
 
-/// Marks a frame as faulty, and remembers it where no caller owned it at that moment.
+/// Poisons a frame, and records it if no caller owned it at that moment.
 fn poison(y: &Y, pfn: Pfn) {
     let owned = y.set_movable(pfn, o(0), true).is_ok();
     if y.poison_frame(pfn).is_ok() && !owned {
@@ -122,15 +122,15 @@ fn poison(y: &Y, pfn: Pfn) {
     }
 }
 
-/// Faulty frames are out of use.
+/// Asserts that faulty frames are out of use.
 fn faulty_frames_are_out_of_use(y: &Y) {
     for &pfn in y.hooks().faulty.borrow().iter() {
         let taken = y.alloc_at(pfn, o(0), Gfp::KERNEL);
-        assert_eq!(taken, Err(PlaceError::InUse(pfn)), "{pfn} is faulty, and handed out");
+        assert_eq!(taken, Err(PlaceError::InUse(pfn)), "{pfn} is faulty, but was allocated");
     }
 }
 
-/// §8.4: memory that comes while it comes already is there once.
+/// §8.4: memory that two CPUs online at the same time is added once.
 #[test]
 fn online_excludes_online() {
     let mut machine = Machine::normal(4 * S).cpus(&[0, 0]);
@@ -152,15 +152,15 @@ fn online_excludes_online() {
             }
         },
         |y| {
-            assert_eq!(came.get(), 1, "the same memory came {} times", came.get());
+            assert_eq!(came.get(), 1, "the same memory was onlined {} times", came.get());
             valid(y);
         },
     );
     assert!(points > 64, "{points} points");
 }
 
-/// §8.4, §4.12: a contiguous range in arriving sections, stopped in its turn until they have come,
-/// leaves no count of isolated pageblocks behind.
+/// §8.4, §4.12: a contiguous range in sections that are being onlined waits until they are online,
+/// and leaves no count of isolated pageblocks behind.
 #[test]
 fn counts_are_correct_when_sections_come_online_during_a_range() {
     type Y = Yard<'static, Hooked<Interposed, ByThread, Chosen>>;
@@ -183,8 +183,8 @@ fn counts_are_correct_when_sections_come_online_during_a_range() {
     assert!(stopped > 10, "{stopped}");
 }
 
-/// §8.4, §3.8: a highatomic block that is given back while its section goes is taken off the reserve
-/// once.
+/// §8.4, §3.8: a highatomic block that is released while its section goes offline is subtracted
+/// from the reserve once.
 #[test]
 fn offlining_removes_a_highatomic_block_from_the_reserve_once() {
     let kept = (2 * S - 512) / 512;
@@ -236,8 +236,7 @@ fn a_reserve_skips_isolated_pageblocks() {
     );
 }
 
-/// §4.12: what a call said to have made CMA blocks are CMA blocks, whatever ends their isolation
-/// meanwhile.
+/// §4.12: if `make_cma` succeeds, the pageblocks are CMA, whatever ends their isolation meanwhile.
 #[test]
 fn make_cma_makes_cma_blocks_or_fails() {
     let all = Reused::new(Machine::normal(16384).cpus(&[0, 0]));
@@ -253,14 +252,14 @@ fn make_cma_makes_cma_blocks_or_fails() {
         |y| {
             valid(y);
             let cma = types(y, 4096..6144).iter().all(|&t| t == MigrateType::Cma);
-            assert!(cma || !made.get(), "it said that they are CMA blocks");
+            assert!(cma || !made.get(), "make_cma succeeded, but the blocks are not CMA");
         },
     );
     assert!(points > 4, "{points} points");
 }
 
-/// §4.12: a contiguous range of another type that is refused because CMA blocks are isolated does not
-/// make them blocks of its own type.
+/// §4.12: a contiguous range of another type that is refused because CMA blocks are isolated does
+/// not relabel them.
 #[test]
 fn a_failed_range_keeps_cma_blocks_cma() {
     let all = Reused::new(Machine::normal(16384).cpus(&[0, 0]));
@@ -282,7 +281,7 @@ fn a_failed_range_keeps_cma_blocks_cma() {
     );
 }
 
-/// §11.3, §8.2: a frame that is poisoned while its section is initialised is not handed out.
+/// §11.3, §8.2: a frame poisoned while its section is initialised is never allocated.
 #[test]
 fn a_frame_poisoned_during_initialisation_stays_out_of_use() {
     let all = Reused::under(&<InitOnFree>::RULES, Machine::normal(3 * S).cpus(&[0, 0]));
@@ -306,11 +305,11 @@ fn a_frame_poisoned_during_initialisation_stays_out_of_use() {
     assert!(later.iter().all(|&points| points > 4), "{later:?}");
 }
 
-/// §11.3, §7.4: no data moves into a frame that was poisoned while compaction held it.
+/// §11.3, §7.4: no data moves into a frame that was poisoned while compaction had isolated it.
 #[test]
 fn a_frame_poisoned_during_compaction_stays_out_of_use() {
     let all = Reused::new(Machine::normal(8192).cpus(&[0, 0]));
-    // Free pages beside one that stays: the first that compaction takes as new places.
+    // Free pages beside one in use: the first migration targets of compaction.
     for frame in [7680, 7681, 7700] {
         let points = at_each_point(
             || {
@@ -336,7 +335,7 @@ fn a_frame_poisoned_during_compaction_stays_out_of_use() {
     }
 }
 
-/// §11.3, §4.12: a frame that is poisoned while a contiguous range is emptied is not part of it.
+/// §11.3, §4.12: a frame poisoned while a contiguous range is emptied is not part of the range.
 #[test]
 fn a_frame_poisoned_during_a_range_allocation_is_excluded() {
     let all = Reused::under(&<PageChecked>::RULES, Machine::normal(8192).cpus(&[0, 0]));
@@ -382,7 +381,7 @@ fn a_deferred_free_does_not_cache_isolated_blocks() {
                 let y: Y = all.next(Mover::default());
                 done.set(None);
                 let pfn = take(&y, 0);
-                // Reclaim is at work, so that frees take the whole way.
+                // While reclaim is active, frees do not take the fast path.
                 y.set_reclaim_active(NORMAL, true);
                 was.set(pfn);
                 y
@@ -404,14 +403,15 @@ fn a_deferred_free_does_not_cache_isolated_blocks() {
             },
             |y| {
                 valid(y);
-                let block = done.get().expect("it was isolated");
+                let block = done.get().expect("the pageblock was isolated");
                 assert!(!cached_in(y, block), "a page of the isolated block is on a list");
             },
         );
     }
 }
 
-/// A block below a frame lies below it, though memory above comes while it is sought.
+/// A block requested below a frame lies below it, even if memory above is onlined during the
+/// search.
 #[test]
 fn a_block_below_a_frame_stays_below_it_during_online() {
     let machine =

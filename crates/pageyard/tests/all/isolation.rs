@@ -19,7 +19,8 @@ fn s4_11_the_example_of_the_two_halves() {
         let v = normal(y);
         assert_eq!((v.free(9, Isolate), v.free(10, Movable)), (&[0, 512][..], &[1024][..]));
         assert_eq!((v.zone.isolated_blocks, v.zone.nr_free), (2, 1024));
-        // The half alone is only moved, the other one finds it and merges, at the tail.
+        // Un-isolating one half moves it to the free list; un-isolating the other merges both, at
+        // the tail.
         y.unisolate(frames(0..512), Movable).unwrap();
         let v = normal(y);
         assert_eq!((v.free(9, Movable), v.free(9, Isolate)), (&[0][..], &[512][..]));
@@ -50,7 +51,7 @@ fn s4_11_a_failure_restores_the_callers_type() {
         let v = normal(y);
         let labels: Vec<_> = (0..4).map(|b| v.label(b * 512)).collect();
         assert_eq!(labels, [Movable, Movable, Reclaimable, Movable]);
-        // 0 was released before 512, which then merged with it; 1536 was the last.
+        // 0 was un-isolated before 512, which then merged with it; 1536 was last.
         assert_eq!((v.free(10, Movable), v.free(9, Movable)), (&[0][..], &[1536][..]));
         assert_eq!((v.zone.isolated_blocks, v.zone.nr_free), (0, 1536));
     });
@@ -60,10 +61,10 @@ fn s4_11_a_failure_restores_the_callers_type() {
 fn s4_11_the_last_block_is_tested_before_inner_ones() {
     State::new(2048).free(0, 10).free(1024, 9).used(1536..1537, false).run(|y: &Y<'_>| {
         y.isolate(frames(512..1024), Movable).unwrap();
-        // Block 1 would refuse as well, but 3 was asked first.
+        // Block 1 would refuse too, but block 3 is tested first.
         let refused = y.isolate(frames(0..2048), Movable);
         assert_eq!(refused, Err(IsolateError::Unmovable(Pfn(1536))));
-        assert_eq!(normal(y).label(512), Isolate, "somebody else's");
+        assert_eq!(normal(y).label(512), Isolate, "the earlier isolation stays");
         let refused = y.isolate(frames(0..1536), Movable);
         assert_eq!(refused, Err(IsolateError::Isolated(Pfn(512))));
         assert_eq!(normal(y).label(512), Isolate);
@@ -81,7 +82,7 @@ fn s4_11_blocks_that_prevent_isolation() {
     assert_eq!(isolate(base().used(0..255, true)), Err(IsolateError::Unmovable(Pfn(255))));
     let cached = base().used(0..255, true).cached(0, 0, &[255]);
     assert_eq!(isolate(cached), Ok(()), "a cached page");
-    // The second half of a block in use says nothing; its head does.
+    // The second half of a block in use does not prevent isolation; its head does.
     let large = State::new(1024).block(0, 10, false);
     let half =
         |r: std::ops::Range<u64>| large.run(|y: &Y<'_>| y.isolate(frames(r.clone()), Movable));
@@ -144,8 +145,9 @@ fn s4_11_invalid_ranges_and_types_are_rejected() {
     });
 }
 
-/// Cached pages may still be allocated; a drain puts them on the lists of their isolated block,
-/// uncounted, neighbours at once as well as one by one; frees go there past the per-CPU lists.
+/// Pages cached before the isolation may still be allocated. Drains and frees put pages of the
+/// pageblock on its isolated lists, uncounted, single pages and runs alike; frees bypass the
+/// per-CPU lists.
 #[test]
 fn s4_11_frees_into_an_isolated_block_stay_isolated() {
     let cached: Vec<u64> = (0..31).chain([40, 42]).rev().collect();
@@ -168,10 +170,10 @@ fn s4_11_frees_into_an_isolated_block_stay_isolated() {
         let v = normal(y);
         assert_eq!(v.free(9, Isolate), [0]);
         assert_eq!(y.zone_info(ZONE).unwrap().cached, 0);
-        // A batch goes there too, and nothing of the block is handed out.
+        // A batch goes there too, and no frame of the pageblock is allocated.
         let got: Vec<_> = std::iter::from_fn(|| y.alloc(o(0), MOVABLE).ok()).collect();
         assert!(got.len() > 256 && got.iter().all(|p| p.0 >= 512));
-        assert!(y.alloc(o(0), Gfp::ATOMIC | Gfp::MEMALLOC).is_err(), "no reserve reaches it");
+        assert!(y.alloc(o(0), Gfp::ATOMIC | Gfp::MEMALLOC).is_err(), "no reserve includes it");
     });
 }
 

@@ -1,6 +1,6 @@
-//! Isolation and contiguous ranges while others allocate and free: what is isolated and drained is
-//! handed out to nobody, contiguous ranges are their taker's alone, and at the end everything is
-//! there (spec §4.11, §4.12).
+//! Isolation and contiguous ranges while other threads allocate and free. No request gets a block
+//! that is isolated and drained, a contiguous range has one owner, and no page is lost (spec §4.11,
+//! §4.12).
 
 use crate::common;
 
@@ -15,18 +15,18 @@ use pageyard::policy::{Linux612, Packed, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{CpuId, Gfp, MigrateType, Pfn, Relocation, ZoneKind};
 
 const PAGES: u64 = 24_576;
-/// Below it pageblocks are isolated, above it contiguous ranges taken: taking one ends an isolation
-/// that somebody else holds there (§4.12).
+/// Pageblocks below it are isolated, contiguous ranges above it are allocated: allocating a range
+/// ends another caller's isolation there (§4.12).
 const MIDDLE: u64 = PAGES / 2;
-/// How often each of the two is to have its way, and in how many attempts.
+/// How often each of the two must succeed, and in how many attempts.
 const ROUNDS: u32 = 50;
 const ATTEMPTS: u32 = 1_000_000;
 
-/// What nobody may be given.
+/// Frames that no request may get.
 struct Withheld {
     frames: Vec<AtomicBool>,
-    /// Read by whoever is inside the allocator. Written, it shuts everybody out for a moment, so
-    /// that the isolated blocks can be drained for good.
+    /// Held for reading by a thread inside the allocator. Holding it for writing keeps all other
+    /// threads out, so that the isolated blocks can be drained completely.
     inside: RwLock<()>,
 }
 
@@ -39,11 +39,11 @@ impl Withheld {
 
     fn allows(&self, pfn: Pfn, pages: u64) {
         let taken = (pfn.0..pfn.0 + pages).find(|&f| self.frames[f as usize].load(SeqCst));
-        assert_eq!(taken, None, "handed out with the block at {pfn}");
+        assert_eq!(taken, None, "allocated with the block at {pfn}");
     }
 }
 
-/// Ends the test when its thread panics: the others wait for what it does.
+/// Ends the test when its thread panics, because the others wait for it.
 struct EndsAll<'a>(&'a AtomicBool);
 
 impl Drop for EndsAll<'_> {
@@ -54,7 +54,7 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-/// Allocates and frees until the others are done, and looks at what it gets.
+/// Allocates and frees until the others are done, and checks each block that it gets.
 fn work(y: &Y<'_>, cpu: u32, withheld: &Withheld, done: &AtomicBool) {
     CPU.set(cpu);
     let _guard = EndsAll(done);
@@ -83,13 +83,14 @@ fn work(y: &Y<'_>, cpu: u32, withheld: &Withheld, done: &AtomicBool) {
     }
 }
 
-/// Blocks in a range of whole pageblocks that have an owner.
+/// Blocks with an owner in a range of whole pageblocks.
 fn owned_in(y: &Y<'_>, range: &Range<u64>) -> Vec<Pfn> {
     let owned = y.hooks().owned();
     owned.range(Pfn(range.start)..Pfn(range.end)).map(|(&p, _)| p).collect()
 }
 
-/// Isolates pageblocks, keeps them for a while, lets them go. How often that was granted.
+/// Isolates pageblocks, keeps them isolated for a while, and un-isolates them. Returns how often
+/// that succeeded.
 fn isolate(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     CPU.set(2);
     let _guard = EndsAll(done);
@@ -107,7 +108,7 @@ fn isolate(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
         }
         granted += 1;
         let alone = withheld.inside.write().unwrap();
-        // Whoever had begun to free or to allocate before has ended it.
+        // No allocate or free that began before the isolation is still running.
         y.drain_all(None);
         withheld.set(range.clone(), true);
         let before = owned_in(y, &range);
@@ -117,7 +118,7 @@ fn isolate(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
         }
         let alone = withheld.inside.write().unwrap();
         let new = owned_in(y, &range).into_iter().find(|b| !before.contains(b));
-        assert_eq!(new, None, "moved into {range:x?}");
+        assert_eq!(new, None, "a block moved into {range:x?}");
         withheld.set(range.clone(), false);
         drop(alone);
         y.unisolate(frames(range), MigrateType::Movable).unwrap();
@@ -125,7 +126,7 @@ fn isolate(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     granted
 }
 
-/// Takes contiguous ranges and gives them back. How many there were.
+/// Allocates contiguous ranges and frees them. Returns how many.
 fn take_ranges(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
     CPU.set(3);
     let _guard = EndsAll(done);
@@ -145,7 +146,7 @@ fn take_ranges(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
         };
         let range = start..start + pages;
         let comp = if whole { Gfp::COMP } else { Gfp::empty() };
-        // What moves out of the way asks for memory, too.
+        // Hold the lock for reading: migration allocates too.
         let inside = withheld.inside.read().unwrap();
         let got = y.alloc_contig(frames(range.clone()), MigrateType::Movable, Gfp::KERNEL | comp);
         drop(inside);
@@ -160,7 +161,7 @@ fn take_ranges(y: &Y<'_>, withheld: &Withheld, done: &AtomicBool) -> u32 {
         let other = owned.range(..Pfn(range.end)).next_back();
         assert!(
             other.is_none_or(|(p, o)| p.0 + u64::from(o.pages()) <= range.start),
-            "{range:x?} was taken, but {other:x?} has an owner"
+            "{range:x?} was allocated, but {other:x?} has an owner"
         );
         drop(alone);
         for _ in 0..random.below(20) {

@@ -23,7 +23,7 @@ fn s3_1_min_free_is_the_square_root_with_a_huge_page_floor() {
         (y.knobs().min_free_kbytes / 4, i.managed - (512 + 2 * 128))
     });
     assert_eq!(floor, above / 20);
-    // A larger value that was written wins, a smaller one does not.
+    // A larger written value replaces it; a smaller one does not.
     let written =
         |kb| min_free(Machine::normal(65536).knobs(|k| k.user_min_free_kbytes = Some(kb)));
     assert_eq!((written(3000), written(1000)), (3000, 2048));
@@ -58,9 +58,9 @@ fn s5_4_limits_follow_low_and_are_shared_by_the_cpus_of_the_node() {
     let two = limits(Machine::normal(65536).cpus(&[0, 0]));
     assert_eq!((two.high_min, two.high_max), (320, 4096));
     let remote = limits(Machine::normal(65536).cpus(&[0, 1, 1]));
-    assert_eq!(remote.high_min, 640, "CPUs of other nodes do not share");
+    assert_eq!(remote.high_min, 640, "CPUs of other nodes have no share");
     let none = limits(Machine::normal(65536).cpus(&[1, 1]));
-    assert_eq!(none.high_min, 320, "without own CPUs, all do");
+    assert_eq!(none.high_min, 320, "all CPUs share a node without CPUs");
 }
 
 #[test]
@@ -73,14 +73,14 @@ fn s5_4_a_fraction_fixes_high_and_0_restores_tuning() {
         assert_eq!(limits(0).batch, 15);
         for refused in 1..8 {
             assert!(y.set_percpu_pagelist_high_fraction(refused).is_err());
-            assert_eq!(y.knobs().percpu_pagelist_high_fraction, 100, "the old one stays");
+            assert_eq!(y.knobs().percpu_pagelist_high_fraction, 100, "the old value stays");
         }
         y.set_percpu_pagelist_high_fraction(0).unwrap();
         assert_eq!(limits(1), tuned);
     });
     Machine::normal(65536).run_under(&Base::RULES, |y| {
         let l = y.pageset(ZONE, CPU).unwrap().limits;
-        assert_eq!(l.high_min, l.high_max, "before the series high is fixed anyway (§5.17)");
+        assert_eq!(l.high_min, l.high_max, "without auto-tuning high is fixed (§5.17)");
     });
 }
 
@@ -109,7 +109,7 @@ fn s3_5_ratios_below_1_disable_the_reserve() {
     });
 }
 
-/// A setting's text.
+/// Reads a knob as text.
 fn read(y: &Y<'_>, name: &str) -> Result<String, KnobError> {
     let mut text = String::new();
     y.knob(name, &mut text).map(|()| text)
@@ -177,7 +177,8 @@ fn s10_boot_settings_of_safety_are_read_from_the_policy() {
 
 #[test]
 fn s10_ranges_match_the_table() {
-    // Name, the least and the most it takes; one less and one more are refused.
+    // Columns: name, minimum, maximum. A value one below the minimum or one above the maximum is
+    // refused.
     let numbers: &[(&str, u64, u64)] = &[
         ("min_free_kbytes", 0, 1 << 40),
         ("watermark_scale_factor", 1, 3000),
@@ -201,7 +202,11 @@ fn s10_ranges_match_the_table() {
         v.sort_unstable();
         v
     };
-    assert_eq!(sorted(run_time.collect()), sorted(tested.collect()), "one is not tested");
+    assert_eq!(
+        sorted(run_time.collect()),
+        sorted(tested.collect()),
+        "a run-time knob is not tested"
+    );
 
     Machine::normal(65536).run(|y: &Y<'_>| {
         for &(name, least, most) in numbers {
@@ -248,7 +253,7 @@ fn s10_an_unknown_name_is_an_error_that_names_it() {
         let e = y.set_knob("min_free_bytes", "1").unwrap_err();
         assert_eq!(e.to_string(), "unknown knob \"min_free_bytes\"");
         assert_eq!(read(y, "min_free_bytes"), Err(e));
-        // A text of any length is told in part.
+        // The message shortens a long name.
         let long = "n".repeat(1000);
         assert!(y.set_knob(&long, "1").unwrap_err().to_string().len() < 100);
     });
@@ -337,7 +342,7 @@ fn s10_two_knobs_request_compaction() {
     Machine::normal(65536).run_on(
         &woken,
         |y: &pageyard::Yard<'_, Hooked<common::Lock, &Woken, pageyard::policy::Linux612>>| {
-            // Two pages that cannot move, one of them cached: compact_memory drains.
+            // Two immovable pages, one of them cached: compact_memory drains.
             let pages = [(); 2].map(|()| y.alloc(o(0), Gfp::KERNEL).unwrap());
             y.free(pages[0], o(0)).unwrap();
             assert!(y.zone_info(ZONE).unwrap().cached > 0);
@@ -349,7 +354,7 @@ fn s10_two_knobs_request_compaction() {
             assert_eq!(wakes(), 0);
             y.set_knob("compaction_proactiveness", "30").unwrap();
             assert_eq!(wakes(), 1);
-            // The same value again asks again.
+            // Writing the same value wakes compaction again.
             y.set_knob("compaction_proactiveness", "30").unwrap();
             assert_eq!(wakes(), 1);
             y.set_knob("extfrag_threshold", "600").unwrap();
@@ -367,12 +372,12 @@ fn s5_4_without_autotuning_high_stays_at_its_lower_limit() {
         assert!(tuned.high_min < tuned.high_max);
         y.set_pcp_autotune(false);
         assert_eq!(limits(), tuned.fixed());
-        assert_eq!(y.knobs().percpu_pagelist_high_fraction, 0, "the fraction is left alone");
-        // Whatever is asked, high stays.
+        assert_eq!(y.knobs().percpu_pagelist_high_fraction, 0, "the fraction is unchanged");
+        // Traffic does not change high.
         let pages: Vec<_> = (0..5000).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
         pages.into_iter().for_each(|p| y.free(p, o(0)).unwrap());
         assert_eq!(y.pageset(ZONE, CPU).unwrap().high, tuned.high_min);
-        // A fraction still fixes it elsewhere, and other settings keep it off.
+        // A fraction sets another fixed high, and other settings leave auto-tuning off.
         y.set_percpu_pagelist_high_fraction(100).unwrap();
         assert_eq!((limits().high_min, limits().high_max), (327, 327));
         y.set_percpu_pagelist_high_fraction(0).unwrap();
@@ -384,7 +389,7 @@ fn s5_4_without_autotuning_high_stays_at_its_lower_limit() {
         assert_eq!(limits(), tuned);
         let pages: Vec<_> = (0..5000).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
         pages.into_iter().for_each(|p| y.free(p, o(0)).unwrap());
-        assert!(y.pageset(ZONE, CPU).unwrap().high > tuned.high_min, "tuned again");
+        assert!(y.pageset(ZONE, CPU).unwrap().high > tuned.high_min, "auto-tuning is on again");
     });
     let off = machine.knobs(|k| k.pcp_autotune = false);
     off.run(|y: &Y<'_>| {
@@ -401,7 +406,7 @@ fn overridden_limits_last_until_recomputation() {
         let given = Limits { batch: 127, high_min: 254, high_max: 254 };
         assert!(y.set_pcp_limits(ZONE, given));
         assert_eq!(y.pageset(ZONE, CPU).unwrap().limits, given);
-        // A refill takes one such batch.
+        // A refill takes one batch of that size.
         y.alloc(o(0), Gfp::KERNEL).unwrap();
         assert_eq!(y.pageset(ZONE, CPU).unwrap().count, 126);
         for wrong in [
@@ -412,7 +417,7 @@ fn overridden_limits_last_until_recomputation() {
         ] {
             assert!(!y.set_pcp_limits(ZONE, wrong), "{wrong:?}");
         }
-        assert!(!y.set_pcp_limits(ZoneKind::Movable, given), "there is no such zone");
+        assert!(!y.set_pcp_limits(ZoneKind::Movable, given), "the zone does not exist");
         assert_eq!(y.pageset(ZONE, CPU).unwrap().limits, given);
         y.set_min_free_kbytes(4096).unwrap();
         y.set_min_free_kbytes(2048).unwrap();

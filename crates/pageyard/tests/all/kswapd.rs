@@ -33,12 +33,12 @@ impl Defences for Woken {}
 
 type Y<'a> = Yard<'a, Hooked<Lock, Woken, Linux612>>;
 
-/// A zone of which all but a few pages are taken, and those pages.
+/// Calls `f` with a zone of which all but a few pages are allocated, and those allocated pages.
 fn short(f: impl for<'y> FnOnce(&Y<'y>, Vec<Pfn>)) {
     Machine::normal(1 << 14).run_on(Woken::default(), |y: &Y<'_>| {
         let gfp = Gfp::NOWARN | Gfp::KSWAPD_RECLAIM;
         let taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
-        assert!(!y.hooks().0.take().is_empty(), "it was woken on the way");
+        assert!(!y.hooks().0.take().is_empty(), "the requests woke kswapd");
         f(y, taken);
     });
 }
@@ -82,7 +82,7 @@ fn s7_2_a_run_reclaims_until_the_node_is_balanced_then_naps_and_sleeps() {
         let info = y.zone_info(ZONE).unwrap();
         assert!(jobs >= 2 && naps >= 1, "{jobs} jobs, {naps} naps");
         assert!(info.free > info.watermarks[2] && !info.reclaim_active);
-        // Nothing left to do: it sleeps at once, and is not woken for what there is.
+        // No work is left: it sleeps at once, and a request that passes its mark does not wake it.
         assert_eq!(y.kswapd(NODE).unwrap().next(0), ReclaimTask::Sleep);
         assert!(y.alloc(o(0), Gfp::KERNEL).is_ok());
         assert!(y.hooks().0.take().is_empty());
@@ -103,10 +103,10 @@ fn s7_2_priority_rises_without_progress_and_sixteen_failures_end_it() {
         }
         assert_eq!(priorities[..12], [12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(priorities.len(), 16 * 12, "sixteen runs from 12 to 1");
-        // Hopeless: nobody wakes it any more, until a direct reclaim frees something.
+        // The node is hopeless: requests do not wake kswapd until direct reclaim frees something.
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
         assert!(y.hooks().0.take().is_empty());
-        // Woken for another reason it tries once, and goes to bed though somebody asks.
+        // If it runs anyway, it makes one pass and then sleeps, although requests arrive meanwhile.
         let mut tries = 0;
         while let ReclaimTask::Reclaim(_) = kswapd.next(0) {
             assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
@@ -125,7 +125,7 @@ fn s7_1_wake_ups_are_merged_while_kswapd_runs() {
         assert!(!y.hooks().0.take().is_empty());
         assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
         assert!(y.alloc(o(3), Gfp::NOWAIT).is_err());
-        assert!(y.hooks().0.take().is_empty(), "it is awake already");
+        assert!(y.hooks().0.take().is_empty(), "it is already awake");
     });
 }
 
@@ -142,15 +142,15 @@ fn s7_2_a_wake_up_ends_a_nap() {
             }
             y.drain_all(None);
         }
-        // Balanced, it naps. Then memory runs short once more.
+        // Balanced, it naps. Then memory runs short again.
         y.hooks().0.take();
         let threshold_awake = threshold(y);
         while y.hooks().0.borrow().is_empty() {
-            taken.push(y.alloc(o(0), Gfp::NOWAIT).expect("woken before memory is gone"));
+            taken.push(y.alloc(o(0), Gfp::NOWAIT).expect("it is woken before memory is exhausted"));
         }
-        assert_eq!(threshold(y), threshold_awake, "it has not been to bed meanwhile");
-        assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)), "and it is at work again");
-        // At work it is not woken.
+        assert_eq!(threshold(y), threshold_awake, "it has not slept meanwhile");
+        assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)), "it reclaims again");
+        // While it runs it is not woken.
         y.hooks().0.take();
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok());
         assert!(y.hooks().0.take().is_empty());
@@ -160,7 +160,7 @@ fn s7_2_a_wake_up_ends_a_nap() {
 #[test]
 fn s7_2_an_abandoned_order_is_left_to_compaction() {
     short(|y, taken| {
-        // Every other page: much is free in the end, and nothing of it together.
+        // Free every other page: many free pages in the end, but no free block of a higher order.
         let mut scattered = taken.into_iter().step_by(2);
         assert!(y.alloc(o(9), Gfp::NOWAIT | Gfp::HIGHUSER_MOVABLE).is_err());
         y.hooks().1.set(0);
@@ -188,7 +188,7 @@ fn s7_1_a_stopped_reclaimer_can_be_replaced() {
         drop(kswapd);
         assert!(!y.zone_info(ZONE).unwrap().reclaim_active);
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_err());
-        assert!(!y.hooks().0.take().is_empty(), "it is heard");
+        assert!(!y.hooks().0.take().is_empty(), "the wake-up is delivered");
     });
 }
 
@@ -251,11 +251,11 @@ fn s3_4_a_run_removes_its_boost_without_writeback() {
         let mut kswapd = y.kswapd(NODE).unwrap();
         let mut next = kswapd.next(0);
         if let ReclaimTask::Reclaim(job) = next {
-            assert!(!job.may_write && !job.may_swap, "for a boost alone nothing is written");
+            assert!(!job.may_write && !job.may_swap, "a boost alone causes no writeback");
         }
         while next != ReclaimTask::Sleep {
             next = kswapd.next(0);
         }
-        assert_eq!(y.zone_info(ZONE).unwrap().boost, 0, "{seen} pages of boost were seen");
+        assert_eq!(y.zone_info(ZONE).unwrap().boost, 0, "kswapd saw a boost of {seen} pages");
     });
 }

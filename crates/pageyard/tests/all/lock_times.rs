@@ -1,4 +1,4 @@
-//! Waiting for the zone lock and holding it are timed where the platform wants that.
+//! Waits for the zone lock and its hold times are measured if the platform asks for that.
 
 use crate::common;
 
@@ -8,7 +8,7 @@ use pageyard::{Defences, Gfp, Hooked, Observer, Order, Platform, Reclaim, Yard, 
 
 use common::{Lock, Machine};
 
-/// A clock that goes on by 100 ns whenever it is read.
+/// A clock that advances by 100 ns at every read.
 #[derive(Default)]
 struct Clock(Cell<u64>);
 
@@ -36,11 +36,11 @@ fn every_hold_is_timed_once() {
         y.free(pfn, order).unwrap();
         let after = y.zone_stats(ZoneKind::Normal).unwrap();
         let holds = after.lock_holds - before.lock_holds;
-        assert_eq!(holds, 2, "orders without a list go straight to the zone");
+        assert_eq!(holds, 2, "orders without a per-CPU list use the zone");
         // Read before the lock, after it, and before it is released: 100 ns each time.
         assert_eq!(after.wait_ns - before.wait_ns, 100 * holds);
         assert_eq!(after.hold_ns - before.hold_ns, 100 * holds);
-        // 100 ns belong to the bucket from 64 up to 128.
+        // 100 ns falls into the bucket from 64 to 128.
         assert_eq!(after.holds[7] - before.holds[7], holds);
         assert_eq!(after.waits[7] - before.waits[7], holds);
     });

@@ -1,4 +1,5 @@
-//! The core, tested from outside, in one program: compiled and linked once, the tests share the allocator's code.
+//! Tests of the core from outside, in one program, so that the allocator's code is compiled and
+//! linked once.
 
 mod accounting;
 mod attempts;

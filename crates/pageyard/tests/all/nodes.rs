@@ -30,7 +30,7 @@ fn node_of<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E, Chosen>>, pfn: Pfn) ->
     y.zone_of(pfn).unwrap().node.0
 }
 
-/// Takes everything that requests of a node alone get.
+/// Allocates everything that requests bound to a node get.
 fn exhaust<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E, Chosen>>, node: u16) -> Vec<Pfn> {
     let gfp = Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
     std::iter::from_fn(|| y.alloc_on(NodeId(node), Order::ZERO, gfp).ok()).collect()
@@ -67,7 +67,7 @@ fn nearer_nodes_come_first_2_5() {
 #[test]
 fn a_node_without_cpus_is_the_better_second_choice_2_5() {
     nodes(3).cpus(&[0, 1]).run(|y| {
-        assert_eq!(order_of(y, 0), [0, 2, 1], "nobody computes on node 2");
+        assert_eq!(order_of(y, 0), [0, 2, 1], "node 2 has no CPUs");
     });
 }
 
@@ -86,7 +86,7 @@ fn within_a_node_the_highest_zone_comes_first_2_5() {
         use ZoneKind::{Dma32, Movable, Normal};
         assert_eq!(list(Movable), [(0, Normal), (0, Dma32), (1, Movable), (1, Normal)]);
         assert_eq!(list(Dma32), [(0, Dma32)]);
-        // Lowmem reserve looks at the zones above on the same node only (§3.5).
+        // Lowmem reserve counts only the zones above on the same node (§3.5).
         let dma32 = y.zone_info(Dma32).unwrap();
         assert_eq!(dma32.lowmem_reserve, [0, 0, PAGES / 256, PAGES / 256, PAGES / 256]);
     });
@@ -150,7 +150,7 @@ fn cpus_of_a_node_without_memory_use_the_nearest() {
         assert_eq!(node_of(y, pfn), 2);
         y.free(pfn, o(0)).unwrap();
         let here = y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE);
-        assert_eq!(here, Err(AllocError::NoMemory), "there is nothing on this node");
+        assert_eq!(here, Err(AllocError::NoMemory), "this node has no memory");
         let bulk = y.alloc_bulk_each(10, Gfp::KERNEL, |p| assert_eq!(node_of(y, p), 2));
         assert_eq!(bulk, Ok(10));
     });
@@ -184,7 +184,7 @@ fn preferred_nodes_are_used_until_empty() {
 
 #[test]
 fn mixing_types_is_preferred_over_remote_memory_2_8_3() {
-    // Node 0 prefers to keep blocks apart, since it has a DMA32 zone to turn to.
+    // Requests on node 0 start with NOFRAGMENT, since it has a DMA32 zone to fall back to.
     let m = Machine::new()
         .cpus(&[0, 1])
         .zone(ZoneKind::Dma32, 0..PAGES)
@@ -192,7 +192,7 @@ fn mixing_types_is_preferred_over_remote_memory_2_8_3() {
         .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES)
         .knobs(|k| k.watermark_boost_factor = 0);
     m.run(|y| {
-        // Node 0: DMA32 taken, NORMAL movable but for one page in two pageblocks' pairs.
+        // On node 0, DMA32 is full, and NORMAL is movable with every other page free.
         let gfp = Gfp::MOVABLE | Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
         let mut taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
         taken.sort();
@@ -201,13 +201,13 @@ fn mixing_types_is_preferred_over_remote_memory_2_8_3() {
         }
         y.drain_all(None);
         let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
-        assert_eq!(node_of(y, pfn), 0, "node 1 is all free, but far");
+        assert_eq!(node_of(y, pfn), 0, "node 1 is free, but remote");
     });
 }
 
 #[test]
 fn node_1_alone_keeps_nofragment_only_with_a_lower_zone_2_7() {
-    // Where there are other nodes and no DMA32 zone here, requests do not start with NOFRAGMENT.
+    // With other nodes and no local DMA32 zone, requests do not start with NOFRAGMENT.
     let nofragment = |m: Machine, node| {
         m.run(|y| {
             let mut found = None;
@@ -230,7 +230,7 @@ fn node_1_alone_keeps_nofragment_only_with_a_lower_zone_2_7() {
     assert!(!nofragment(both, 1));
 }
 
-/// A platform whose requests depend on who makes them.
+/// A platform whose task and context the test sets.
 #[derive(Default)]
 struct Tasks {
     context: Cell<Context>,
@@ -292,7 +292,7 @@ fn cpusets_confine_requests_2_7() {
             let got = y.alloc(o(0), Gfp::NOWAIT).unwrap();
             assert_eq!(node_of(y, got), 2);
             assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
-            // Interrupts belong to no set.
+            // Interrupts belong to no cpuset.
             set(only(1), only(1), TaskFlags::INTERRUPT);
             assert_eq!(node_of(y, y.alloc(o(0), Gfp::ATOMIC).unwrap()), 0);
         },
@@ -327,7 +327,7 @@ fn dirty_pages_are_spread_2_8_2() {
             let write = Gfp::HIGHUSER_MOVABLE | Gfp::WRITE;
             assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 1);
             assert_eq!(node_of(y, y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()), 0);
-            // With every node at its limit, the slow path no longer asks.
+            // If every node is at its limit, the slow path ignores the limits.
             y.hooks().dirty.set(3);
             assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 0);
         },
@@ -363,7 +363,7 @@ fn a_node_is_reclaimed_up_to_a_distance_of_30() {
             exhaust(y, 1);
             y.hooks().node_reclaims.set(0);
             assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 2);
-            // The request's own node, and the other one if it is near.
+            // The local node is reclaimed, and the other full one if it is near.
             assert_eq!(y.hooks().node_reclaims.get(), asked, "at {distance}");
         });
     }
@@ -377,7 +377,7 @@ fn types_are_mixed_locally_before_using_another_node() {
         .zone(ZoneKind::Normal, PAGES..2 * PAGES)
         .zone_on(1, ZoneKind::Normal, 2 * PAGES..3 * PAGES);
     m.run(|y| {
-        // Node 0 has movable pageblocks, half of each free: mixing is all that it can do.
+        // Node 0 has movable pageblocks, half of each free, so unmovable requests must mix types.
         let movable = Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE | Gfp::MEMALLOC | Gfp::NOWARN;
         let halves: Vec<Pfn> =
             std::iter::from_fn(|| y.alloc_on(NodeId(0), o(8), movable).ok()).collect();
@@ -387,7 +387,7 @@ fn types_are_mixed_locally_before_using_another_node() {
         }
         for order in [0, 3, 6] {
             let pfn = y.alloc(o(order), Gfp::KERNEL).unwrap();
-            assert_eq!(node_of(y, pfn), 0, "order {order}: node 1 is all free, but far");
+            assert_eq!(node_of(y, pfn), 0, "order {order}: node 1 is free, but remote");
         }
     });
 }
@@ -408,15 +408,15 @@ fn s10_node_reclaim_keeps_the_configured_share() {
             assert_eq!(node_of(y, y.alloc(o(2), Gfp::KERNEL).unwrap()), 1);
             p.job.take()
         };
-        let job = asked(None).expect("who does not know is asked to reclaim");
+        let job = asked(None).expect("with unknown caches reclaim is asked");
         assert_eq!((job.node, job.order, job.gfp), (NodeId(0), o(2), Gfp::KERNEL));
         assert_eq!((job.pages, job.may_write, job.may_unmap), (32, false, true));
         let (unmapped, slab) = (PAGES * 3 / 100, PAGES * 7 / 100);
         assert_eq!((job.min_unmapped, job.min_slab), (unmapped, slab));
-        assert_eq!(asked(Some((unmapped, slab))), None, "no more than the node is to keep");
+        assert_eq!(asked(Some((unmapped, slab))), None, "no more than the configured share");
         assert_eq!(asked(Some((unmapped + 1, slab))), Some(job));
         assert_eq!(asked(Some((unmapped, slab + 1))), Some(job));
-        // The settings of the moment count.
+        // The current settings apply.
         y.set_knob("min_unmapped_ratio", "100").unwrap();
         assert_eq!(asked(Some((unmapped + 1, slab))), None);
         y.set_knob("min_slab_ratio", "0").unwrap();
@@ -433,7 +433,7 @@ fn s10_without_numa_stat_the_events_of_9_1_do_not_change() {
     nodes(2).run(|y| {
         let stats = || [0, 1].map(|n| y.zone_stats(id(n)).unwrap().numa);
         let turns = Interleave::new(NodeMask::only(NodeId(1)));
-        // At least one event of each kind.
+        // Causes at least one event of each kind.
         let some_of_each = || {
             let mut all = exhaust(y, 0);
             all.push(y.alloc(o(0), Gfp::KERNEL).unwrap());
@@ -449,14 +449,14 @@ fn s10_without_numa_stat_the_events_of_9_1_do_not_change() {
         assert!(counted.iter().all(|&n| n > 0), "{counted:?}");
         for off in ["0", "0"] {
             y.set_knob("numa_stat", off).unwrap();
-            assert_eq!(stats(), before, "nothing is forgotten");
+            assert_eq!(stats(), before, "turning it off keeps the counts");
             some_of_each();
             assert_eq!(stats(), before);
         }
         for on in ["1", "1"] {
             let before = events();
             y.set_knob("numa_stat", on).unwrap();
-            assert_eq!(events(), before, "what was not counted is not made up for");
+            assert_eq!(events(), before, "uncounted events are not added later");
             some_of_each();
             let more = events();
             assert!(before.iter().zip(&more).all(|(b, m)| b < m), "{before:?} {more:?}");

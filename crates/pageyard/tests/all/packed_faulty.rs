@@ -1,5 +1,5 @@
-//! Frames with faulty memory on the packed engine (spec §11.3): in every state they can be in, and
-//! while other threads allocate and free.
+//! Frames with faulty memory on the packed engine (spec §11.3), poisoned in every state and while
+//! other threads allocate and free.
 
 #![allow(clippy::single_range_in_vec_init)] // the lists hold ranges
 
@@ -18,7 +18,7 @@ const N: ZoneKind = ZoneKind::Normal;
 const FIRST: u64 = 1 << 20;
 const PAGES: u64 = 8192;
 
-/// A platform whose threads choose their CPU, and which accepts reports of free pages.
+/// A platform whose threads choose their CPU, and which accepts free page reports.
 struct Threads;
 
 impl Platform for Threads {
@@ -54,7 +54,7 @@ fn check(y: &Y, out: u64, free: u64) {
     assert_eq!((info.managed, info.free_exact + info.cached), (PAGES, free));
 }
 
-/// Allocates all that is left. No request gets a frame that is out of use.
+/// Allocates all remaining memory. No request gets a frame that is out of use.
 fn all_but(y: &Y, poisoned: &[Pfn]) {
     let mut got = BTreeSet::new();
     while let Ok(pfn) = y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::NOWARN) {
@@ -73,7 +73,7 @@ fn s11_3_a_free_frame_is_out_of_use_at_once() {
     assert_eq!(y.free(bad, Order::ZERO), Err(FreeError::OutOfUse));
     check(&y, 1, PAGES - 1);
     let free = y.free_blocks(N).unwrap();
-    assert_eq!(&free[..10], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1], "the halves without it");
+    assert_eq!(&free[..10], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1], "the halves that do not contain it");
     all_but(&y, &[bad]);
 }
 
@@ -102,7 +102,7 @@ fn s11_3_frames_in_magazines_depots_and_reported_pageblocks_are_out_of_use_at_on
     all_but(&y, &bad);
 }
 
-/// By every way of freeing, at every kind of order, wherever in the block the frame lies.
+/// For every way to free, every kind of order, and every position in the block.
 #[test]
 fn s11_3_a_frame_in_use_is_out_of_use_when_its_block_is_freed() {
     type Way = fn(&Y, Pfn, Order);
@@ -150,7 +150,7 @@ fn s11_3_a_frame_can_be_unpoisoned_in_use_and_out_of_use() {
     y.unpoison_frame(freed).unwrap();
     check(&y, 0, PAGES);
     y.drain_all(None);
-    assert_eq!(y.free_blocks(N).unwrap()[10], PAGES / 1024, "all of it is whole again");
+    assert_eq!(y.free_blocks(N).unwrap()[10], PAGES / 1024, "the block has merged again");
     // Frees to the pageblock are cached again.
     y.alloc_at(block, Order::ZERO, Gfp::KERNEL).unwrap();
     y.free(block, Order::ZERO).unwrap();
@@ -203,8 +203,8 @@ fn s11_3_a_faulty_frame_leaves_and_returns_with_its_section() {
 
 const SECTION: u64 = 32_768;
 
-/// Three threads allocate and free, one of them reports; a fourth poisons and unpoisons frames in
-/// whatever state they are. No thread gets a frame that is out of use.
+/// Three threads allocate and free, and one of them reports free pages. A fourth poisons and
+/// unpoisons frames in any state. No thread gets a frame that is out of use.
 #[test]
 fn s11_3_frames_are_poisoned_while_others_work() {
     let y = yard();

@@ -28,7 +28,8 @@ fn machine() -> Machine {
         .cpus(&[0, 0, 0, 0])
 }
 
-/// Blocks of all types and orders in use, on CPUs, in depots; isolated pageblocks; faulty frames.
+/// Brings a zone into a state with blocks of all types and orders in use, cached and in depots,
+/// with isolated pageblocks and faulty frames.
 fn used(y: &Y<'_>) -> Vec<(Pfn, Order)> {
     let types = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE]
         .map(|g| g | Gfp::NOWARN);
@@ -67,7 +68,7 @@ fn s1_3_a_snapshot_of_the_packed_engine_is_restored() {
         y.drain_all(None);
         let mut held = used(y);
         held.push((bad, Order::ZERO));
-        // Isolated pageblocks, into one of which a block is freed afterwards.
+        // Isolated pageblocks. A block is freed into one of them afterwards.
         let (last, rest) = later.split_last().unwrap();
         rest.iter().for_each(|&pfn| y.free_direct(pfn, o(8)).unwrap());
         y.isolate(frames(17_920..18_944), MigrateType::Movable).unwrap();
@@ -93,7 +94,7 @@ fn s1_3_a_snapshot_of_the_packed_engine_is_restored() {
             );
             assert_eq!(z.pageblocks(NORMAL), y.pageblocks(NORMAL));
             assert_eq!((z.is_poisoned(bad), z.is_poisoned(good)), (Some(true), Some(true)));
-            // The owners free what they have, and nothing is lost.
+            // The owners free their blocks, and no page is lost.
             for &(pfn, order) in &held {
                 z.free(pfn, order).unwrap();
                 assert_ne!(z.free(pfn, order), Ok(()));
@@ -109,7 +110,7 @@ fn s1_3_a_snapshot_of_the_packed_engine_is_restored() {
     });
 }
 
-/// A snapshot of a drained zone is restored record by record.
+/// The snapshot of a drained zone is restored record by record.
 #[test]
 fn s1_3_a_drained_zone_gives_the_same_records_again() {
     let machine = machine();
@@ -146,7 +147,7 @@ fn s1_3_each_engine_restores_the_others_snapshots() {
     }
 }
 
-/// Everything that a record can say, in a zone that `validate` accepts.
+/// Every kind of record, in a zone that `validate` accepts.
 fn everything() -> State {
     State::new(4096)
         .cpus(&[0, 0])
@@ -266,7 +267,7 @@ fn magazines_are_restored_only_if_usable() {
     y.validate().unwrap();
 }
 
-/// A zone has memory once it is restored, not before.
+/// A zone serves range and placed requests only once it is restored.
 #[test]
 fn range_and_placed_requests_fail_while_a_packed_zone_is_restored() {
     let all = State::new(4096).free(0, 10).free(1024, 10).free(2048, 10).free(3072, 10);
@@ -308,7 +309,8 @@ fn section(start: u64) -> Vec<Record> {
     all
 }
 
-/// Spec §2.5: a node that has memory again is tried again. §11: its faulty frame stays out of use.
+/// Spec §2.5: a node that has memory again serves requests again. §11: its faulty frame stays out
+/// of use.
 #[test]
 fn an_emptied_and_restored_packed_zone_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
@@ -328,12 +330,12 @@ fn an_emptied_and_restored_packed_zone_serves_its_node() {
         assert!(refused.to_string().contains("faulty"), "{refused}");
         assert_eq!(y.is_poisoned(Pfn(S + 7)), Some(true));
         y.online(frames(S..2 * S)).unwrap();
-        assert!(y.alloc_at(Pfn(S + 7), o(0), Gfp::KERNEL).is_err(), "it is in use again");
+        assert!(y.alloc_at(Pfn(S + 7), o(0), Gfp::KERNEL).is_err(), "a faulty frame was allocated");
         y.validate().unwrap();
     });
 }
 
-/// A snapshot does not tell reserved memory from holes.
+/// A snapshot does not distinguish reserved memory from holes.
 #[test]
 fn memory_of_a_restored_packed_zone_is_not_released() {
     let machine = Machine::normal(4096).reserved(100..200).reserved(1024..2048);

@@ -1,5 +1,5 @@
-//! The packed engine under the yard: what the exact engine's tests check by its lists, here by
-//! counters and by `validate`.
+//! The packed engine under the yard. Where the exact engine's tests look at its lists, these use
+//! counters and `validate`.
 
 #![allow(clippy::single_range_in_vec_init)] // the lists hold ranges
 
@@ -56,7 +56,7 @@ fn all_memory_is_free_again() {
     assert_eq!(totals.alloc_pages, totals.free_pages);
 }
 
-/// Moves whatever it is asked to.
+/// Moves every block that it is asked to move.
 #[derive(Default)]
 struct Mover {
     moves: std::cell::RefCell<Vec<(Pfn, Pfn)>>,
@@ -79,7 +79,7 @@ fn compaction_empties_sparse_pageblocks() {
     let yard = Y::from_memory_map(&usable, &[], 1, Mover::default()).unwrap();
     let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN;
     let mut pages: Vec<Pfn> = (0..12_000).map(|_| yard.alloc(Order::ZERO, gfp).unwrap()).collect();
-    // One page in eight stays, in every pageblock.
+    // Keep one page in eight, in every pageblock.
     pages.sort_unstable();
     let (mut left, go): (Vec<Pfn>, Vec<_>) = pages.iter().partition(|pfn| pfn.0 % 8 == 3);
     go.iter().for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
@@ -106,9 +106,9 @@ fn compaction_empties_sparse_pageblocks() {
     assert_eq!((free, used), (64 << 8, 1500));
 }
 
-// What a fresh review of the code found.
+// Regressions found by a review of the code.
 
-/// Answers as a test wants.
+/// Hooks whose answers the test sets.
 struct Answers {
     relocate: Box<dyn Fn(Pfn, Pfn) -> Relocation>,
     unevictable: bool,
@@ -157,7 +157,7 @@ fn asked(hooks: Answers) -> Asked {
 
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
 
-/// Pages, at least one in each of some pageblocks, and the pageblock of the first.
+/// Allocates `n` single pages. Returns them and the pageblock of the first.
 fn pages(yard: &Asked, n: usize) -> (Vec<Pfn>, std::ops::Range<Pfn>) {
     let all: Vec<Pfn> = (0..n).map(|_| yard.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
     let start = all[0].0 & !511;
@@ -189,7 +189,7 @@ fn a_panic_while_a_moved_block_is_freed_loses_nothing() {
         yard.drain_all(None);
         yard.validate().unwrap();
         let used = yard.zone_info(ZoneKind::Normal).unwrap();
-        // A block that moved has a new owner, who keeps it.
+        // A block that moved has a new owner, which keeps it.
         let kept = u64::from(answer == Relocation::Moved);
         assert_eq!(used.free_exact + kept, used.managed, "{answer:?}");
     }
@@ -218,10 +218,10 @@ fn compaction_ends_no_isolation_but_its_own() {
     let isolated = Rc::new(Cell::new(None));
     let (here, mine) = (place.clone(), isolated.clone());
     let relocate = move |from: Pfn, _: Pfn| {
-        let yard = here.borrow().upgrade().expect("the yard lives");
+        let yard = here.borrow().upgrade().expect("the yard is alive");
         let range = from..Pfn(from.0 + 1);
         if mine.get().is_none() {
-            // Ends compaction's isolation, then begins one of its own.
+            // Ends compaction's isolation, then isolates the pageblock itself.
             yard.unisolate(range.clone(), MigrateType::Movable).unwrap();
             if yard.isolate(range, MigrateType::Movable).is_ok() {
                 mine.set(Some(from));
@@ -273,7 +273,7 @@ fn one_cpu_frees_all_of_a_shared_block() {
 #[test]
 fn a_refused_batch_keeps_the_mark_of_the_reserves() {
     let yard = asked(Answers::default());
-    // Only what is below all marks comes from the reserves.
+    // Only pages allocated below all marks come from the reserves.
     let mut last = None;
     while let Ok(pfn) = yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN) {
         last = Some(pfn);
@@ -292,11 +292,11 @@ fn no_isolated_page_passes_from_one_cpu_to_a_drained_one() {
     let cpu = Rc::new(Cell::new(1));
     let here = cpu.clone();
     let yard = asked(Answers { cpu: Box::new(move || here.get()), ..Answers::default() });
-    // All of one pageblock, then some of the next: the CPU refills from that one.
+    // All pages of one pageblock, then some of the next, from which the CPU then refills.
     let (all, block) = pages(&yard, 700);
     let (inside, outside): (Vec<Pfn>, Vec<Pfn>) = all.iter().partition(|p| block.contains(p));
     assert_eq!(inside.len(), 512);
-    // Two full magazines of its pages.
+    // Two full magazines of the first pageblock's pages.
     inside[..128].iter().for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
     yard.isolate(block.clone(), MigrateType::Movable).unwrap();
     yard.drain_cpu(CpuId(0), None);
@@ -304,7 +304,7 @@ fn no_isolated_page_passes_from_one_cpu_to_a_drained_one() {
     cpu.set(0);
     for _ in 0..200 {
         let page = yard.alloc(Order::ZERO, MOVABLE).unwrap();
-        assert!(!block.contains(&page), "{page} is isolated, and on its way to a drained CPU");
+        assert!(!block.contains(&page), "{page} is isolated, but reached a drained CPU");
     }
     yard.drain_all(None);
     yard.unisolate(block, MigrateType::Movable).unwrap();
@@ -318,20 +318,20 @@ fn compaction_of_a_zone_joins_half_used_pageblocks() {
     let yard = Y::from_memory_map(&usable, &[], 1, Mover::default()).unwrap();
     let gfp = Gfp::HIGHUSER_MOVABLE;
     let pages: Vec<Pfn> = (0..1000).map(|_| yard.alloc(Order::ZERO, gfp).unwrap()).collect();
-    // 500 are left in two pageblocks.
+    // 500 pages stay in use, in two pageblocks.
     pages.iter().step_by(2).for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
     let whole = || yard.free_blocks(ZoneKind::Normal).unwrap()[9..].iter().sum::<u64>();
     let before = whole();
     yard.compact_all();
     let moved = yard.hooks().moves.borrow().len();
-    assert!((244..=256).contains(&moved), "one of them: {moved}");
+    assert!((244..=256).contains(&moved), "one pageblock is emptied: {moved} moves");
     assert_eq!(whole(), before + 1);
     yard.compact_all();
-    assert_eq!(yard.hooks().moves.borrow().len(), moved, "nothing is left to join");
+    assert_eq!(yard.hooks().moves.borrow().len(), moved, "no half-used pageblocks are left");
     yard.validate().unwrap();
 }
 
-/// A balloon that records which blocks it was told of.
+/// A balloon that records the reports it gets.
 #[derive(Default)]
 struct Balloon {
     now: AtomicU64,
@@ -383,7 +383,7 @@ fn s9_9_whole_pageblocks_are_reported_once_after_two_seconds() {
     };
     assert_eq!(at(1), Some(SECOND));
     assert_eq!(yard.hooks().told(), []);
-    assert_eq!(at(2), Some(2 * SECOND), "32 blocks a pass");
+    assert_eq!(at(2), Some(2 * SECOND), "32 blocks per pass");
     assert_eq!(at(4), None);
     let mut seen = yard.hooks().told();
     seen.sort_unstable();
@@ -394,7 +394,7 @@ fn s9_9_whole_pageblocks_are_reported_once_after_two_seconds() {
     assert_eq!(info(&yard).free_exact, 48 * 1024);
     yard.validate().unwrap();
 
-    // Half of a pair is used and freed: only its pageblock is news.
+    // Half of a pair of pageblocks is used and freed: only that half is reported again.
     let page = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
     assert_eq!(reported(&yard), (0, 48 * 1024 - 512, 512));
     yard.free(page, Order::ZERO).unwrap();
@@ -430,7 +430,8 @@ fn s9_9_pairs_of_which_one_pageblock_was_reported_serve_the_largest_order() {
     let yard = Balloon::yard(64);
     yard.report_free_pages(ZoneKind::Normal, Order::MAX, u64::MAX);
     assert_eq!(reported(&yard), (0, 64 << 8, 0));
-    // One page in each pair, freed again: one half is fresh, the other one is not.
+    // In each pair one page was allocated and freed: one half is unreported, the other still
+    // reported.
     let usable = (1 << 20)..(1 << 20) + (64 << 8);
     for first in usable.step_by(1024) {
         yard.alloc_at(Pfn(first), Order::ZERO, Gfp::KERNEL).unwrap();
@@ -455,7 +456,7 @@ fn s9_9_rejected_reports_change_nothing_and_the_minimum_of_free_pages_is_tracked
     assert_eq!(yard.report_free_pages(zone, Order::ZERO, u64::MAX), 0);
     assert_eq!(yard.hooks().calls.lock().unwrap().len(), 1);
     assert_eq!((reported(&yard), info(&yard).free_exact), ((64 << 8, 0, 0), before.free_exact));
-    // What is reported is off the free counter meanwhile.
+    // While blocks are being reported, they are not in the free counter.
     yard.take_lowest_free(zone).unwrap();
     let held = [(); 8].map(|()| yard.alloc(Order::MAX, Gfp::KERNEL).unwrap());
     held.iter().for_each(|&pfn| yard.free(pfn, Order::MAX).unwrap());
@@ -464,7 +465,7 @@ fn s9_9_rejected_reports_change_nothing_and_the_minimum_of_free_pages_is_tracked
     yard.validate().unwrap();
 }
 
-/// A hook that panics has changed nothing.
+/// A report hook that panics changes nothing.
 #[test]
 fn s9_9_blocks_return_after_a_panicking_report() {
     struct Panics;
@@ -488,7 +489,7 @@ fn s9_9_blocks_return_after_a_panicking_report() {
     yard.validate().unwrap();
 }
 
-/// A section that went and came back leaves depots open.
+/// Depots still keep pages after a section went offline and came back.
 #[test]
 fn depots_keep_pages_after_a_section_came_back() {
     const S: u64 = SECTION_PAGES;
@@ -509,7 +510,7 @@ fn depots_keep_pages_after_a_section_came_back() {
     yard.validate().unwrap();
 }
 
-// The free counter, and ticks.
+// The free counter and ticks.
 
 thread_local! {
     static CPU: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
@@ -520,7 +521,7 @@ fn many(mib: u64, cpus: u32) -> Asked {
     Asked::from_memory_map(&[1 << 32..(1 << 32) + mib * MIB], &[], cpus, hooks).unwrap()
 }
 
-/// How far the CPUs' parts of the free counter may drift together (§9.3).
+/// How far all CPUs' parts of the free counter together may drift (§9.3).
 fn drift(cpus: u32, managed: u64) -> u64 {
     let bits = |x: u64| u64::from(u64::BITS - x.leading_zeros());
     u64::from(cpus) * (2 * bits(cpus.into()) * (1 + bits(managed >> 15))).min(125)
@@ -556,14 +557,14 @@ fn s9_3_the_free_counter_drifts_no_further_than_by_parts_of_cpus() {
             check();
         }
     }
-    // The domains use what is theirs: else this checks nothing.
+    // The domains must use their allowance, or this test checks nothing.
     assert!(most > bound / 2, "at most {most} of {bound} pages");
     for cpu in (0..CPUS).map(CpuId) {
         yard.tick(cpu);
     }
     let after = info(&yard);
     assert_eq!(after.free, after.free_exact, "ticks fold all parts");
-    // A domain that loses its CPUs keeps no part.
+    // A domain without CPUs keeps no part.
     for cpu in 8..16 {
         assert!(yard.cpu_dead(CpuId(cpu)));
     }
@@ -590,13 +591,13 @@ fn requests_for_pages_of_magazines_stop_at_the_mark() {
             assert!(before.free <= mark(&before), "{before:?}");
             break;
         }
-        // Pages of magazines, at each distance from the mark.
+        // Frees of cached pages, at each distance from the mark.
         if n % 3 == 0 {
             let pfn = held.swap_remove(n as usize * 13 % held.len());
             yard.free(pfn, Order::ZERO).unwrap();
         }
     }
-    assert!(info(&yard).cached > 0, "magazines had pages");
+    assert!(info(&yard).cached > 0, "pages are cached in magazines");
     for pfn in held {
         yard.free(pfn, Order::ZERO).unwrap();
     }
@@ -609,7 +610,7 @@ fn requests_for_pages_of_magazines_stop_at_the_mark() {
 #[test]
 fn each_domain_trims_its_own_depot_and_no_tick_returns_many_magazines() {
     const MAGAZINE: u64 = 64;
-    // The node's depot may hold a hundred magazines, of which four are due at a time.
+    // The node's depot may hold a hundred magazines, of which four are due for return at a time.
     let yard = many(2048, 16);
     CPU.set(9);
     let take = || yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
@@ -625,17 +626,17 @@ fn each_domain_trims_its_own_depot_and_no_tick_returns_many_magazines() {
         assert!(returned <= 2 * MAGAZINE, "one tick returned {returned} pages");
         (returned, again)
     };
-    // CPUs of the other domain return magazines of the node alone.
+    // CPUs of the other domain return only the node's magazines.
     (0..2_000).for_each(|n| _ = tick(n % 4));
     yard.validate().unwrap();
     let left = cached();
     assert!((8 * MAGAZINE..=11 * MAGAZINE).contains(&left), "{left} pages left");
     assert_eq!(tick(0), (0, false));
-    // The first CPU of the domain is idle: another one trims.
+    // The first CPU of the domain is idle, so another one trims.
     let trims = (0..200).filter(|_| tick(10).0 > 0).count();
-    assert_eq!(trims, 8, "one magazine in each interval");
-    assert_eq!(cached(), left - 8 * MAGAZINE, "what the CPU has stays");
+    assert_eq!(trims, 8, "one magazine per interval");
+    assert_eq!(cached(), left - 8 * MAGAZINE, "the CPU's own magazines stay");
     assert_eq!(tick(10), (0, false));
-    assert!(tick(9).1, "it has magazines");
+    assert!(tick(9).1, "CPU 9 still has magazines");
     yard.validate().unwrap();
 }

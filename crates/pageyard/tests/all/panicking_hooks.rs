@@ -1,5 +1,5 @@
-//! Every call of a hook panics in its turn, and what a caller gave the allocator to call. The panic
-//! ends the operation; the yard is consistent, no block is lost, and none has two owners.
+//! Every hook call and every caller's closure panics in its turn. The panic ends the operation; the
+//! yard stays consistent, no block is lost, and none has two owners.
 
 use crate::common;
 
@@ -23,10 +23,10 @@ const S: u64 = SECTION_PAGES;
 const MOVABLE: MigrateType = MigrateType::Movable;
 const QUIET: Gfp = Gfp::KERNEL.union(Gfp::NOWARN);
 
-/// What a panic of these tests says.
+/// The panic payload of these tests.
 const PANIC: &str = "the hook panics";
 
-/// Panics without a word on stderr: there are thousands.
+/// Panics without output on stderr: there are thousands of panics.
 fn panics() -> ! {
     resume_unwind(Box::new(PANIC))
 }
@@ -38,7 +38,7 @@ struct Hooks {
     panicked: Cell<Option<&'static str>>,
     called: RefCell<BTreeSet<&'static str>>,
     blocks: RefCell<BTreeMap<Pfn, (Order, bool)>>,
-    /// Blocks are busy.
+    /// Whether blocks answer that they are busy.
     busy: Cell<bool>,
 }
 
@@ -197,7 +197,7 @@ impl Defences for Hooks {
     }
 }
 
-/// Does something that may panic, as hooks are told to.
+/// Runs something that may panic by plan. Returns `None` after such a panic.
 fn tried<T>(f: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(answer) => Some(answer),
@@ -229,7 +229,7 @@ impl Run<'_> {
         Some(pfn)
     }
 
-    /// A block is freed, or is its owner's still.
+    /// Frees a block. If that panics, the block stays with its owner.
     fn give(&self, pfn: Pfn, free: impl Fn(Pfn, Order) -> bool) {
         let (order, _) = self.h().blocks.borrow()[&pfn];
         if tried(|| assert!(free(pfn, order))).is_some() {
@@ -237,8 +237,8 @@ impl Run<'_> {
         }
     }
 
-    /// Blocks of which a panic has let no one know whether they are free: those that can be freed
-    /// were still their owner's.
+    /// Settles blocks whose free panicked, so that the caller cannot know which are free. Frees
+    /// those that are still allocated.
     fn sort_out(&self, blocks: &[(Pfn, Order)], done: bool) {
         for (pfn, order) in blocks {
             if !done {
@@ -315,7 +315,7 @@ impl Run<'_> {
         }
     }
 
-    /// Of memory in pieces: what becomes one range, what does not, and what is given back.
+    /// Fragmented memory: requests that get one range, requests that do not, and frees of them.
     fn scattered(&self) {
         let y = self.y;
         let left = self.h().left.replace(0);
@@ -371,7 +371,7 @@ impl Run<'_> {
         _ = tried(|| y.report_free_pages(NORMAL, Order::MAX, 4096));
     }
 
-    /// With nothing left.
+    /// Requests when no memory is left.
     fn shortage(&self) {
         let left = self.h().left.replace(0);
         for order in [10, 4, 0] {
@@ -386,15 +386,18 @@ impl Run<'_> {
         ] {
             self.take(order, gfp);
         }
-        // A panic leaves no mark on the task: its requests still reclaim.
+        // A panic in reclaim leaves no state behind: the task's requests still reclaim.
         self.h().left.set(0);
         self.h().called.borrow_mut().remove("reclaim");
         assert_eq!(self.take(0, QUIET), None);
-        assert!(self.h().called.borrow().contains("reclaim"), "the task counts as a reclaimer");
+        assert!(
+            self.h().called.borrow().contains("reclaim"),
+            "the task still counts as a reclaimer"
+        );
     }
 }
 
-/// Once for each call of a hook; how often.
+/// Runs the scenario once for each hook call, with that call panicking.
 fn each_in_turn(rules: Chosen, step: usize, scenario: fn(&Run<'_>), wanted: &[&str]) {
     let machine = Machine::normal(2 * S).cpus(&[0]).knobs(|k| {
         k.zone_reclaim_mode = 1;
@@ -490,7 +493,8 @@ fn a_panic_while_memory_is_filled_loses_no_count() {
     each_in_turn(&<Unmapped>::RULES, 7, everything, &["map", "unmap"]);
 }
 
-/// §8.2: a section whose filling panics is not managed; the others are, and initialisation ends.
+/// §8.2: if filling a section panics, it is not managed; the others are, and initialisation
+/// finishes.
 #[test]
 fn a_panic_while_a_section_is_initialised_leaves_it_reserved() {
     let all = Reused::under(&<InitOnFree>::RULES, Machine::normal(3 * S).cpus(&[0]));
@@ -498,11 +502,11 @@ fn a_panic_while_a_section_is_initialised_leaves_it_reserved() {
     let before = y.zone_info(NORMAL).unwrap().managed;
     y.hooks().left.set(5);
     assert_eq!(tried(|| y.init_section(NodeId(0))), None);
-    assert!(y.finish_deferred(), "no thread is busy with the section");
+    assert!(y.finish_deferred(), "a thread still claims the section");
     y.validate().unwrap();
     let info = y.zone_info(NORMAL).unwrap();
     assert_eq!((info.managed, info.present), (before + S, 3 * S));
-    // It is reserved, so it can be released: the hook panics once.
+    // The section is reserved, so it can be released.
     let section = (0..3 * S).step_by(S as usize).map(|start| Pfn(start)..Pfn(start + S));
     let released = section.filter(|s| y.release(s.clone()).is_ok()).count();
     y.validate().unwrap();

@@ -1,4 +1,5 @@
-//! Spec §5.12, §5.12a, §5.14–5.16: the orders in which lists give back, and what asks them to.
+//! Spec §5.12, §5.12a, §5.14–5.16: the orders in which lists are drained, and what triggers a
+//! drain.
 
 use crate::common;
 
@@ -20,8 +21,8 @@ fn drained(y: &Y<'_>) -> Vec<u64> {
         .collect()
 }
 
-/// Frees one more block on list `start` so that exactly `n` pages are given back from there.
-/// The block itself lies at the head, so the tail goes first.
+/// Frees one more block so that a drain that starts at its list returns exactly `n` pages. The
+/// block itself is at the list's head, so the tail goes first.
 fn give_back(rules: Chosen, s: State, pfn: u64, order: u8, n: i32) -> Vec<u64> {
     // high = count after the free; nr_free = clamp(free_count, batch, high − batch) = n.
     let count = s.cpus[0].tuning.count + (1 << order);
@@ -33,7 +34,7 @@ fn give_back(rules: Chosen, s: State, pfn: u64, order: u8, n: i32) -> Vec<u64> {
         y.free(Pfn(pfn), o(order)).unwrap();
         let v = normal(y);
         let left: i32 = v.all_cached().map(|(_, _, l)| 1 << common::view::list_order(l)).sum();
-        assert_eq!(v.cpus[0].tuning.count, left, "what is left is counted");
+        assert_eq!(v.cpus[0].tuning.count, left, "the count covers the remaining pages");
         drained(y)
     })
 }
@@ -59,7 +60,7 @@ fn s5_12_the_list_that_was_freed_to_is_drained_first_from_its_tail() {
     assert_eq!(give_back(LINUX612, example(), C, 1, 5), [D, C, B]);
 }
 
-/// By hand: list 0 holds six pages, list 4 [c, d]; start 4, n = 8.
+/// Computed by hand: list 0 holds six pages, list 4 [c, d]; start at list 4, n = 8.
 #[test]
 fn s5_12a_two_passes_take_more_after_skipping_empty_lists() {
     let six: Vec<u64> = (0..6).map(|i| A + 2 * i).collect();
@@ -107,7 +108,7 @@ fn s5_14_a_tick_decays_high_and_drains_the_excess_batch_by_batch() {
         .cpu(0, |c| c.tuning.high = 800);
     s.run(|y: &Y<'_>| {
         y.hooks().watch();
-        assert!(y.tick(CPU), "high is above its minimum still");
+        assert!(y.tick(CPU), "high is still above its minimum");
         let t = y.pageset(ZONE, CPU).unwrap();
         assert_eq!((t.high, t.count), (700, 700), "max(1000 − 320, 800 − 100, 100)");
         let chunks = y.hooks().events();
@@ -131,7 +132,7 @@ fn s5_14_an_idle_tick_requests_no_other() {
     });
 }
 
-/// One CPU of another node, with 25 single pages cached and a batch of 10.
+/// One CPU on this node, with 25 single pages cached and a batch of 10. The zone is on node 0.
 fn remote(node: u16) -> State {
     let cached: Vec<u64> = (0..25).collect();
     State::new(4096).cpus(&[node]).limits(10, 100, 100).cached(0, 1, &cached).cpu(0, |c| {
@@ -147,7 +148,8 @@ fn s5_15_remote_lists_expire_a_batch_at_a_time_after_three_idle_ticks() {
             y.tick(CPU);
             counts.push(y.pageset(ZONE, CPU).unwrap().count);
         }
-        // Folding arms it with 3; at 0 a batch goes, which dirties the counter and arms it again.
+        // Folding sets the countdown to 3. At 0 a batch is drained, which changes the counter and
+        // restarts the countdown.
         assert_eq!(counts, [25, 25, 15, 15, 15, 5, 5, 5, 0, 0, 0, 0]);
         assert_eq!(y.cpu_stats(ZONE, CPU).unwrap().drains[DrainReason::Expire as usize], 3);
     });
@@ -175,7 +177,7 @@ fn s5_16_drains_empty_every_list_and_are_accounted_to_the_cpu_that_drains() {
         assert_eq!((v.cpus[0].diff, v.cpus[1].diff), (2, 0));
         assert_eq!((v.cpus[0].tuning.count, v.cpus[1].tuning.count), (1024, 0));
         y.drain_all(Some(ZoneKind::Dma.into()));
-        assert_eq!(normal(y), v, "there is no such zone");
+        assert_eq!(normal(y), v, "a zone that does not exist");
         y.drain_all(Some(ZONE.into()));
         let info = y.zone_info(ZONE).unwrap();
         assert_eq!((info.cached, info.free_exact), (0, 1026));
@@ -202,7 +204,7 @@ fn s5_5_disabling_empties_the_lists_and_enabling_starts_from_high_min() {
     });
 }
 
-/// §5.12: freeing neighbours as one is an implementation of freeing them one by one.
+/// §5.12: draining runs of neighbours as one block equals freeing them one by one.
 #[test]
 fn s5_12_single_frees_end_in_the_same_state() {
     fn lists(rules: Chosen) -> Vec<(ZoneId, Vec<Record>)> {
@@ -213,7 +215,7 @@ fn s5_12_single_frees_end_in_the_same_state() {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let pick = (random >> 33) as usize;
                 y.hooks().on((pick % 2) as u32);
-                // Bursts of one kind, so that neighbours are cached in a row.
+                // Bursts of one kind, so that neighbours are cached next to each other.
                 if step / 700 % 2 == 0 {
                     let order = o([0, 0, 0, 0, 0, 1, 2, 3][pick / 2 % 8]);
                     held.extend(y.alloc(order, Gfp::HIGHUSER_MOVABLE).map(|pfn| (pfn, order)));

@@ -1,4 +1,5 @@
-//! Spec §5.2, §5.5, §5.7–5.9: what a CPU keeps, how much it fetches, and when it gives back.
+//! Spec §5.2, §5.5, §5.7–5.9: what a CPU's lists keep, how much a refill takes, and when lists
+//! drain.
 
 use crate::common;
 
@@ -12,7 +13,7 @@ use pageyard::{CpuId, Event, Gfp, MigrateType, Pfn, ZoneKind};
 const ZONE: ZoneKind = ZoneKind::Normal;
 const CPU: CpuId = CpuId(0);
 
-/// Where a block of this order goes, freed in a pageblock of this type.
+/// The list for a block of this order that is freed in a pageblock of this type.
 fn list_of(order: u8, t: MigrateType) -> Option<usize> {
     let s =
         State::new(4096).limits(1, 2000, 2000).label(2, t).label(3, t).block(1024, order, false);
@@ -54,7 +55,7 @@ fn s5_17_without_high_order_lists_only_single_pages_are_cached() {
     });
 }
 
-/// The sizes of the refills that requests of an order cause.
+/// The sizes of the refills caused by requests of an order.
 fn refills(s: &State, order: u8, requests: usize) -> Vec<(u32, u32)> {
     s.run(|y: &Y<'_>| {
         y.hooks().watch();
@@ -113,7 +114,7 @@ fn s5_5_disabled_lists_refill_one_and_cache_nothing() {
 
 #[test]
 fn s5_7_a_refill_is_allocated_in_ascending_order() {
-    // Ten pages are wanted, six are there.
+    // Ten pages are requested, six are free.
     let s = State::new(1024).free(8, 2).free(20, 1).limits(10, 1000, 1000);
     s.run(|y: &Y<'_>| {
         assert_eq!(y.alloc(o(0), Gfp::HIGHUSER_MOVABLE), Ok(Pfn(20)), "the smallest block first");
@@ -225,7 +226,7 @@ fn s5_10_below_high_lowers_high_and_a_drain_above_it_clears_the_flag() {
         assert_eq!((t.high, t.count), (600 - 51, 501 - 51));
         assert!(!y.zone_info(ZONE).unwrap().below_high, "51 free pages are above HIGH 0");
     });
-    // Before step 8 nobody looked at the mark here.
+    // The Base rules do not test the mark here.
     s.clone().cpu(0, |c| c.tuning.high = 500).run_under(&Base::RULES, |y| {
         y.free(Pfn(600), o(0)).unwrap();
         assert_eq!(y.pageset(ZONE, CPU).unwrap().count, 501 - 8, "a batch is drained");

@@ -1,4 +1,4 @@
-//! Blocks at a place of the caller's choice.
+//! Blocks at a place that the caller chooses.
 
 use crate::common;
 
@@ -21,7 +21,7 @@ fn at_a_frame_inside_a_larger_free_block() {
         left.sort_unstable();
         let around = [(0, 8), (256, 5), (288, 3), (296, 2), (304, 4), (320, 6), (384, 7), (512, 9)];
         assert_eq!(left, around);
-        assert_eq!(v.zone.nr_free, 1020, "one net step (§4.7)");
+        assert_eq!(v.zone.nr_free, 1020, "one net change (§4.7)");
         y.free(Pfn(300), o(2)).unwrap();
         y.drain_all(None);
         assert_eq!(normal(y).free(10, Movable), [0]);
@@ -133,6 +133,6 @@ fn a_search_takes_from_its_own_type_first_and_drains_before_it_fails() {
         assert_eq!(aligned(Gfp::KERNEL), Ok(Pfn(0)), "stolen");
         assert_eq!(normal(y).label(0), Movable);
         assert_eq!(aligned(Gfp::KERNEL), Ok(Pfn(600)), "drained");
-        assert_eq!(aligned(Gfp::KERNEL), Err(NONE), "isolated pages are never handed out");
+        assert_eq!(aligned(Gfp::KERNEL), Err(NONE), "isolated pages are never allocated");
     });
 }

@@ -1,5 +1,5 @@
-//! Random sequences of everything that a yard can be asked, on random machines, under many
-//! policies, against a naive model. Whenever nobody is inside the yard:
+//! Random operations on random machines under many policies, checked against a naive model. While
+//! no thread is inside the yard:
 //!
 //! 1. no frame is in two blocks, whether free, cached or owned;
 //! 2. every block is aligned to its size, within usable memory, and touches no reserved frame;
@@ -14,7 +14,8 @@
 //! 10. a snapshot restored gives the same snapshot, and a yard that behaves the same from then on;
 //! 11. rules that are a value do what the same rules known to the compiler do.
 //!
-//! `PROPTEST_CASES=1000 cargo test -p pageyard --test all properties` looks longer than the default.
+//! `PROPTEST_CASES=1000 cargo test -p pageyard --test all properties` runs more cases than the
+//! default.
 
 use crate::common;
 
@@ -46,7 +47,7 @@ fn keeps_its_invariants(rules: Chosen, machine: &Machine, ops: &[Op]) {
         }
         s.check();
         s.finish();
-        assert_eq!(free_frames(y), before, "everything was freed, but not all came together");
+        assert_eq!(free_frames(y), before, "everything was freed, but not all of it merged");
         for kind in y.zone_ids() {
             assert_eq!(y.zone_info(kind).unwrap().cached, 0, "{kind}: drained");
         }
@@ -59,7 +60,7 @@ fn keeps_its_invariants(rules: Chosen, machine: &Machine, ops: &[Op]) {
     });
 }
 
-/// Invariant 11: what operations answer, and the state that they leave.
+/// Invariant 11: the answers of the operations, and the state that they leave.
 fn outcome<P: Policy>(policy: P, machine: &Machine, ops: &[Op]) -> (Vec<Option<Pfn>>, Records) {
     machine.run_on_under(Stage::default(), policy, |y: &Y<'_, P>| {
         let mut s = Session::new(y, machine);
@@ -91,7 +92,7 @@ fn survives_a_snapshot(rules: Chosen, machine: &Machine, ops: &[Op], more: &[Op]
     });
 }
 
-/// Tries a property with random machines and operations: so many of the first ones, and some more.
+/// Tests a property with random machines and operations; `first` is the number of first operations.
 fn for_all(first: Range<usize>, property: fn(&Machine, &[Op], &[Op])) {
     let mut runner = TestRunner::new(config());
     let all = (machine(), vec(op(), first), vec(op(), 1..40));
@@ -177,7 +178,7 @@ values_are_types! {
 
 #[test]
 fn isolated_blocks_are_not_counted() {
-    // The model of invariant 5, on a state that requests cannot make.
+    // Tests the model of invariant 5 on a state that requests cannot reach.
     let s = common::state::State::new(1024).label(1, MigrateType::Isolate).free(0, 9).free(512, 9);
     s.run(|y: &Y<'_>| {
         common::check::check(y, &s.machine, &common::check::Owned::new());

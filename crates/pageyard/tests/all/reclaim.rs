@@ -1,4 +1,4 @@
-//! What a background reclaimer asks and says (spec §3.4, §3.7, §3.9).
+//! The queries and reports of a background reclaimer (spec §3.4, §3.7, §3.9).
 
 use crate::common;
 
@@ -50,7 +50,7 @@ fn s3_7_an_order_needs_a_block() {
 
 #[test]
 fn s3_7_the_safe_form_sums_the_parts_below_the_drift_mark() {
-    // Everything is taken, but some of it is still pending in the CPU's part.
+    // Everything is allocated, but part of that is still pending in the CPU's part of the counter.
     Machine::normal(65536).cpus(&[0, 0]).run(|y: &Y<'_>| {
         y.set_min_free_kbytes(0).unwrap();
         while y.alloc(o(0), Gfp::MEMALLOC).is_ok() {}
@@ -58,7 +58,7 @@ fn s3_7_the_safe_form_sums_the_parts_below_the_drift_mark() {
         assert!(info.free > 0 && info.free_exact == 0 && info.watermarks[0] == 0, "{info:?}");
         assert_eq!(y.passes(ZONE, Mark::Min, o(0), ZONE), Some(false));
     });
-    // Restored zones have no drift mark: the counter alone is believed.
+    // Restored zones have no drift mark, so only the counter is used.
     assert!(!passes(&state(290, 50), Mark::High, 0));
 }
 
@@ -82,26 +82,30 @@ fn s3_9_total_reserve() {
     let s = state(1024, 0).set(|z| z.lowmem_reserve = [900, 900, 40, 70, 70]);
     s.run(|y: &Y<'_>| {
         let managed = y.zone_info(ZONE).unwrap().managed;
-        assert_eq!(y.total_reserve(), managed.min(370), "reserves of its own and higher zones");
+        assert_eq!(
+            y.total_reserve(),
+            managed.min(370),
+            "the largest reserve for its own and higher zones"
+        );
     });
 }
 
 thread_local! {
-    /// A request that hooks make.
+    /// The request that hooks make.
     static REQUEST: RefCell<Option<Box<dyn Fn()>>> = const { RefCell::new(None) };
-    /// Hooks that this thread is inside of.
+    /// Number of hooks that this thread is inside of.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static CALLS: RefCell<BTreeMap<&'static str, u32>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Every hook that frees or counts memory allocates.
+/// Allocates in every hook that frees or counts memory.
 struct Allocating;
 
 impl Allocating {
     fn called(hook: &'static str) {
-        assert_eq!(DEPTH.replace(DEPTH.get() + 1), 0, "{hook} is called inside such a hook");
+        assert_eq!(DEPTH.replace(DEPTH.get() + 1), 0, "{hook} was called inside another such hook");
         CALLS.with_borrow_mut(|calls| *calls.entry(hook).or_default() += 1);
-        REQUEST.with_borrow(|request| request.as_ref().expect("there is one")());
+        REQUEST.with_borrow(|request| request.as_ref().expect("a request is set")());
         DEPTH.set(DEPTH.get() - 1);
     }
 }
@@ -138,8 +142,7 @@ impl Reclaim for Allocating {
 impl Observer for Allocating {}
 impl Defences for Allocating {}
 
-/// §2.10: what a hook asks for that frees or counts memory leads to no other such hook, whichever of
-/// them it is.
+/// §2.10: a request made inside a hook that frees or counts memory calls no other such hook.
 #[test]
 fn a_hook_that_counts_memory_may_allocate() {
     let machine = Machine::normal(4096).knobs(|k| k.zone_reclaim_mode = 1);

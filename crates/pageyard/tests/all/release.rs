@@ -29,7 +29,8 @@ fn managed(y: &Y<'_>) -> u64 {
     y.zone_info(NORMAL).unwrap().managed
 }
 
-/// §8.1: released frames become free in aligned blocks at the tails, and merge with neighbours.
+/// §8.1: released frames become free in aligned blocks at the tails of the lists, and merge with
+/// neighbours.
 #[test]
 fn s8_1_released_memory_is_free_and_merged() {
     let machine = Machine::normal(8192).reserved(700..2900).reserved(4096..5120);
@@ -39,7 +40,11 @@ fn s8_1_released_memory_is_free_and_merged() {
         y.release(frames(1024..2048)).unwrap();
         y.release(frames(4096..5120)).unwrap();
         let largest = normal(y).free(10, MigrateType::Movable).to_vec();
-        assert_eq!(largest[largest.len() - 2..], [1024, 4096], "behind what was free before");
+        assert_eq!(
+            largest[largest.len() - 2..],
+            [1024, 4096],
+            "behind the blocks that were free before"
+        );
         y.release(frames(700..1024)).unwrap();
         y.release(frames(2048..2900)).unwrap();
         assert_eq!(managed(y), 8192);
@@ -49,8 +54,9 @@ fn s8_1_released_memory_is_free_and_merged() {
     });
 }
 
-/// §8.3: what depends on managed pages is as if the memory had been free at the start. The first
-/// computation of `min_free_kbytes` knows no watermarks yet (§3.1), so the marks differ a little.
+/// §8.3: values derived from managed pages are as if the memory had been free from the start. The
+/// first computation of `min_free_kbytes` knows no watermarks yet (§3.1), so the marks differ a
+/// little.
 #[test]
 fn s8_3_everything_is_recomputed() {
     let machine = Machine::normal(1 << 16).zone(ZoneKind::Dma32, 1 << 16..(1 << 16) + 512);
@@ -78,7 +84,7 @@ fn s8_3_everything_is_recomputed() {
     });
 }
 
-/// A range may cross from zone to zone, and all memory may be reserved at first.
+/// A range may span zones, and all memory may be reserved at first.
 #[test]
 fn a_range_may_span_zones() {
     let machine = Machine::new().zone(ZoneKind::Dma32, 0..2048).zone(NORMAL, 2048..4096);
@@ -99,7 +105,7 @@ fn a_range_may_span_zones() {
     });
 }
 
-/// The error names the first frame at fault and the reason, and nothing changes.
+/// The error names the first wrong frame and the reason, and nothing changes.
 #[test]
 fn a_range_with_one_wrong_frame_is_rejected_as_a_whole() {
     let machine = Machine::new().span(NORMAL, 1000..8192).usable(1000..3000).usable(4000..8192);
@@ -150,7 +156,7 @@ fn a_section_goes_offline_after_its_release() {
     });
 }
 
-/// A deferred start knows its reserved memory once it is finished (§8.2).
+/// With deferred initialisation, reserved memory can be released once it has finished (§8.2).
 #[test]
 fn s8_2_release_after_a_deferred_start() {
     const S: u64 = SECTION_PAGES;
@@ -173,7 +179,7 @@ fn s8_2_release_after_a_deferred_start() {
     check(&y, &whole(&machine), &Owned::new());
 }
 
-/// A snapshot does not tell reserved memory from holes.
+/// A snapshot does not distinguish reserved memory from holes.
 #[test]
 fn memory_of_a_restored_zone_is_not_released() {
     let machine = Machine::normal(4096).reserved(100..200);
@@ -189,7 +195,7 @@ fn memory_of_a_restored_zone_is_not_released() {
     assert_eq!(y.release(frames(100..200)), Err(ReleaseError::Hole(Pfn(100))));
 }
 
-/// A hook that panics leaves what it did not fill reserved, and a later call releases it.
+/// If a hook panics, the frames that it did not fill stay reserved, and a later call releases them.
 #[test]
 fn a_panicking_hook_leaves_the_rest_reserved() {
     #[derive(Default)]
@@ -217,7 +223,7 @@ fn a_panicking_hook_leaves_the_rest_reserved() {
         check(y, &whole(&machine), &Owned::new());
         assert!(view(y, NORMAL).allocated.is_empty());
     });
-    // What was released before the panic counts for the watermarks (§8.3).
+    // Memory released before the panic counts for the watermarks (§8.3).
     let machine = Machine::normal(65_536).reserved(1024..60_000);
     machine.run_on_under(&fills, RULES, |y: &Yard<'_, Hooked<Lock, &Fills, Chosen>>| {
         let before = y.zone_info(NORMAL).unwrap();
@@ -230,8 +236,8 @@ fn a_panicking_hook_leaves_the_rest_reserved() {
     });
 }
 
-/// Releases run beside requests, contiguous ranges, hotplug and each other. No page is lost or
-/// allocated twice.
+/// Releases run concurrently with requests, contiguous ranges, hotplug and each other. No page is
+/// lost or allocated twice.
 #[test]
 fn release_runs_beside_requests_and_hotplug() {
     const S: u64 = SECTION_PAGES;
@@ -249,7 +255,7 @@ fn release_runs_beside_requests_and_hotplug() {
                         CPU.set(cpu);
                         start.wait();
                         for pfn in reserved.step_by(50) {
-                            // Both try each piece; one succeeds.
+                            // Both threads try each piece; one succeeds.
                             let end = (pfn + 50).min(20_000);
                             match y.release(frames(pfn..end)) {
                                 Ok(()) => _ = released.fetch_add((end - pfn) as u32, Relaxed),

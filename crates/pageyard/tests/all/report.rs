@@ -14,7 +14,7 @@ use pageyard::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A balloon that remembers what it was told.
+/// A balloon that records the reports it gets.
 #[derive(Default)]
 struct Balloon {
     clock: AtomicU64,
@@ -47,7 +47,7 @@ fn at(y: &Y<'_>, seconds: u64) -> Option<u64> {
     y.report_free_blocks()
 }
 
-/// The blocks of each call since the last look.
+/// The blocks of each report since the last call of this function.
 fn told(y: &Y<'_>) -> Vec<Vec<(Pfn, Order)>> {
     std::mem::take(&mut *y.hooks().calls.lock().unwrap())
 }
@@ -78,12 +78,12 @@ fn s9_9_every_free_block_is_reported_once_after_two_seconds() {
         let all: Vec<_> = (0..48).map(|i| (Pfn(i * 1024), Order::MAX)).collect();
         assert_eq!(seen, all);
         assert_eq!(at(y, 100), None);
-        assert!(told(y).is_empty(), "what came back from the hook is no news");
+        assert!(told(y).is_empty(), "blocks returned by the hook are not reported again");
         check(y, &m, &Owned::new());
 
-        // A block that was in use meanwhile is news.
+        // A block that was in use meanwhile is reported again.
         let pfn = y.alloc(Order::MAX, Gfp::KERNEL).unwrap();
-        assert_eq!(at(y, 101), None, "an allocation is not");
+        assert_eq!(at(y, 101), None, "an allocation triggers no report");
         y.free(pfn, Order::MAX).unwrap();
         assert_eq!(at(y, 102), Some(SECOND));
         assert_eq!(at(y, 103), None);
@@ -103,7 +103,7 @@ fn s9_9_smaller_blocks_are_not_reported() {
         y.free(rest, o(8)).unwrap();
         assert_eq!(at(y, 10), None);
         y.free(pfn, o(4)).unwrap();
-        assert_eq!(at(y, 11), Some(SECOND), "the whole has merged again");
+        assert_eq!(at(y, 11), Some(SECOND), "the large block has merged again");
         assert_eq!(at(y, 12), None);
         assert_eq!(blocks(y).len(), 1);
     });
@@ -115,7 +115,7 @@ fn s9_9_rejected_blocks_are_reported_again() {
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         y.hooks().deaf.store(true, Relaxed);
         assert!(at(y, 2).is_some() && at(y, 4).is_some());
-        assert_eq!(blocks(y).len(), 64, "48 blocks, some of them again");
+        assert_eq!(blocks(y).len(), 64, "48 blocks, some of them twice");
         y.hooks().deaf.store(false, Relaxed);
         assert!(at(y, 6).is_some());
         assert_eq!(at(y, 8), None);
@@ -129,7 +129,7 @@ fn s9_9_rejected_blocks_are_reported_again() {
 /// 600 blocks of order 9 on one list: two calls of 32 in a pass, then two seconds of rest.
 #[test]
 fn s9_9_calls_and_their_number_are_limited() {
-    // Reserved frames keep the pageblocks apart: 600 free ones, and as many halves in use.
+    // Reserved frames separate the pageblocks: 600 are free, and as many are half in use.
     let mut m = Machine::normal(1_200 * 512);
     for i in 0..600 {
         m = m.reserved(i * 1024..i * 1024 + 512);
@@ -139,7 +139,7 @@ fn s9_9_calls_and_their_number_are_limited() {
         let mut now = 2;
         while at(y, now).is_some() {
             let calls = told(y);
-            assert!(calls.len() <= 3, "ceil(600 / 512), and what is left over");
+            assert!(calls.len() <= 3, "ceil(600 / 512) calls, and one for the rest");
             assert!(calls.iter().all(|c| c.len() <= 32));
             seen.extend(calls.into_iter().flatten());
             now += 2;
@@ -148,8 +148,8 @@ fn s9_9_calls_and_their_number_are_limited() {
         assert_eq!(seen.len(), 600);
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen.len(), 600, "none was told twice");
-        assert_eq!(now / 2, 10, "64 in each pass");
+        assert_eq!(seen.len(), 600, "no block was reported twice");
+        assert_eq!(now / 2, 10, "64 blocks per pass");
         check(y, &m, &Owned::new());
     });
 }
@@ -168,7 +168,7 @@ fn s9_9_reporting_requires_ample_free_memory() {
         assert!(told(y).is_empty());
         y.free(taken.pop().unwrap(), Order::MAX).unwrap();
         at(y, 4);
-        assert!(blocks(y).len() >= 15, "until the zone would fall below its marks");
+        assert!(blocks(y).len() >= 15, "reports end before the zone falls below its marks");
     });
 }
 
@@ -188,7 +188,7 @@ fn s9_9_reported_blocks_return_to_their_lists() {
     });
 }
 
-/// 24 blocks of order 10, fewer than one call takes, and enough in blocks that are too small.
+/// 24 blocks of order 10, fewer than one call takes; the rest of the memory is in smaller blocks.
 fn few() -> Machine {
     (48..60).fold(Machine::normal(30 * 1024), |m, b| m.reserved(b * 512 + 256..b * 512 + 257))
 }
@@ -211,7 +211,7 @@ fn s9_9_a_few_rejected_blocks_are_reported_again() {
     });
 }
 
-/// §4.11: a pageblock that is freed again at the end of its isolation is no news.
+/// §4.11: a pageblock that is freed again when its isolation ends is not reported.
 #[test]
 fn s9_9_the_end_of_isolation_triggers_no_report() {
     let m = few();
@@ -219,11 +219,11 @@ fn s9_9_the_end_of_isolation_triggers_no_report() {
         let pair = || common::frames(0..1024);
         y.isolate(pair(), MigrateType::Movable).unwrap();
         assert_eq!(at(y, 2), None);
-        assert_eq!(blocks(y).len(), 23, "all but the isolated ones");
+        assert_eq!(blocks(y).len(), 23, "all but the isolated block");
         y.unisolate(pair(), MigrateType::Movable).unwrap();
         assert_eq!(at(y, 100), None);
         assert!(told(y).is_empty());
-        // With the next news they are told as well.
+        // The next freed block triggers a report of these as well.
         let pfn = y.alloc(Order::MAX, Gfp::KERNEL).unwrap();
         y.free(pfn, Order::MAX).unwrap();
         at(y, 101);
@@ -233,14 +233,15 @@ fn s9_9_the_end_of_isolation_triggers_no_report() {
     });
 }
 
-/// An embedder that says itself how much and when: no delay, from the largest blocks down.
+/// An embedder that asks for reports gets them at once, from the largest blocks down.
 #[test]
 fn s9_9_reporting_on_demand_is_immediate() {
     let m = machine();
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         let zone = ZoneKind::Normal;
         let state = || y.reported(zone).map(|r| (r.waiting, r.reported, r.retaken)).unwrap();
-        // What is held for the hook becomes movable: other requests would claim other blocks.
+        // Movable requests, because reported blocks become movable: other types would claim other
+        // blocks.
         let (all, gfp) = (49_152, Gfp::HIGHUSER_MOVABLE);
         // Of one large block a quarter is in use, a quarter is too small, and half is free.
         let kept = y.alloc(o(8), gfp).unwrap();
@@ -249,31 +250,31 @@ fn s9_9_reporting_on_demand_is_immediate() {
         assert!(blocks(y).iter().all(|&(_, o)| o == Order::MAX));
         assert_eq!(state(), (all - 512 - 3072, 3072, 0));
         assert_eq!(y.report_free_pages(zone, Order::MAX, u64::MAX), all - 1024 - 3072);
-        assert_eq!(state().0, 512, "half of the block that is in use in part");
+        assert_eq!(state().0, 512, "half of the block that is partly in use");
         assert_eq!(y.report_free_pages(zone, Order::ZERO, u64::MAX), 512);
         let calls = told(y);
-        assert!(calls.iter().all(|c| c.len() <= 11), "a quarter of what is free at most");
+        assert!(calls.iter().all(|c| c.len() <= 11), "at most a quarter of the free memory");
         assert_eq!(state(), (0, all - 512, 0));
         assert_eq!(y.report_free_pages(zone, Order::ZERO, u64::MAX), 0);
         assert!(told(y).is_empty());
-        // Part of a reported block is enough to fetch it back.
+        // Allocating part of a reported block takes it back.
         let rest = [(); 2].map(|()| y.alloc(o(8), gfp).unwrap());
         assert_eq!(state(), (0, all - 1024, 512));
         y.free(rest[1], o(8)).unwrap();
         assert_eq!(state(), (512, all - 1024, 512));
-        // What merges with its neighbour is news, and was not asked for by anybody.
+        // Blocks that merge wait for a report, but do not count as retaken.
         y.free(rest[0], o(8)).unwrap();
         y.free(kept, o(8)).unwrap();
         assert_eq!(state(), (1024, all - 1024, 512));
         check(y, &m, &Owned::new());
-        // Who takes no note is not asked on.
+        // A refused report ends the call.
         y.hooks().deaf.store(true, Relaxed);
         assert_eq!(y.report_free_pages(zone, Order::ZERO, u64::MAX), 0);
         assert_eq!(told(y).len(), 1);
         assert_eq!(state(), (1024, all - 1024, 512));
         // Large requests, contiguous ranges, and isolation.
         let large = y.alloc(Order::MAX, gfp).unwrap();
-        assert_eq!(state(), (1024, all - 2048, 1536), "what was refused is last in its list");
+        assert_eq!(state(), (1024, all - 2048, 1536), "refused blocks are last on their list");
         y.alloc_contig(common::frames(4096..4608), MigrateType::Movable, gfp).unwrap();
         let (waiting, reported, _) = state();
         assert_eq!(waiting + reported, all - 1024 - 512);
@@ -282,7 +283,7 @@ fn s9_9_reporting_on_demand_is_immediate() {
         y.unisolate(common::frames(8192..9216), MigrateType::Movable).unwrap();
         y.hooks().deaf.store(false, Relaxed);
         y.report_free_pages(zone, Order::ZERO, u64::MAX);
-        assert_eq!(state().0, 0, "nothing is counted twice or lost");
+        assert_eq!(state().0, 0, "no page is counted twice or lost");
         assert_eq!(y.reported(ZoneKind::Dma), None);
     });
 }
@@ -298,7 +299,7 @@ fn s9_9_the_minimum_of_free_pages_is_tracked() {
         held.iter().for_each(|&pfn| y.free(pfn, o(9)).unwrap());
         y.drain_all(None);
         assert_eq!(y.take_lowest_free(zone).unwrap(), free - 8 * 512);
-        assert_eq!(y.take_lowest_free(zone).unwrap(), free, "from then on");
+        assert_eq!(y.take_lowest_free(zone).unwrap(), free, "the minimum starts anew at each call");
         assert_eq!(y.take_lowest_free(ZoneKind::Dma), None);
     });
 }
@@ -310,14 +311,17 @@ fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
         assert_eq!(
             y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX),
             0,
-            "no block is a half"
+            "every block is half of the zone"
         );
         assert!(told(y).is_empty());
     });
     let m = Machine::normal(4096);
     m.run_on(Balloon::default(), |y: &Y<'_>| {
         assert_eq!(y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX), 4096);
-        assert!(told(y).iter().all(|c| c.len() == 1), "one at a time: none is a quarter");
+        assert!(
+            told(y).iter().all(|c| c.len() == 1),
+            "one block per call: each is a quarter of the zone"
+        );
     });
     let m = Machine::normal(16_384);
     m.run_on(Balloon::default(), |y: &Y<'_>| {
@@ -326,7 +330,7 @@ fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
     });
 }
 
-/// A hook that takes until it is told to end.
+/// A hook that does not return until it is told to.
 struct Slow([Barrier; 2]);
 
 impl Platform for Slow {
@@ -347,7 +351,7 @@ impl Reclaim for Slow {
 impl Observer for Slow {}
 impl Defences for Slow {}
 
-/// §4.11: what a hook holds is neither free nor its owner's, in its second pageblock too.
+/// §4.11: a block that the hook holds is neither free nor in use, in its second pageblock either.
 #[test]
 fn s4_11_a_block_that_is_being_reported_cannot_be_isolated() {
     let m = few();

@@ -1,5 +1,5 @@
-//! What a reviewer's programs found: calls and hooks within their contracts that lost a page, or gave one
-//! to two owners.
+//! Regressions found by a reviewer's programs: calls and hooks within their contracts that lost a
+//! page, or gave one page two owners.
 
 use crate::common;
 
@@ -20,13 +20,13 @@ const NORMAL: ZoneKind = ZoneKind::Normal;
 const MOVABLE: Gfp = Gfp::KERNEL.union(Gfp::MOVABLE);
 const S: u64 = SECTION_PAGES;
 
-/// What [`Hooks`] do once a block was to be moved.
+/// What [`Hooks`] do after a block was asked to move.
 #[derive(Clone, Copy, Default)]
 enum Then {
-    /// Memory that becomes free is filled, which panics.
+    /// Filling free memory panics.
     #[default]
     Panics,
-    /// The thread is on a CPU that the yard was not told of.
+    /// `cpu` returns a CPU that the yard does not know.
     Wanders,
 }
 
@@ -47,7 +47,7 @@ impl Platform for Hooks {
 impl Reclaim for Hooks {
     fn relocate(&self, _: Pfn, _: Pfn, _: Order) -> Relocation {
         self.relocated.set(true);
-        self.answer.get().expect("nothing moves yet")
+        self.answer.get().expect("the answer is set before blocks move")
     }
 }
 
@@ -62,18 +62,19 @@ impl Defences for Hooks {
 
 type Y = Yard<'static, Hooked<Lock, Hooks, Chosen>>;
 
-/// A page that can move: its owner has it, or the place that it was moved to, at the end.
+/// Moves a page and ends with two pages in use: the movable one, in its old or its new place, and
+/// an immovable one.
 fn page_moves(rules: Chosen, answer: Relocation, then: Then, moves: impl Fn(&Y, Pfn)) {
     let all = Reused::under(rules, Machine::normal(16384).cpus(&[0]));
     let y: Y = all.next(Hooks::default());
     let page = y.alloc(o(0), MOVABLE).unwrap();
     y.set_movable(page, o(0), true).unwrap();
-    // One that does not move, far away.
+    // An immovable page, far away.
     y.alloc_at(Pfn(8192 + 5), o(0), Gfp::KERNEL).unwrap();
     y.hooks().answer.set(Some(answer));
     y.hooks().then.set(then);
     let ended = catch_unwind(AssertUnwindSafe(|| moves(&y, page)));
-    assert!(y.hooks().relocated.replace(false), "nothing was to move");
+    assert!(y.hooks().relocated.replace(false), "no block was asked to move");
     assert_eq!(ended.is_err(), matches!(then, Then::Panics));
     y.drain_all(None);
     y.validate().unwrap();
@@ -81,11 +82,11 @@ fn page_moves(rules: Chosen, answer: Relocation, then: Then, moves: impl Fn(&Y, 
     assert_eq!(
         info.managed - info.free_exact - out.pages(),
         2,
-        "all but the owners' pages: {out:?}"
+        "only the owners' pages are in use: {out:?}"
     );
 }
 
-/// Spec §7.4: the place that a block was not moved to is free, or out of use.
+/// Spec §7.4: a migration target that was not used is free, or out of use.
 #[test]
 fn compaction_loses_no_target_if_the_fill_hook_panics() {
     page_moves(&<Poisoned>::RULES, Relocation::Refused, Then::Panics, |y, _| {
@@ -140,7 +141,7 @@ fn blank() -> Reused {
     Reused::new(Machine::normal(2 * S).cpus(&[0]))
 }
 
-/// Spec §8.4: `online` takes what has no record for no memory.
+/// Spec §8.4: `online` treats frames without a record as holes.
 #[test]
 fn a_restored_block_lies_in_a_pageblock_with_a_record() {
     let all = blank();
@@ -156,13 +157,13 @@ fn a_restored_zone_manages_the_pages_of_its_blocks() {
     let all = blank();
     let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let mut records = section(0);
-    let Record::Zone(zone) = &mut records[0] else { unreachable!("it is first") };
+    let Record::Zone(zone) = &mut records[0] else { unreachable!("the zone's record is first") };
     (zone.present, zone.managed) = (1, 1);
     let refused = y.restore(NORMAL, records).unwrap_err();
     assert!(refused.to_string().contains("more pages in blocks than managed"), "{refused}");
 }
 
-/// A zone has memory once it is restored, not before.
+/// A zone serves range and placed requests only once it is restored.
 #[test]
 fn range_and_placed_requests_fail_while_a_zone_is_restored() {
     let all = blank();
@@ -183,7 +184,7 @@ fn range_and_placed_requests_fail_while_a_zone_is_restored() {
     y.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL).unwrap();
 }
 
-/// Spec §2.5: a node that has memory again is tried again.
+/// Spec §2.5: a node that has memory again serves requests again.
 #[test]
 fn an_emptied_and_restored_zone_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
@@ -196,7 +197,7 @@ fn an_emptied_and_restored_zone_serves_its_node() {
     y.validate().unwrap();
 }
 
-/// Spec §8.5: a CPU that is down has no lists; §5.5: lists that are disabled have nothing.
+/// Spec §8.5: a CPU that is down has no lists. §5.5: disabled lists are empty.
 #[test]
 fn lists_are_restored_only_if_usable() {
     let all = Reused::new(Machine::normal(2 * S).cpus(&[0, 0]));
@@ -216,7 +217,7 @@ fn lists_are_restored_only_if_usable() {
     y.validate().unwrap();
 }
 
-/// Spec §11: a faulty frame is not handed out, whatever a snapshot says of it.
+/// Spec §11: a faulty frame is never allocated, whatever a snapshot says.
 #[test]
 fn a_restored_zone_excludes_poisoned_frames() {
     const MOVABLE: ZoneKind = ZoneKind::Movable;
@@ -230,12 +231,12 @@ fn a_restored_zone_excludes_poisoned_frames() {
         assert!(refused.to_string().contains("faulty"), "{refused}");
         assert_eq!(y.is_poisoned(page), Some(true));
         y.online(second.clone()).unwrap();
-        assert!(y.alloc_at(page, o(0), Gfp::KERNEL).is_err(), "it is in use again");
+        assert!(y.alloc_at(page, o(0), Gfp::KERNEL).is_err(), "a faulty frame was allocated");
         y.validate().unwrap();
     });
 }
 
-/// Hooks that call the yard back.
+/// Hooks that call the yard.
 #[derive(Default)]
 struct Calls {
     yard: Cell<Option<&'static Y2>>,
@@ -253,14 +254,14 @@ impl Platform for Calls {
     }
 
     fn pause(&self) {
-        assert!(!self.inside.get(), "it waits for itself");
+        assert!(!self.inside.get(), "the hook waits for its own operation");
     }
 }
 
 impl Reclaim for Calls {
     fn relocate(&self, _: Pfn, to: Pfn, order: Order) -> Relocation {
         self.asked.set(self.asked.get() + 1);
-        let yard = self.yard.get().expect("nothing moves yet");
+        let yard = self.yard.get().expect("the yard is set before blocks move");
         if self.frees_target.get() {
             yard.free(to, order).unwrap();
         } else {
@@ -281,7 +282,7 @@ fn calls(machine: Machine) -> &'static Y2 {
     yard
 }
 
-/// Spec §8.4: memory comes and goes by one call at a time, and a hook of that call makes none.
+/// Spec §8.4: only one hotplug call runs at a time, and its hooks cannot make another.
 #[test]
 fn onlining_from_a_hook_during_offlining_is_rejected() {
     let y = calls(Machine::normal(4 * S).cpus(&[0]));
@@ -298,17 +299,17 @@ fn onlining_from_a_hook_during_offlining_is_rejected() {
     y.validate().unwrap();
 }
 
-/// Spec §7.4: a place that the hook freed, though it did not take it, is nobody's to give back.
+/// Spec §7.4: if a hook frees the target of a refused move, compaction does not free it again.
 #[test]
 fn compaction_skips_a_block_that_its_hook_freed() {
     let y = calls(Machine::normal(16384).cpus(&[0]));
     let page = y.alloc(o(0), MOVABLE).unwrap();
     y.set_movable(page, o(0), true).unwrap();
-    // One that does not move, far away.
+    // An immovable page, far away.
     y.alloc_at(Pfn(8192 + 5), o(0), Gfp::KERNEL).unwrap();
     y.hooks().frees_target.set(true);
     y.compact_zone(NORMAL, None, Priority::SyncFull);
-    assert!(y.hooks().asked.get() > 0, "nothing was to move");
+    assert!(y.hooks().asked.get() > 0, "no block was asked to move");
     y.drain_all(None);
     y.validate().unwrap();
     let info = y.zone_info(NORMAL).unwrap();
@@ -356,7 +357,7 @@ fn once() -> Yard<'static, Hooked<Lock, Once, Chosen>> {
     Reused::new(Machine::normal(16384).cpus(&[0])).next(Once::default())
 }
 
-/// Spec §4.12: the pages that were freed are the area's, the others their owner's.
+/// Spec §4.12: after a panic, pages already freed belong to the area, the others to their owner.
 #[test]
 fn an_area_keeps_pages_freed_before_a_hook_panicked() {
     let y = once();
@@ -371,7 +372,7 @@ fn an_area_keeps_pages_freed_before_a_hook_panicked() {
     assert_eq!(area.alloc(&y, 8, 1, Gfp::KERNEL).unwrap(), first);
 }
 
-/// Spec §6.1: a slot is filled once its page is its caller's.
+/// Spec §6.1: a slot is filled only after its page was prepared.
 #[test]
 fn a_bulk_request_fills_no_slot_whose_page_was_not_prepared() {
     let y = once();

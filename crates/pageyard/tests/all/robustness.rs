@@ -1,6 +1,6 @@
-//! Whatever is asked, nothing panics: frame numbers, flags, CPUs and records from anywhere.
+//! Nothing panics, whatever the arguments: arbitrary frame numbers, flags, CPUs and records.
 //!
-//! `PROPTEST_CASES=10000 cargo test -p pageyard --test all robustness` looks longer.
+//! `PROPTEST_CASES=10000 cargo test -p pageyard --test all robustness` runs more cases.
 
 use crate::common;
 
@@ -24,7 +24,7 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Numbers near the edges of things, and anything.
+/// Numbers near boundaries, and arbitrary ones.
 fn edge() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..70_000u64,
@@ -45,8 +45,8 @@ fn any_kind() -> impl Strategy<Value = ZoneKind> {
     prop::sample::select(&ZoneKind::ALL[..])
 }
 
-/// Every public method once, with these numbers. Only bulk requests are kept small: each page of
-/// one would be a page of the test's time.
+/// Calls every public method once with these numbers. Bulk requests stay small, because each page
+/// takes time.
 fn everything(y: &Y<'_>, n: &[u64; 6], kind: ZoneKind, t: MigrateType) {
     let (pfn, order) = (Pfn(n[0]), o((n[1] % 11) as u8));
     let gfp = Gfp::from_bits_retain(n[2] as u32);
@@ -137,7 +137,7 @@ proptest! {
     }
 }
 
-/// A number that a record may hold, often a sensible one.
+/// A number that a record may hold, usually a plausible one.
 fn small() -> impl Strategy<Value = i32> {
     prop_oneof![4 => 0..5000i32, 1 => any::<i32>(), 1 => Just(1 << 28), 1 => Just(i32::MAX)]
 }
@@ -221,7 +221,7 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// Lists of records that have a chance: the frames aligned, the counts right.
+/// Record lists that can be accepted: frames are aligned, and counts are right.
 fn mended(zone: ZoneRecord, mut rest: Vec<Record>) -> Vec<Record> {
     let align = |p: &mut Pfn, order: u8| p.0 &= !((1 << order) - 1);
     let mut cached = [0i32; 3];
@@ -249,7 +249,7 @@ fn mended(zone: ZoneRecord, mut rest: Vec<Record>) -> Vec<Record> {
     rest
 }
 
-/// Restores if it can; then the yard works on what it was told, true or not.
+/// Tries to restore the records; if they are accepted, the yard works with them, true or not.
 fn restore_and_use(rules: Chosen, all: Vec<Record>, n: &[u64; 6]) {
     Machine::normal(4096).cpus(&[0, 1]).blank_under(rules, |y| {
         let before = View::of(&records(y, ZoneKind::Normal));
@@ -264,7 +264,7 @@ fn restore_and_use(rules: Chosen, all: Vec<Record>, n: &[u64; 6]) {
             assert_eq!((0..4096).find(faulty), None);
             assert!(after.all_free().next().is_none() && after.all_cached().next().is_none());
             assert_eq!(before.cpus.len(), after.cpus.len());
-            // And so the next one is welcome.
+            // A refused restore leaves the zone blank, so the next one succeeds.
             let good = State::new(4096).free(0, 9).records();
             y.restore(ZoneKind::Normal, good).unwrap();
         }
@@ -310,7 +310,7 @@ proptest! {
 
 #[test]
 fn operations_of_the_model_can_be_printed() {
-    // A failing case is of use only if it says what it did.
+    // A failing case is useful only if it prints what it did.
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let tree = op().new_tree(&mut runner).unwrap();
     assert!(!format!("{:?}", proptest::strategy::ValueTree::current(&tree)).is_empty());

@@ -1,4 +1,4 @@
-//! Page checks, the pattern in free memory, zeroing, unmapping (spec §11.1, §11.2, §11.4–11.6).
+//! Page checks, poisoning of free memory, zeroing, unmapping (spec §11.1, §11.2, §11.4–11.6).
 
 use crate::common;
 
@@ -19,16 +19,16 @@ use pageyard::{
 const PAGES: u64 = 4096;
 const PAGE: usize = PAGE_SIZE as usize;
 
-/// An embedder with memory, and a description of every page.
+/// An embedder with memory and the state of every page.
 struct Host {
     memory: Mutex<Vec<u8>>,
     states: Mutex<BTreeMap<u64, PageState>>,
-    /// Frames that are unmapped; touching one is an error of the allocator's.
+    /// Unmapped frames; touching one is a bug of the allocator.
     unmapped: Mutex<Vec<bool>>,
     reports: Mutex<Vec<Report>>,
     frees: Mutex<Vec<Pfn>>,
     clock: AtomicU64,
-    /// What the hooks were called for.
+    /// What the hooks were called with.
     zeroed: AtomicU64,
     prepared: Mutex<Vec<Gfp>>,
 }
@@ -135,7 +135,7 @@ fn run(rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>)) {
 
 const N: ZoneKind = ZoneKind::Normal;
 
-/// Every way in which a page can be wrong, and at which end of its life that counts.
+/// Every kind of bad page, and whether it is found when freed or when allocated.
 #[test]
 fn page_checks_cover_11_1() {
     let with = |change: fn(&mut PageState)| {
@@ -195,7 +195,7 @@ fn pages_are_checked_only_if_the_policy_enables_it_11_1() {
     assert!(!frees_a_locked_page(&<Unmapped>::RULES));
 }
 
-/// By every way that a block can come back.
+/// For every way to free a block.
 #[test]
 fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
     type Way = fn(&Y<'_>, Pfn, Order);
@@ -216,11 +216,11 @@ fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
                 let why = BadPage::RefCount(1);
                 let report = Report::BadPage { pfn: last, block, order, why, at_alloc: false };
                 assert_eq!(y.hooks().reports(), [report]);
-                assert_eq!(*y.hooks().frees.lock().unwrap(), [block], "it was freed");
+                assert_eq!(*y.hooks().frees.lock().unwrap(), [block], "the free was reported");
                 let pages = u64::from(order.pages());
                 assert_eq!(y.out_of_use(N).unwrap().bad, pages);
-                assert_eq!(y.zone_info(N).unwrap().managed, free, "managed stays");
-                // It never comes back, even if it is in order again.
+                assert_eq!(y.zone_info(N).unwrap().managed, free, "managed is unchanged");
+                // It stays out of use, even after the page is good again.
                 y.hooks().forget(last);
                 assert_eq!(y.free(block, order), Err(FreeError::OutOfUse));
                 if order > Order::ZERO {
@@ -273,10 +273,10 @@ fn allocation_skips_a_bad_page_5_7_11_2() {
             let next: Vec<Pfn> = (0..3).map(|_| y.alloc(order, Gfp::KERNEL).unwrap()).collect();
             next.iter().rev().for_each(|&p| y.free(p, order).unwrap());
             y.hooks().set(next[0], |s| s.mapping = true);
-            // A faulty page is nobody's mistake: no report.
+            // A faulty page is no caller's mistake, so it is not reported.
             y.hooks().set(next[1], |s| s.flags = PageFlags::HWPOISON);
             let got = y.alloc(order, Gfp::KERNEL).unwrap();
-            assert!(!next[..2].contains(&got), "a good one");
+            assert!(!next[..2].contains(&got), "a good block");
             let why = BadPage::Mapping;
             let report =
                 Report::BadPage { pfn: next[0], block: next[0], order, why, at_alloc: true };
@@ -296,7 +296,7 @@ fn a_request_fails_if_every_page_is_bad_11_2() {
         assert_eq!(y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC), Err(AllocError::NoMemory));
         assert_eq!(y.out_of_use(N).unwrap().bad, PAGES);
         assert_eq!(y.zone_info(N).unwrap().free_exact, 0);
-        assert_eq!(y.hooks().reports().len(), 60, "within a minute");
+        assert_eq!(y.hooks().reports().len(), 60, "sixty reports a minute");
     });
 }
 
@@ -314,16 +314,16 @@ fn bad_pages_are_reported_sixty_times_a_minute_11_2() {
         assert_eq!(bad(60).len(), 60);
         assert_eq!(bad(25).len(), 0);
         y.hooks().clock.fetch_add(59_999_999_999, Relaxed);
-        assert_eq!(bad(1).len(), 0, "a minute is not over");
+        assert_eq!(bad(1).len(), 0, "the minute is not over");
         y.hooks().clock.fetch_add(1, Relaxed);
         let next = bad(61);
         assert_eq!(next[0], Report::BadPagesSuppressed(26));
-        assert_eq!(next.len(), 61, "the count, and sixty more");
+        assert_eq!(next.len(), 61, "the suppressed count, and sixty more");
         assert_eq!(y.out_of_use(N).unwrap().bad, 60 + 25 + 1 + 61);
     });
 }
 
-/// A flip of each bit of a page, one at a time.
+/// Flips each bit of a page, one at a time.
 #[test]
 fn single_bit_errors_are_distinguished_11_4() {
     let mut page = vec![0; PAGE];
@@ -360,7 +360,7 @@ fn free_memory_holds_the_pattern_11_4() {
         }
         assert_eq!(y.hooks().reports(), []);
         let p = y.alloc(o(1), Gfp::KERNEL | Gfp::ZERO).unwrap();
-        assert!(y.hooks().all_are(p, o(1), 0), "verified, then zeroed");
+        assert!(y.hooks().all_are(p, o(1), 0), "checked, then zeroed");
     });
 }
 
@@ -399,7 +399,7 @@ fn init_on_alloc_zeroes_always_11_5() {
             assert!(y.hooks().all_are(p, o(2), 0));
             y.hooks().bytes(p, o(2), |b| b.fill(9));
             y.free(p, o(2)).unwrap();
-            assert!(y.hooks().all_are(p, o(2), 9), "not at free");
+            assert!(y.hooks().all_are(p, o(2), 9), "not zeroed when freed");
         }
         let mut slots = [None; 4];
         y.alloc_bulk(Gfp::KERNEL, &mut slots).unwrap();
@@ -410,13 +410,17 @@ fn init_on_alloc_zeroes_always_11_5() {
 #[test]
 fn init_on_free_zeroes_at_free_and_never_again_11_5() {
     run(&<InitOnFree>::RULES, |y| {
-        assert!(y.hooks().all_are(Pfn(0), o(10), 0), "what it was given is zeroed too");
+        assert!(y.hooks().all_are(Pfn(0), o(10), 0), "initial memory is zeroed too");
         let start = y.hooks().zeroed.load(Relaxed);
         assert_eq!(start, PAGES);
         y.hooks().prepared.lock().unwrap().clear();
         let p = y.alloc(o(2), Gfp::KERNEL | Gfp::ZERO).unwrap();
         assert!(y.hooks().all_are(p, o(2), 0));
-        assert_eq!(*y.hooks().prepared.lock().unwrap(), [Gfp::KERNEL], "ZERO was done");
+        assert_eq!(
+            *y.hooks().prepared.lock().unwrap(),
+            [Gfp::KERNEL],
+            "the memory is zero already, so ZERO is cleared"
+        );
         assert_eq!(y.hooks().zeroed.load(Relaxed), start);
         y.hooks().bytes(p, o(2), |b| b.fill(9));
         y.free(p, o(2)).unwrap();
@@ -439,8 +443,8 @@ fn poisoning_overrides_init_on_alloc_and_free_11_4_11_5() {
     });
 }
 
-/// The host refuses to touch, unmap twice or map twice; so order and completeness are tested by
-/// every step. Poison is written before unmapping and verified after mapping.
+/// The host panics if it touches unmapped memory, or unmaps or maps it twice, so every step tests
+/// the order of the hooks. Poison is written before unmapping and checked after mapping.
 #[test]
 fn free_memory_is_unmapped_11_6() {
     run(&<Unmapped<Poisoned>>::RULES, |y| {
@@ -467,9 +471,9 @@ fn placed_requests_skip_bad_pages_11_1_11_2() {
         spoil(Pfn(301));
         let at = || y.alloc_at(Pfn(300), o(1), Gfp::KERNEL);
         assert_eq!(at(), Err(PlaceError::InUse(Pfn(300))));
-        assert_eq!((at(), bad()), (Err(PlaceError::InUse(Pfn(300))), 2), "out of use for good");
+        assert_eq!((at(), bad()), (Err(PlaceError::InUse(Pfn(300))), 2), "permanently out of use");
 
-        // The next place is as good.
+        // The next suitable place is used instead.
         let place = Place { align: 1024, below: None };
         let first = y.alloc_with(o(1), Gfp::KERNEL, place).unwrap();
         y.free(first, o(1)).unwrap();
@@ -491,7 +495,7 @@ fn a_bad_page_fails_a_range_11_1_11_2() {
         }
         let take = |r, gfp| y.alloc_contig(frames(r), MigrateType::Movable, gfp);
         assert_eq!(take(1990..2010, Gfp::KERNEL), Err(ContigError::Busy(Pfn(2000))));
-        assert_eq!(bad(), 2, "each of them, and nothing else");
+        assert_eq!(bad(), 2, "only the bad pages");
         check(y, &Machine::normal(PAGES), &Owned::new());
         let whole = take(2048..2560, Gfp::KERNEL | Gfp::COMP);
         assert_eq!(whole, Err(ContigError::Busy(Pfn(2048))), "one block, out of use as a whole");
@@ -500,7 +504,7 @@ fn a_bad_page_fails_a_range_11_1_11_2() {
 
         let bitmap: [AtomicU64; 16] = Default::default();
         let area: CmaArea<'_, Lock> = CmaArea::new(y, frames(3072..4096), o(0), &bitmap).unwrap();
-        assert_eq!(area.alloc(y, 4, 1, Gfp::KERNEL), Ok(Pfn(3073)), "the next place");
+        assert_eq!(area.alloc(y, 4, 1, Gfp::KERNEL), Ok(Pfn(3073)), "it skips the bad page");
         assert_eq!(bad(), 2 + 512 + 1);
     });
 }
@@ -529,7 +533,11 @@ fn frames_out_of_use_survive_a_snapshot_11_2_11_3() {
                 assert_eq!(again.is_poisoned(Pfn(pfn)), Some(poisoned), "{pfn}");
             }
             again.free(held, o(3)).unwrap();
-            assert_eq!(again.out_of_use(N).unwrap().poisoned, 2, "taken when its block was freed");
+            assert_eq!(
+                again.out_of_use(N).unwrap().poisoned,
+                2,
+                "removed when its block was freed"
+            );
             again.unpoison_frame(Pfn(5)).unwrap();
             assert_eq!(again.free(bad, o(2)), Err(FreeError::OutOfUse));
             again.validate().unwrap();

@@ -1,4 +1,4 @@
-//! Many pages at once: one range if possible, else few; all or nothing.
+//! Requests for many pages: one range if possible, else a few; all or nothing.
 
 use crate::common;
 
@@ -19,7 +19,7 @@ fn room(n: usize) -> Vec<Range<Pfn>> {
     vec![Pfn(0)..Pfn(0); n]
 }
 
-/// Every page of the ranges is a single page of the caller's; frees them.
+/// Asserts that the caller owns every page of the ranges as a single page, and frees them.
 fn free_all(y: &Y<'_>, ranges: &[Range<Pfn>]) -> u64 {
     let pages = ranges.iter().map(|r| r.end.0 - r.start.0).sum();
     ranges.iter().for_each(|r| y.free_contig(r.clone()).unwrap());
@@ -42,18 +42,19 @@ fn free_memory_is_one_range_of_exactly_the_pages() {
     });
 }
 
-/// Above the largest block, a range is emptied by migration, but only for a request that may sleep.
+/// A request larger than the largest block empties a range by migration, but only if it may sleep.
 #[test]
 fn more_than_the_largest_block_is_one_range_for_a_request_that_may_sleep() {
     Machine::normal(16384).run(|y: &Y<'_>| {
-        // One range of 1,536 pages, from the middle of a block; else free runs are shorter than 1,500.
+        // One range of 1,536 pages starts inside a block; all other free runs are shorter than
+        // 1,500.
         let used = (0..10).step_by(2).flat_map(|n| [n * 1024, n * 1024 + 1023]);
         let rest = [10 * 1024, 11 * 1024 + 511, 13 * 1024, 14 * 1024, 15 * 1024];
         used.chain(rest).for_each(|p| y.alloc_at(Pfn(p), o(0), GFP).unwrap());
         let all = free_pages(y);
         let mut ranges = room(16);
         let n = y.alloc_range_or_scatter(1500, Gfp::NOWAIT, &mut ranges).unwrap();
-        assert!(n > 1, "without sleep: blocks");
+        assert!(n > 1, "without sleeping it gets blocks");
         assert_eq!(free_all(y, &ranges[..n]), 1500);
         assert_eq!(free_pages(y), all);
         let mut ranges = room(1);
@@ -64,7 +65,7 @@ fn more_than_the_largest_block_is_one_range_for_a_request_that_may_sleep() {
     });
 }
 
-/// Blocks come in falling orders, and none that is larger is left when a smaller one is taken.
+/// Blocks come in descending order, and none larger than the current one is left free.
 #[test]
 fn scattered_memory_comes_in_the_largest_blocks() {
     Machine::normal(8192).run(|y: &Y<'_>| {
@@ -88,7 +89,7 @@ fn scattered_memory_comes_in_the_largest_blocks() {
         assert_eq!(free_all(y, &ranges[..n]), 325);
         assert_eq!(free_pages(y), before);
 
-        // All or nothing: for want of room, and for want of memory.
+        // All or nothing: too few slots, then too little memory.
         assert_eq!(
             y.alloc_range_or_scatter(325, gfp, &mut ranges[..4]),
             Err(ScatterError::TooManyRanges)
@@ -99,7 +100,7 @@ fn scattered_memory_comes_in_the_largest_blocks() {
         assert_eq!(y.alloc_range_or_scatter(before + 1, gfp, &mut ranges), short);
         assert_eq!(free_pages(y), before);
         assert_eq!(y.alloc_range_or_scatter(9, gfp, &mut []), Err(ScatterError::TooManyRanges));
-        // To the last page.
+        // The request takes the last page.
         let n = y.alloc_range_or_scatter(before, gfp, &mut ranges).unwrap();
         assert_eq!(free_pages(y), 0);
         assert_eq!(free_all(y, &ranges[..n]), before);
@@ -108,7 +109,7 @@ fn scattered_memory_comes_in_the_largest_blocks() {
     });
 }
 
-/// Requests for the blocks use no more of the reserves than the caller allows.
+/// The requests for blocks use no more of the reserves than the caller allows.
 #[test]
 fn blocks_leave_the_reserves_alone() {
     Machine::normal(8192).run(|y: &Y<'_>| {

@@ -38,7 +38,7 @@ fn an_epoch_passes_when_every_cpu_has_acknowledged_it() {
     // A flush in an interrupt of another flush.
     epochs.acknowledge(CpuId(2), || _ = epochs.acknowledge(CpuId(2), || ()));
     assert!(epochs.lagging(second).eq([0, 1].map(CpuId)));
-    // Offline CPUs are not waited for; those that come back are, until they have flushed.
+    // Offline CPUs are not waited for. A CPU that comes online is, until it has flushed.
     assert!(epochs.offline(CpuId(0)) && epochs.acknowledge(CpuId(1), || ()));
     assert!(epochs.has_passed(second));
     let third = epochs.begin();
@@ -80,14 +80,18 @@ fn blocks_are_freed_once_and_only_after_their_epoch() {
         epochs.acknowledge(CpuId(0), || ());
         assert_eq!(batch.free(y, &epochs), Ok(2));
         assert_eq!((free_pages(y), batch.is_empty()), (all, true));
-        assert_eq!(batch.free(y, &epochs), Err(ShootdownError::NotBegun), "used up");
-        // Used again, to the last entry.
+        assert_eq!(batch.free(y, &epochs), Err(ShootdownError::NotBegun), "the batch is used up");
+        // Reuse the batch, up to its last entry.
         (0..3).for_each(|_| batch.add(y, page(y), Order::ZERO).unwrap());
         let more = page(y);
         assert_eq!(batch.add(y, more, Order::ZERO), Err(ShootdownError::Full));
         y.free(more, Order::ZERO).unwrap();
         batch.begin(&epochs);
-        assert_eq!(batch.free(y, &epochs), Err(ShootdownError::Pending), "of a new epoch");
+        assert_eq!(
+            batch.free(y, &epochs),
+            Err(ShootdownError::Pending),
+            "the new epoch is pending"
+        );
         epochs.acknowledge(CpuId(0), || ());
         assert_eq!(batch.free(y, &epochs), Ok(3));
         assert_eq!(free_pages(y), all);
@@ -95,7 +99,8 @@ fn blocks_are_freed_once_and_only_after_their_epoch() {
     });
 }
 
-/// A block that is in the batch twice, or that another caller freed, leaves it; the rest is freed.
+/// A block that is in the batch twice, or that another caller freed, is removed from the batch; the
+/// rest is freed.
 #[test]
 fn a_block_at_fault_leaves_the_batch() {
     Machine::normal(8192).run(|y: &Y<'_>| {
@@ -111,7 +116,7 @@ fn a_block_at_fault_leaves_the_batch() {
         let fault =
             |index| Err(ShootdownError::Batch(BatchError { index, error: FreeError::DoubleFree }));
         assert_eq!(batch.free(y, &epochs), fault(0));
-        assert_eq!(free_pages(y), all - 2, "nothing else was freed");
+        assert_eq!(free_pages(y), all - 2, "no other block was freed");
         let twice = batch.free(y, &epochs);
         assert!((0..3).any(|n| twice == fault(n)), "{twice:?}");
         assert_eq!(batch.free(y, &epochs), Ok(2));
@@ -137,7 +142,7 @@ fn the_blocks_of_a_forgotten_batch_are_never_handed_out() {
     });
 }
 
-/// Ends the threads, also if the test fails.
+/// Stops the threads, even if the test fails.
 struct Stop<'s>(&'s AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -146,14 +151,14 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Two CPUs read a page through translations that they keep until they flush. The page that a
-/// translation names is never in another's hands.
+/// Two CPUs read a page through translations that they keep until they flush. The frame of a kept
+/// translation never has another owner.
 #[test]
 fn no_page_is_handed_out_while_a_cpu_can_reach_it() {
     const STEPS: u64 = 500;
     Machine::normal(8192).cpus(&[0, 0, 0]).run(|y: &Y<'_>| {
         let (epochs, done) = (Epochs::<2>::new(), AtomicBool::new(false));
-        // Which use each frame has: 0 is none.
+        // The current use of each frame; 0: none.
         let uses: Vec<AtomicU64> = (0..8192).map(|_| AtomicU64::new(0)).collect();
         // The page table: one entry, as use and frame.
         let mapped = AtomicU64::new(0);
@@ -173,7 +178,7 @@ fn no_page_is_handed_out_while_a_cpu_can_reach_it() {
                     while !done.load(SeqCst) {
                         let tlb = mapped.load(SeqCst);
                         let (n, pfn) = (tlb >> 32, tlb & 0xffff_ffff);
-                        // Used more than once, with other CPUs in between.
+                        // Read it several times, so that other CPUs run in between.
                         for _ in 0..4 {
                             let seen = uses[pfn as usize].load(SeqCst);
                             if seen != n {

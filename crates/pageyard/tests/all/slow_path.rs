@@ -1,5 +1,5 @@
-//! The slow path (spec §2.9–2.11, §7.3): whatever the embedder's hooks do, a request ends in an
-//! answer.
+//! The slow path (spec §2.9–2.11, §7.3): every request terminates, whatever the embedder's hooks
+//! do.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -21,25 +21,25 @@ thread_local! {
     static CONTEXT: Cell<Context> = Cell::new(Context::default());
 }
 
-/// Hooks that do as they are told, and count how often they are called.
+/// Hooks whose behaviour the test sets, and which count their calls.
 #[derive(Default)]
 struct Hooks {
     yard: OnceLock<&'static Y>,
-    /// What each reclaim says it has freed, without having done so.
+    /// Pages that each reclaim claims to have freed, without freeing them.
     claims: AtomicU64,
-    /// Pages each reclaim frees in earnest.
+    /// Pages that each reclaim really frees.
     frees: AtomicU32,
-    /// Reclaim asks for memory itself.
+    /// Whether reclaim allocates.
     reenters: AtomicBool,
     reclaimable: AtomicU64,
     oom: AtomicU32,
     oom_reenters: AtomicBool,
     oom_lies: AtomicBool,
-    /// The killer picks the task that asks.
+    /// Whether the out-of-memory killer picks the requesting task.
     oom_picks_asker: AtomicBool,
-    /// Reclaim is interrupted, and the interrupt asks for memory.
+    /// Whether an interrupt during reclaim allocates.
     interrupted: AtomicBool,
-    /// The cpuset's cookie is another one each time it is asked for.
+    /// Whether the cpuset's cookie changes at every read.
     restless: AtomicBool,
     patience: AtomicU32,
     now: AtomicU64,
@@ -140,7 +140,7 @@ impl Observer for Hooks {
 
 impl Defences for Hooks {}
 
-/// A zone in which every page is held by the hooks.
+/// A zone with every page held by the hooks.
 fn full() -> (&'static Y, &'static Hooks) {
     let hooks: &'static Hooks = Box::leak(Box::default());
     let yard: &'static Y = leaked(&Machine::normal(PAGES), hooks, LINUX612);
@@ -166,7 +166,7 @@ fn s2_10_a_victim_does_not_kill_again() {
     h.oom_picks_asker.store(true, Relaxed);
     let got = y.alloc(o(0), Gfp::KERNEL);
     CONTEXT.set(Context::default());
-    // The second time it has used the victims' reserves, and gives up.
+    // The victim's second attempt uses the reserves, then fails.
     assert_eq!((got, h.ooms.load(Relaxed)), (Err(AllocError::NoMemory), 2));
 }
 
@@ -174,7 +174,7 @@ fn s2_10_a_victim_does_not_kill_again() {
 fn s2_10_an_interrupt_does_not_inherit_reclaimer_status() {
     for (interrupted, served) in [(false, true), (true, false)] {
         let (y, h) = full();
-        // Fewer pages than any mark asks for.
+        // Fewer pages than any mark.
         h.free_held(2);
         h.interrupted.store(interrupted, Relaxed);
         h.reenters.store(!interrupted, Relaxed);
@@ -190,9 +190,9 @@ fn s2_10_without_io_nothing_is_compacted_and_costly_requests_reclaim_once() {
     h.claims.store(1, Relaxed);
     let gfp = Gfp::NOIO | Gfp::NOWARN;
     assert!(y.alloc(o(4), gfp | Gfp::NORETRY).is_err());
-    assert_eq!(h.reclaims.load(Relaxed), 1, "reclaim is tried though nothing can be compacted");
+    assert_eq!(h.reclaims.load(Relaxed), 1, "reclaim runs although compaction cannot");
     assert!(y.alloc(o(4), gfp | Gfp::RETRY_MAYFAIL).is_err());
-    assert_eq!(h.reclaims.load(Relaxed), 2, "trying hard needs compaction");
+    assert_eq!(h.reclaims.load(Relaxed), 2, "RETRY_MAYFAIL does not retry without compaction");
     assert_eq!(y.compact_stats().stall, 0);
 }
 
@@ -211,7 +211,7 @@ fn endless_claimed_reclaim_progress_terminates() {
     h.reclaimable.store(PAGES, Relaxed);
     assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
     let rounds = u64::from(h.reclaims.load(Relaxed));
-    assert!((17..100).contains(&rounds), "{rounds} rounds, though nothing was free after any");
+    assert!((17..100).contains(&rounds), "{rounds} rounds without a free page");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn slow_reclaim_eventually_serves_the_request() {
     let (y, h) = full();
     h.frees.store(1, Relaxed);
     h.reclaimable.store(PAGES, Relaxed);
-    // One page a round, first to this CPU's list: so much must come back that MIN holds.
+    // Each round frees one page, at first to this CPU's list, until the zone is above MIN.
     let min = y.zone_info(ZONE).unwrap().watermarks[0];
     let pfn = y.alloc(o(0), Gfp::KERNEL).unwrap();
     let rounds = u64::from(h.reclaims.load(Relaxed));
@@ -255,7 +255,7 @@ fn a_reclaim_hook_may_allocate() {
     h.oom_reenters.store(true, Relaxed);
     assert_eq!(y.alloc(o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
     let nested = h.nested.lock().unwrap().clone();
-    assert_eq!(nested, [Err(AllocError::NoMemory); 2], "and did not reclaim in turn");
+    assert_eq!(nested, [Err(AllocError::NoMemory); 2], "nested requests fail without reclaiming");
     assert_eq!((h.reclaims.load(Relaxed), h.ooms.load(Relaxed)), (1, 1));
 }
 
@@ -287,7 +287,7 @@ fn s2_10_noretry_requests_reclaim_once() {
     assert!(y.alloc(o(4), Gfp::KERNEL).is_err(), "costly");
     assert_eq!((h.reclaims.load(Relaxed), h.ooms.load(Relaxed)), (1, 0));
     assert!(y.alloc(o(4), Gfp::KERNEL | Gfp::RETRY_MAYFAIL).is_err());
-    assert_eq!(h.reclaims.load(Relaxed), 2, "asked to be tried hard, but there is no block");
+    assert_eq!(h.reclaims.load(Relaxed), 2, "RETRY_MAYFAIL reclaims once, but finds no block");
     assert_eq!(h.ooms.load(Relaxed), 0);
 }
 
@@ -303,7 +303,7 @@ fn s2_10_requests_that_never_kill() {
     assert!(y.alloc(o(0), Gfp::KERNEL).is_err());
     CONTEXT.with(|c| c.set(Context::default()));
     assert_eq!(h.ooms.load(Relaxed), 0);
-    // Without FS others are left to it; the request goes round, and yet it ends.
+    // Without FS the killer is not called. The request retries, but terminates.
     assert!(y.alloc(o(0), Gfp::NOFS).is_err());
     assert_eq!(h.ooms.load(Relaxed), 0);
 }
@@ -322,7 +322,7 @@ fn s2_10_nofail_retries_until_the_embedder_stops_it() {
     h.patience.store(3, Relaxed);
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_err());
     assert_eq!(h.reclaims.load(Relaxed), 4);
-    // One free page is enough for it: in the end it ignores the marks.
+    // One free page suffices: the last attempt ignores the marks.
     h.free_held(1);
     y.drain_all(None);
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_ok());
@@ -378,7 +378,7 @@ fn two_concurrent_reclaimers_both_terminate() {
     });
 }
 
-/// More tasks than anybody counts, each inside a reclaim that waits for the next one's.
+/// Many tasks, each inside a reclaim that waits for the reclaim of the next task.
 #[derive(Default)]
 struct Crowd {
     yard: OnceLock<&'static Yard<'static, Hooked<Lock, &'static Crowd, Chosen>>>,
@@ -418,7 +418,7 @@ impl Reclaim for Crowd {
 impl Observer for Crowd {}
 impl Defences for Crowd {}
 
-/// §2.10: who reclaims is known however many do.
+/// §2.10: every reclaiming task is recognised, however many there are.
 #[test]
 fn a_hundred_reclaimers_are_all_recognised() {
     let crowd: &'static Crowd = Box::leak(Box::default());
@@ -428,9 +428,9 @@ fn a_hundred_reclaimers_are_all_recognised() {
     for _ in 0..2 {
         assert!(yard.alloc(Order::ZERO, ONCE).is_err());
     }
-    assert_eq!(crowd.again.load(Relaxed), 0, "a reclaim led to another one of the same task");
-    assert_eq!(crowd.served.load(Relaxed), 2 * CROWD as u32, "they may use all reserves");
-    // Nobody is taken for one afterwards.
+    assert_eq!(crowd.again.load(Relaxed), 0, "a task's reclaim called reclaim for the same task");
+    assert_eq!(crowd.served.load(Relaxed), 2 * CROWD as u32, "reclaimers may use all reserves");
+    // Afterwards no task counts as a reclaimer.
     assert!(crowd.inside.lock().unwrap().is_empty());
     assert!((0..10_000).all(|task| {
         crowd.task.store(task, Relaxed);

@@ -13,7 +13,7 @@ use pageyard::{
 
 const MIB: u64 = 256;
 
-/// A machine whose threads say which CPU they are, and which may drain before it fails.
+/// A machine whose threads set their CPU, and which may drain before a request fails.
 #[derive(Default)]
 struct NoReclaim {
     drains: AtomicBool,
@@ -80,11 +80,11 @@ fn pages_on_other_cpus_lists_are_had_after_a_drain() {
         let cached = || y.zone_info(ZoneKind::Normal).unwrap().cached;
         assert_eq!((all as u64, cached()), (64 * MIB, 90));
         for gfp in [Gfp::KERNEL, Gfp::ATOMIC, Gfp::ATOMIC | Gfp::MEMALLOC] {
-            assert!(all_pages(y, gfp).is_empty(), "as in Linux");
+            assert!(all_pages(y, gfp).is_empty(), "requests fail as in Linux");
         }
         assert_eq!(cached(), 90);
         hooks.drains.store(true, Relaxed);
-        // Ordinary requests do not pass the watermark even after the drain.
+        // Ordinary requests fail their watermark even after the drain.
         assert!(all_pages(y, Gfp::KERNEL).is_empty());
         assert_eq!(cached(), 0, "one drain for each failed request");
         let last = all_pages(y, Gfp::ATOMIC | Gfp::MEMALLOC);

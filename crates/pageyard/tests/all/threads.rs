@@ -1,5 +1,5 @@
-//! Four threads at once: requests, frees by other threads than the one that allocated, ticks,
-//! drains and settings, for a fixed number of operations. At the end all invariants hold.
+//! Four concurrent threads: requests, frees by other threads than the allocating one, ticks, drains
+//! and settings, for a fixed number of operations. At the end all invariants hold.
 
 use crate::common;
 
@@ -18,7 +18,7 @@ use pageyard::{CpuId, Gfp, Hooked, Order, Pfn, Yard, ZoneKind};
 const THREADS: usize = 4;
 const STEPS: usize = 6_000;
 
-/// A small random generator: what each thread does is fixed, how they interleave is not.
+/// A small random generator: each thread's operations are fixed, their interleaving is not.
 struct Random(u64);
 
 impl Random {
@@ -28,7 +28,8 @@ impl Random {
     }
 }
 
-/// Which frames callers own, told apart from the yard: a frame handed out twice is seen at once.
+/// The frames that callers own, recorded outside the yard, so that a frame allocated twice is found
+/// at once.
 struct Claims(Vec<AtomicU8>);
 
 impl Claims {
@@ -105,7 +106,7 @@ impl Worker<'_, '_> {
                 self.free(blocks);
             }
             75..82 => {
-                // Somebody else frees these.
+                // Another thread frees these.
                 let n = self.random.below(30);
                 let blocks = self.take(n);
                 let to = self.random.below(self.others.len());
@@ -157,7 +158,7 @@ fn run(rules: Chosen) {
         let before: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
         let claims = Claims((0..24_576).map(|_| AtomicU8::new(0)).collect());
         let (senders, inboxes): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel()).unzip();
-        // Nobody stops reading before everybody has stopped sending.
+        // No thread stops receiving before all threads have stopped sending.
         let done = Barrier::new(THREADS);
         thread::scope(|s| {
             for (cpu, inbox) in inboxes.into_iter().enumerate() {
@@ -185,7 +186,7 @@ fn run(rules: Chosen) {
         y.drain_all(None);
         check(y, &m, &Owned::new());
         let after: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
-        assert_eq!(after, before, "all of it came back together");
+        assert_eq!(after, before, "all memory is free and merged");
         if !rules.carried_types {
             let failures: u64 =
                 y.zone_ids().map(|k| y.zone_stats(k).unwrap().type_check_failures).sum();

@@ -1,4 +1,4 @@
-//! A platform that prices memory is told whose descriptors list operations use.
+//! A platform that models the cost of memory is told which descriptors list operations touch.
 
 use crate::common;
 
@@ -41,10 +41,10 @@ fn s1_7_and_1_9_splits_and_merges_touch_every_block_and_neighbour() {
             y.hooks().since();
             let pfn = y.alloc(o(5), Gfp::HIGHUSER_MOVABLE).unwrap();
             assert_eq!(pfn, Pfn(0));
-            // The head of the list and the next one; then what the split leaves, on empty lists.
+            // The list's head and the next block; then the remainders of the split, on empty lists.
             assert_eq!(y.hooks().since(), [0, 1024, 512, 256, 128, 64, 32]);
             y.free(pfn, o(5)).unwrap();
-            // Buddy by buddy; then the whole is put before the one that is first by now.
+            // Each buddy on the way up; then the merged block goes before the list's head.
             assert_eq!(y.hooks().since(), [32, 64, 128, 256, 512, 0, 1024]);
         },
     );
@@ -65,7 +65,7 @@ fn s5_12a_gathered_pages_are_touched_before_they_are_freed() {
             }
             y.hooks().since();
             y.drain_all(None);
-            // From the cold end: in the order in which they came.
+            // Draining starts at the tail: in the order in which the pages were freed.
             let told = y.hooks().since();
             assert!(told.iter().take(5).eq(pages.iter().map(|p| &p.0)), "{told:?}");
         },

@@ -1,4 +1,4 @@
-//! Spec §4.6, §4.10: what the hygiene series changed, seen by running without it.
+//! Spec §4.6, §4.10: what the hygiene series changed, shown by rules without it.
 
 use crate::common;
 
@@ -42,7 +42,7 @@ fn s4_6_movable_requests_that_cannot_claim_take_the_smallest() {
     });
 }
 
-/// A movable page is cached, its block becomes unmovable, the page is drained.
+/// Caches a movable page, makes its block unmovable, and drains the page.
 fn drained_after_conversion(rules: Chosen) -> (Vec<u64>, Vec<u64>) {
     let s = State::new(4096)
         .limits(1, 1000, 1000)
@@ -65,8 +65,8 @@ fn s4_10a_the_type_is_read_on_drain_not_on_free() {
     assert_eq!(drained_after_conversion(&<Vanilla>::RULES), (vec![512], vec![]), "mixed");
 }
 
-/// A request that may not claim a block: its answer, and what lies on lists other than their
-/// block's.
+/// A request that may not claim a block: its answer, and the blocks on the unmovable and on the
+/// reclaimable list.
 fn refused_claim(rules: Chosen) -> (Pfn, Vec<u64>, Vec<u64>, ZoneStats) {
     let s = State::new(4096)
         .label(1, Reclaimable)
@@ -90,7 +90,7 @@ fn s4_10e_lists_change_only_with_the_label() {
     assert_eq!(left.iter().sum::<u64>(), 513 + 514 + 516 + 520 + 528 + 544 + 580);
 
     let (pfn, stranded, left, z) = refused_claim(&<Vanilla>::RULES);
-    assert_eq!(pfn, Pfn(580), "all of the block's free pages are the request's now");
+    assert_eq!(pfn, Pfn(580), "all free pages of the block moved to the request's type");
     assert_eq!(stranded, [581, 582, 512]);
     assert_eq!(left, []);
     assert_eq!((z.steals, z.mismatches, z.claims_refused), (1, 1, 1));
@@ -110,7 +110,7 @@ fn s4_10e_the_rest_of_a_stolen_block_stays_with_its_type() {
     assert_eq!(unmovable_after_a_movable_steal(&<Vanilla>::RULES), []);
 }
 
-/// Mixed-mobility work that fills and empties the zone again and again.
+/// A mixed-mobility load that fills and empties the zone repeatedly.
 fn mixed_load(rules: Chosen) -> ZoneStats {
     Machine::normal(16384).cpus(&[0, 0]).run_under(rules, |y| {
         let types = [
@@ -128,7 +128,7 @@ fn mixed_load(rules: Chosen) -> ZoneStats {
         for i in 0..40_000 {
             y.hooks().on((i / 50 % 2) as u32);
             let order = [0, 0, 0, 1, 3, 4][random(6) as usize];
-            // The mix shifts, so that types have to take each other's blocks.
+            // The mix shifts, so that types steal each other's blocks.
             let gfp = types[(random(2) + i / 4000) as usize % 4];
             match y.alloc(o(order), gfp) {
                 Ok(pfn) => held.push((pfn, o(order))),
@@ -152,7 +152,7 @@ fn s4_8_only_hygiene_keeps_lists_of_one_type() {
     assert!(vanilla.type_check_failures > 0, "carried types mix the lists");
     assert_eq!(clean.mismatches, clean.steals, "stealing is the only source (§4.5)");
     assert!(vanilla.mismatches > vanilla.steals);
-    assert!(clean.claims_part > 0 && clean.steals > 0, "the load does reach the fallbacks");
+    assert!(clean.claims_part > 0 && clean.steals > 0, "the load reaches the fallbacks");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Spec §3.3, §3.4: boosts, and whom they wake.
+//! Spec §3.3, §3.4: boosts, and which requests they make wake reclaim.
 
 use crate::common;
 
@@ -59,18 +59,18 @@ fn s3_4_a_request_without_kswapd_boosts_but_neither_sets_nor_clears_the_flag() {
 
 #[test]
 fn s3_4_a_failed_attempt_wakes_reclaim() {
-    // All 1000 pages that the counter claims are on no list that the request may use.
+    // The 1000 pages that the counter claims are on no list that the request may use.
     let s = State::new(4096).set(|z| (z.nr_free, z.flags) = (1000, 1));
     s.run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), GFP).is_err());
         assert!(!boost(y).1);
-        assert!(y.hooks().wakes().is_empty(), "balanced, as far as it can see (§7.1)");
+        assert!(y.hooks().wakes().is_empty(), "by its counter the zone is balanced (§7.1)");
     });
     let s = s.set(|z| z.boost = 9);
     s.run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), GFP).is_err());
         assert!(!boost(y).1);
-        assert_eq!(y.hooks().wakes().len(), 3, "once for the flag, twice by the ladder");
+        assert_eq!(y.hooks().wakes().len(), 3, "once for the flag, twice by the slow path");
         assert_eq!(boost(y).0, 9);
     });
 }

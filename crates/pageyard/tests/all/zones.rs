@@ -1,4 +1,4 @@
-//! Spec §2.3, §2.5, §3.5: which zone serves a request, and what lower zones keep for themselves.
+//! Spec §2.3, §2.5, §3.5: which zone serves a request, and what lower zones reserve.
 
 use crate::common;
 

@@ -1,4 +1,4 @@
-//! A platform whose hooks all do something, at random but repeatably, and that logs every call.
+//! A platform whose hooks all do something, randomly but repeatably, and which logs every call.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,7 +31,7 @@ pub(crate) struct Mood {
     pub(crate) unevictable: u64,
     /// Attempts of a request that must not fail.
     pub(crate) patience: u32,
-    /// Nodes that take no more dirty pages, by bit.
+    /// Bit mask of nodes that accept no more dirty pages.
     pub(crate) dirty: u64,
     /// One in this many pages is found bad by the policies that check pages; 0: none.
     pub(crate) bad: u64,
@@ -53,14 +53,15 @@ pub(crate) struct State {
     pub(crate) log: String,
 }
 
-/// What a hook that frees pages, or may let others do so, does in place of the mood: the pages to free, by the hook's name.
+/// Replaces the mood for hooks that free pages or let others free them: returns the number of pages
+/// to free, by the hook's name.
 pub(crate) type Script = fn(&Actor, &'static str) -> Option<usize>;
 
 pub(crate) struct Actor {
     pub(crate) yard: OnceLock<&'static Y>,
     state: Mutex<State>,
     pub(crate) script: Mutex<Option<Script>>,
-    /// The block whose removal from the direct map panics, and its move.
+    /// The block whose unmapping from the direct map panics, and its move.
     panics: AtomicU64,
 }
 
@@ -93,12 +94,12 @@ impl Actor {
 
     pub(crate) fn log(&self, line: std::fmt::Arguments<'_>) {
         let mut state = self.state();
-        assert!(state.log.len() < 1 << 26, "the call does not end");
+        assert!(state.log.len() < 1 << 26, "the call does not terminate");
         let _ = state.log.write_fmt(line);
         state.log.push('\n');
     }
 
-    /// Takes a random block from its owner.
+    /// Removes a random block from its owner.
     pub(crate) fn pick(&self) -> Option<(Pfn, Order)> {
         let mut state = self.state();
         let n = state.owned.len();

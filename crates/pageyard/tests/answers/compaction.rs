@@ -1,4 +1,4 @@
-//! Rules of compaction at their edges (spec §7.4–7.8), in heaps made page by page.
+//! Compaction rules at their boundaries (spec §7.4–7.8), on heaps built page by page.
 #![allow(unsafe_code)] // a lock
 
 use std::cell::Cell;
@@ -27,7 +27,7 @@ enum Page {
 }
 use Page::{Free, Moves, Stays};
 
-/// A zone without reserves whose pages are as told.
+/// A zone without reserves whose pages are as `page` says.
 fn heap(page: impl Fn(u64) -> Page) -> (&'static Y, &'static Actor) {
     heap_of(&Machine::normal(PAGES), page)
 }
@@ -61,7 +61,7 @@ fn room_above(pfn: u64) -> Page {
     if pfn.is_multiple_of(2) { Free } else { Stays }
 }
 
-/// A number in lines of the log: those of an event, after a name.
+/// The numbers after a name in the log lines of an event.
 fn numbers(actor: &Actor, event: &str, name: &str) -> Vec<u64> {
     let log = actor.state().log.clone();
     let value = |line: &str| {
@@ -73,7 +73,7 @@ fn numbers(actor: &Actor, event: &str, name: &str) -> Vec<u64> {
     log.lines().filter(|l| l.contains(event)).filter_map(value).collect()
 }
 
-/// The frames whose owners were asked to move.
+/// The frames whose owners were asked to move them.
 fn asked(actor: &Actor) -> Vec<u64> {
     let log = actor.state().log.clone();
     let from = |line: &str| line.strip_prefix("relocate ")?.split(' ').next()?.parse().ok();
@@ -89,7 +89,7 @@ fn free_pages(y: &Y) -> u64 {
     y.zone_info(ZONE).unwrap().free_exact
 }
 
-/// Pageblocks 0 and 4 can be emptied; those between have nothing that moves.
+/// Pageblocks 0 and 4 can be emptied; those between have no movable pages.
 fn two_sources(pfn: u64) -> Page {
     match pfn / 512 {
         0 | 4 if pfn.is_multiple_of(2) => Moves,
@@ -104,7 +104,7 @@ fn s7_4_patient_runs_start_where_the_last_one_stopped() {
     let (y, actor) = heap(two_sources);
     let run = |priority| y.compact_zone(ZONE, Some(o(9)), priority).unwrap();
     assert_eq!(run(Priority::SyncLight), CompactResult::Success);
-    // The block is taken, so that the next run is worthwhile.
+    // Allocate the block, so that the next run has work to do.
     y.alloc(o(9), Gfp::MEMALLOC).unwrap();
     assert_eq!(run(Priority::SyncLight), CompactResult::Success);
     assert_eq!(numbers(actor, "Begin", "migrate")[0], 0);
@@ -133,7 +133,7 @@ fn s7_8_background_runs_start_where_the_last_one_stopped() {
     assert_eq!(numbers(actor, "Begin", "migrate"), [5 * 512]);
 }
 
-/// Where the runs of a request start: the asynchronous ones, then a patient one.
+/// Where the runs of a request start: the asynchronous ones, then a synchronous one.
 fn starts(page: fn(u64) -> Page, asynchronous: u32) -> Vec<u64> {
     let (y, actor) = heap(page);
     actor.state().mood.stays = 1 << 40;
@@ -149,7 +149,7 @@ fn starts(page: fn(u64) -> Page, asynchronous: u32) -> Vec<u64> {
 
 #[test]
 fn s7_4_patient_runs_skip_what_asynchronous_ones_passed_in_step() {
-    // Two pageblocks in vain, then one that can be emptied.
+    // Two pageblocks without movable pages, then one that can be emptied.
     let page = |pfn: u64| match pfn / 512 {
         0 | 1 => Stays,
         2 if pfn.is_multiple_of(2) => Moves,
@@ -158,7 +158,8 @@ fn s7_4_patient_runs_skip_what_asynchronous_ones_passed_in_step() {
         _ => room_above(pfn),
     };
     assert_eq!(starts(page, 1), [0, 1024]);
-    // Once a page was asked in vain, they have not seen what follows. (Page 0 refuses.)
+    // After a page refused to move, an asynchronous run has not seen what follows. (Page 0
+    // refuses.)
     let page = |pfn: u64| match pfn / 512 {
         0 | 4 | 6 if pfn.is_multiple_of(2) => Moves,
         0 | 4 | 6 => Free,
@@ -176,12 +177,12 @@ fn s7_4_an_asynchronous_request_leaves_a_block_of_which_one_page_stays() {
         2..8 => Stays,
         _ => room_above(pfn),
     });
-    // Of these, page 0 alone refuses.
+    // Of these pages, only page 0 refuses.
     actor.state().mood.stays = 1 << 40;
     let done = y.compact_for(o(9), USER, Priority::Async).unwrap();
     assert_eq!(done.captured, Some(Pfn(512)));
     let first: Vec<u64> = asked(actor).into_iter().filter(|&p| p < 512).collect();
-    assert_eq!(first, (0..64).step_by(2).collect::<Vec<_>>(), "32 pages, and no more");
+    assert_eq!(first, (0..64).step_by(2).collect::<Vec<_>>(), "32 pages and no more");
 }
 
 #[test]
@@ -240,7 +241,7 @@ fn s7_4_a_panic_of_the_owner_frees_the_largest_place_too() {
         0 | 2 | 7680.. => Moves,
         _ => Stays,
     });
-    // The request may not use them, but pages may move there.
+    // The request may not use CMA pages, but pages may move there.
     y.make_cma(frames(6144..7168)).unwrap();
     y.make_cma(frames(7680..8192)).unwrap();
     assert_eq!(view(y, ZONE).free(10, MigrateType::Cma), [6144]);
@@ -257,7 +258,7 @@ fn s7_4_a_panic_of_the_owner_frees_the_largest_place_too() {
 
 #[test]
 fn s7_4_no_more_than_a_pageblock_is_held() {
-    // Blocks of 256 pages find no place among pages, however many are held.
+    // Blocks of 256 pages find no target among single pages, however many are isolated.
     let (y, actor) = heap(|pfn: u64| match pfn / 512 {
         0..4 => Free,
         4..8 => Stays,
@@ -301,14 +302,14 @@ fn s7_4_holes_of_exactly_one_pageblock_are_gathered() {
 #[test]
 fn s7_5_orders_up_to_three_need_room_above_the_low_mark_no_more() {
     let (y, _) = heap(room_above);
-    // MIN, LOW and HIGH are apart from each other.
+    // MIN, LOW and HIGH differ.
     let set = |kb| {
         y.set_min_free_kbytes(kb).unwrap();
         y.zone_info(ZONE).unwrap().watermarks
     };
     let free = y.zone_info(ZONE).unwrap().free_exact;
     let suits = |order: u8| y.could_compact(o(order), ZONE, |_| 0);
-    // The largest reserve with which order 3 is worth a run.
+    // The largest reserve that lets order 3 compact.
     let kb = (0..).step_by(4).find(|&kb| set(kb)[0] + 16 >= free).unwrap() - 4;
     let marks = set(kb);
     assert!(marks[0] + 16 < free && marks[1] > free, "{marks:?}, {free} free");
@@ -337,7 +338,8 @@ fn s7_5_the_fragmentation_index_is_for_costly_orders() {
 #[test]
 fn s7_4_the_search_looks_at_33_blocks_of_a_list() {
     let (y, _) = heap(|pfn| if pfn == 1 { Moves } else { Stays });
-    // The list's tail first: 32 pages too low, and one in the upper quarter.
+    // The search starts at the list's tail: 32 pages that are too low, then one in the upper
+    // quarter.
     let high = 14 * 512 + 4;
     for pfn in (0..32).map(|n| if n == 0 { 0 } else { 1024 + 2 * n }).chain([high]) {
         y.free_direct(Pfn(pfn), o(0)).unwrap();
@@ -348,7 +350,7 @@ fn s7_4_the_search_looks_at_33_blocks_of_a_list() {
     assert!(scanned <= 512, "{scanned} frames: the scanner began above the block");
 }
 
-/// Before which of its tries the zone lock is taken by another CPU.
+/// The n-th attempt to lock the zone fails, as if another CPU held the lock.
 #[test]
 fn s7_4_asynchronous_runs_end_where_the_lock_is_taken() {
     let run = |nth, priority| {
@@ -368,14 +370,14 @@ fn s7_4_asynchronous_runs_end_where_the_lock_is_taken() {
 }
 
 thread_local! {
-    /// Tries to lock until one fails.
+    /// Attempts to lock that succeed before one fails.
     static TRIES: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
-/// A lock of which one try fails.
+/// A lock of which one attempt fails.
 struct Fickle(spin::mutex::SpinMutex<()>);
 
-// SAFETY: exclusion is the inner lock's; a try that fails takes nothing.
+// SAFETY: exclusion is the inner lock's; a failed attempt acquires nothing.
 unsafe impl RawMutex for Fickle {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Fickle(spin::mutex::SpinMutex::new(()));
@@ -410,7 +412,7 @@ fn s7_5_urgent_requests_count_half_of_the_reserve() {
 
 #[test]
 fn s7_6_after_the_longest_deferral_everything_is_scanned_again() {
-    // Nothing can move, so that all pageblocks are to be skipped after the first run.
+    // Nothing can move, so after the first run all pageblocks are marked to be skipped.
     let (y, _) = heap(room_above);
     let mut scans = Vec::new();
     for _ in 0..200 {
@@ -425,7 +427,7 @@ fn s7_6_after_the_longest_deferral_everything_is_scanned_again() {
 
 #[test]
 fn s7_8_background_compaction_serves_types_that_stay() {
-    // The lowest pageblock is CMA's, whose pages no such request may use.
+    // The lowest pageblock is CMA, which the requests that are served here may not use.
     let (y, _) = heap(|pfn: u64| match pfn / 512 {
         0 | 1 if pfn.is_multiple_of(2) => Moves,
         0 | 1 => Free,
@@ -448,7 +450,7 @@ fn s7_1_background_compaction_leaves_what_is_reserved_for_the_zones_of_the_reque
             _ if pfn.is_multiple_of(100) => Free,
             _ => Stays,
         });
-        // 82 pages are free, and 256 reserved against requests that may use the other zone.
+        // 82 pages are free, and 256 are reserved from requests that may use the other zone.
         assert_eq!(y.zone_info(ZONE).unwrap().lowmem_reserve[3], PAGES / 32);
         y.request_compaction(NODE, o(1), highest);
         assert_eq!(actor.state().log.contains("wake_compaction"), woken, "{highest}");
@@ -457,7 +459,7 @@ fn s7_1_background_compaction_leaves_what_is_reserved_for_the_zones_of_the_reque
 
 #[test]
 fn s7_8_proactive_compaction_starts_above_its_mark() {
-    // Half of the free memory is in whole pageblocks, about.
+    // About half of the free memory is in whole pageblocks.
     for (above, worked) in [(0, false), (1, true)] {
         let (y, _) = heap(|pfn: u64| match pfn / 512 {
             0..3 => Free,

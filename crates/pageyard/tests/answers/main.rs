@@ -1,4 +1,5 @@
-//! The core's answers, call by call. A program apart from `all`, which takes minutes to build: mutants are tried again
+//! The core's answers, call by call. This program is separate from `all`, which takes minutes to
+//! build: mutants are retried with these tests alone.
 //! with these tests alone.
 
 mod actor;

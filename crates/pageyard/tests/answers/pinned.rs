@@ -1,9 +1,11 @@
-//! Pinned answers: what a yard does in random scenarios, down to every event, hook call and list, compared with
-//! `expected/*.txt`. One CPU at a time acts, so all of it follows from the scenario's number.
+//! Pinned answers: what a yard does in random scenarios, down to every event, hook call and list,
+//! compared with `expected/*.txt`. One CPU acts at a time, so the scenario's number determines the
+//! result.
 //!
-//! These tests state no rule. They find changes of behaviour that no test of a rule looks at, so they fail after a
-//! change that is meant too. `PAGEYARD_RENEW=1` writes the expected digests again, and `PAGEYARD_LOG=DIR` writes
-//! the log of each scenario, to compare two versions of the code by `diff`.
+//! These tests state no rule. They find changes of behaviour that no test of a rule covers, so an
+//! intended change makes them fail too. `PAGEYARD_RENEW=1` writes the expected digests again, and
+//! `PAGEYARD_LOG=DIR` writes the log of each scenario, so that two versions of the code can be
+//! compared by `diff`.
 
 use std::path::Path;
 
@@ -68,7 +70,7 @@ fn nodes() -> Machine {
         .distances(&[10, 20, 40, 20, 10, 30, 40, 30, 10])
 }
 
-/// A zone without alignment, with holes.
+/// An unaligned zone with holes.
 fn odd() -> Machine {
     Machine::new()
         .span(ZoneKind::Normal, 700..9_900)
@@ -241,7 +243,7 @@ fn memory_hotplug() {
     pinned("hotplug", &numbered(6, make));
 }
 
-/// Zones and nodes that get their first memory, and lose their last.
+/// Zones and nodes that get their first memory and lose their last.
 #[test]
 fn zones_that_come_and_go() {
     const SECTION: u64 = pageyard::SECTION_PAGES;

@@ -1,4 +1,4 @@
-//! Rules of requests at their edges (spec §2.7–2.10, §7.1, §7.3).
+//! Request rules at their boundaries (spec §2.7–2.10, §7.1, §7.3).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -25,7 +25,7 @@ fn world(machine: &Machine) -> (&'static Y, &'static Actor) {
     (y, actor)
 }
 
-/// Hooks own every page of a node.
+/// Lets the hooks own every page of a node.
 fn fill(y: &Y, actor: &Actor, node: NodeId) {
     let gfp = Gfp::MEMALLOC | Gfp::NOWARN | Gfp::THISNODE;
     while let Ok(pfn) = y.alloc_on(node, Order::ZERO, gfp) {
@@ -74,7 +74,7 @@ fn s2_9_realtime_tasks_use_half_of_the_reserve_outside_interrupts() {
     }
 }
 
-/// The priorities of the compactions of a request that is not served.
+/// The priorities of the compactions that a failing request runs.
 fn compactions(order: u8, gfp: Gfp) -> Vec<String> {
     let (y, actor) = zone_with(PAGES, |_, _| Some(0));
     // One page of each pair stays in use.
@@ -164,7 +164,8 @@ fn s7_3_requests_without_fs_wait_a_second_at_most() {
 
 #[test]
 fn s2_10_the_last_attempt_before_the_killer_is_at_the_high_mark() {
-    // Memory becomes free after the first reclaim, in the hook that is called right before.
+    // Memory becomes free after the first reclaim, in the hook called right before the last
+    // attempt.
     let (y, actor) = zone_with(0, |actor, hook| {
         let reclaimed = actor.state().log.contains("\nreclaim ");
         let first = actor.state().owned.len() as u64 == PAGES;
@@ -195,7 +196,7 @@ fn s2_7_a_cached_page_below_the_low_mark_wakes_reclaim() {
     });
 }
 
-/// A block on a list is no free block for the watermark of its order.
+/// A cached block does not count as free for the watermark of its order.
 #[test]
 fn s3_7_a_cached_block_of_an_order_without_free_blocks_wakes_reclaim() {
     let mut s = State::new(8192).limits(63, 1000, 1000).cached(0, 3 * 3, &[0]);
@@ -212,7 +213,7 @@ fn s3_7_a_cached_block_of_an_order_without_free_blocks_wakes_reclaim() {
     }
 }
 
-/// §3.4: the next request that may wake reclaim does so, even if a list serves it.
+/// §3.4: the next request that may wake reclaim wakes it, even if a list serves the request.
 #[test]
 fn s3_4_a_boost_wakes_reclaim_at_the_next_attempt() {
     for (flags, woken) in [(0, 0), (1, 1)] {
@@ -235,7 +236,7 @@ fn s5_7_a_refill_of_a_bad_page_is_followed_by_another() {
     let y: &'static Y = leaked(&Machine::normal(PAGES), actor, rules);
     assert!(y.set_pcp_limits(ZONE, Limits { batch: 1, high_min: 1, high_max: 1 }));
     while y.alloc(o(0), Gfp::NOWAIT).unwrap() != Pfn(6) {}
-    // The pages whose number leaves 7 when divided by `PAGES`: page 7 alone.
+    // Pages whose number modulo `PAGES` is 7: page 7 alone.
     actor.state().mood.bad = PAGES;
     assert_eq!(y.alloc(o(0), Gfp::NOWAIT), Ok(Pfn(8)));
     assert_eq!(y.out_of_use(ZONE).unwrap().bad, 1);
@@ -268,12 +269,12 @@ fn s5_14_a_drain_schedules_another_tick() {
     State::new(8192).limits(7, 10, 10).cached(0, 0, &full).run(|y| {
         assert!(y.tick(CpuId(0)));
         assert_eq!(y.pageset(ZONE, CpuId(0)).unwrap().count, 10);
-        // The drained pages are folded, and then there is nothing to do.
+        // The drain folded the parts, so the tick has nothing to do.
         assert!(!y.tick(CpuId(0)));
     });
 }
 
-/// A zone grows by a section at a time and serves at once, whatever its marks are then.
+/// A zone grows by a section at a time and serves at once, even below its marks.
 #[test]
 fn s2_8_a_grown_zone_serves_below_its_mark() {
     const SECTION: u64 = pageyard::SECTION_PAGES;
@@ -300,7 +301,7 @@ fn s11_2_a_frame_of_a_bad_block_is_out_of_use() {
     assert_eq!(y.free(Pfn(1), o(0)), Err(FreeError::OutOfUse));
 }
 
-/// §6.2: blocks of a batch that are on no list when a hook panics go back to their owner.
+/// §6.2: if a hook panics, the blocks of a batch that are on no list return to their owner.
 #[test]
 fn s6_2_a_panic_in_a_batch_gives_back_what_is_not_freed() {
     let rules: common::Chosen = &<pageyard::policy::Unmapped as StaticPolicy>::RULES;

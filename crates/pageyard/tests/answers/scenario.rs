@@ -48,7 +48,7 @@ pub(crate) enum Act {
     Offline,
     ReportFree,
     CacheSlice,
-    /// Brings all memory into use, and pieces of it free again.
+    /// Allocates all memory and frees pieces of it.
     Fragment,
 }
 
@@ -194,7 +194,7 @@ impl Run<'_> {
         gfp
     }
 
-    /// A node, which may not exist.
+    /// A node that may not exist.
     fn node(&self) -> NodeId {
         if self.one_in(8) {
             return NodeId(self.below(4) as u16);
@@ -215,7 +215,7 @@ impl Run<'_> {
         span.start.0 + self.below((span.end.0 - span.start.0) as usize) as u64
     }
 
-    /// Pageblocks, or other aligned frames.
+    /// A range of pageblocks or of other aligned frames.
     fn range(&self, least: u64, most: usize) -> std::ops::Range<Pfn> {
         let start = self.frame() / least * least;
         Pfn(start)..Pfn(start + least * (1 + self.below(most) as u64))
@@ -225,7 +225,7 @@ impl Run<'_> {
         assert!(self.a.state().owned.insert(pfn, order).is_none(), "{pfn} has an owner");
     }
 
-    /// The block gets an owner, who may be able to move it.
+    /// Records an owner of the block, which may be able to move it.
     fn took(&self, pfn: Pfn, order: Order, gfp: Gfp) {
         let often = if gfp.contains(Gfp::MOVABLE) { 8 } else { 2 };
         if self.below(10) < often {
@@ -265,7 +265,7 @@ impl Run<'_> {
         }
     }
 
-    /// Brings this share of memory into use, and pieces of it free again.
+    /// Allocates this percentage of memory.
     fn fill(&self, percent: u64) {
         if percent == 0 {
             return;
@@ -292,7 +292,7 @@ impl Run<'_> {
     }
 
     fn fragment(&self) {
-        // Without reclaim, which would free as fast.
+        // Without reclaim, which would free as fast as this allocates.
         let gfp = Gfp::MOVABLE | Gfp::HIGHMEM | Gfp::MEMALLOC | Gfp::NOWARN;
         let most = self.choose(&[1, 1, 2, 4]);
         while let Ok(pfn) = self.y.alloc(o(0), gfp) {
@@ -601,7 +601,8 @@ impl Run<'_> {
         self.log("background", y.compact_background(node));
     }
 
-    /// Logs the state of all zones, without the blocks in use: their addresses are answers.
+    /// Logs the state of all zones, except for blocks in use, whose addresses were logged as
+    /// answers.
     fn snapshot(&self) {
         let y = self.y;
         for (id, records) in all_records(y) {

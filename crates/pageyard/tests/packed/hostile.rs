@@ -1,4 +1,4 @@
-//! Every public function with arguments that make no sense: no panic, no frame lost.
+//! Every public function with invalid arguments: no panic, and no frame is lost.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use pageyard::FreeError;
 
 use crate::*;
 
-/// Values of a type that functions may get.
+/// Argument values of a type.
 trait Values: Sized {
     fn values() -> Vec<Self>;
 }
@@ -78,7 +78,7 @@ macro_rules! packed_calls {
 
 include!("../../examples/calls/packed.rs");
 
-/// Frees everything, ends all isolation, drains.
+/// Frees everything, un-isolates everything, and drains.
 fn restore(region: &R<'_>) {
     for pfn in (FIRST..FIRST + u64::from(FRAMES)).map(Pfn) {
         if let Some(order) = region.allocated(pfn) {

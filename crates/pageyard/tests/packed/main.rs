@@ -1,5 +1,5 @@
-//! The packed engine, tested from outside. A program of its own: the other tests instantiate `Yard`
-//! and take minutes to build, these take seconds.
+//! Tests of the packed engine from outside. They are a separate program, because the other tests
+//! instantiate `Yard` and take minutes to build; these take seconds.
 
 mod hostile;
 mod misuse;
@@ -22,7 +22,7 @@ fn o(order: u8) -> Order {
     Order::new(order).unwrap()
 }
 
-/// A region from frame 0 on, all of it added.
+/// A region from frame 0, with all frames added.
 fn full(storage: &Storage, frames: u32) -> R<'_> {
     let region = storage.region(Pfn(0)).unwrap();
     region.add(Pfn(0)..Pfn(frames.into())).unwrap();
@@ -53,7 +53,7 @@ impl Numbers {
         (self.next() % n as u64) as usize
     }
 
-    /// An order as programs ask for them: mostly single pages, each order now and then.
+    /// An order as programs request them: mostly single pages, every order now and then.
     fn order(&mut self) -> u8 {
         match self.below(64) {
             0 => 9,
@@ -67,7 +67,7 @@ impl Numbers {
     }
 }
 
-/// The seed of a test: `PAGEYARD_SEED`, or a fixed one. Printed.
+/// The seed of a test: `PAGEYARD_SEED`, or a fixed one. Prints it.
 fn seed() -> u64 {
     let seed = std::env::var("PAGEYARD_SEED").map_or(612, |s| s.parse().expect("a number"));
     println!("PAGEYARD_SEED={seed}");

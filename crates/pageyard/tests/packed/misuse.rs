@@ -1,4 +1,4 @@
-//! Calls that break the contract: errors, and nothing changed.
+//! Calls that break the contract return errors and change nothing.
 
 use std::ops::Range;
 
@@ -88,7 +88,7 @@ fn isolation_refuses_active_and_isolated_pageblocks() {
     let storage = Storage::new(4096, 1, 1).unwrap();
     let region = full(&storage, 4096);
     let pfn = region.alloc(cpu(0), o(0), MigrateType::Movable).unwrap();
-    assert_eq!(region.isolate(pfn), Err(IsolateError::Busy), "the CPU refills from it");
+    assert_eq!(region.isolate(pfn), Err(IsolateError::Busy), "a CPU refills from it");
     assert_eq!(region.unisolate(pfn), Err(IsolateError::NotIsolated));
     region.drain_all();
     region.isolate(pfn).unwrap();

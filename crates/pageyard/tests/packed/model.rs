@@ -2,7 +2,7 @@
 
 use crate::*;
 
-/// A region beside what its frames should be.
+/// A region, and the expected state of its frames.
 struct Model<'a> {
     region: &'a R<'a>,
     /// The block that each frame belongs to, by the number of its first frame; `None`: free.
@@ -52,7 +52,7 @@ fn random_operations_agree_with_a_map_of_owners() {
     }
 }
 
-/// The same for the time of a mutant: smaller regions, and less of everything.
+/// The same, shortened for mutation testing: smaller regions, and fewer operations.
 #[test]
 fn a_few_random_operations_agree_with_a_map_of_owners() {
     for run in 0..8 {
@@ -118,7 +118,7 @@ fn all_memory_can_be_allocated_in_every_order_and_type() {
             let region = full(&storage, FRAMES);
             let mut model = Model::new(&region, FRAMES);
             while model.alloc(1, o(order), t) {}
-            // The whole pageblocks that other CPUs refilled from count too: one CPU takes all.
+            // One CPU gets all memory, including the pageblocks that other CPUs refilled from.
             assert_eq!(model.allocated(), FRAMES.into(), "order {order}, {t:?}");
             // Freed in an order that is neither ascending nor that of the allocations.
             let mut numbers = Numbers(order.into());
@@ -141,7 +141,7 @@ fn single_pages_of_all_types_use_up_what_others_freed() {
         model.free(0, 0, false);
     }
     region.drain_all();
-    // No whole pageblock is left for the other type: it takes frames of movable ones.
+    // No whole pageblock is left, so unmovable requests take frames of movable ones.
     let mut taken = 0;
     while model.alloc(0, o(0), MigrateType::Unmovable) {
         taken += 1;

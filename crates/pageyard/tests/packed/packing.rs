@@ -1,11 +1,11 @@
-//! How well the engine packs: whole pageblocks after rounds of frees and allocations, of those that
-//! the free memory could form.
+//! How well the engine packs: after rounds of frees and allocations, the share of whole pageblocks
+//! among those that the free memory could form.
 
 use crate::*;
 
 const FRAMES: u32 = 1 << 18;
 
-/// Orders by how often programs ask for them, about.
+/// Orders, roughly as often as programs request them.
 const MIXED: [u8; 10] = [0, 1, 0, 0, 2, 0, 0, 1, 0, 3];
 
 /// Fills memory, frees half of it at random, then in each round frees a tenth and allocates it

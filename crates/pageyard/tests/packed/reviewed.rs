@@ -1,4 +1,4 @@
-//! What a review of the engine found. Each of these failed on the code before.
+//! Regressions found by a review of the engine. Each of these tests failed before the fix.
 
 use pageyard::packed::{Needs, RegionError};
 
@@ -7,7 +7,7 @@ use crate::*;
 const M: MigrateType = MigrateType::Movable;
 const U: MigrateType = MigrateType::Unmovable;
 
-/// Whatever a CPU's magazines hold and however they were exchanged.
+/// Storage in use is refused, whatever the CPU's magazines hold and however they were exchanged.
 #[test]
 fn storage_in_use_is_refused_later_too() {
     let storage = Storage::new(4096, 1, 1).unwrap();
@@ -16,7 +16,7 @@ fn storage_in_use_is_refused_later_too() {
     for pfn in held {
         region.free(cpu(0), pfn, o(0)).unwrap();
     }
-    assert!(storage.region(Pfn(0)).is_err(), "two regions have one storage");
+    assert!(storage.region(Pfn(0)).is_err(), "two regions share one storage");
 }
 
 /// A refused call leaves the region that uses the storage as it is.
@@ -73,7 +73,7 @@ fn regions_end_below_the_last_frame_number() {
     for (first, frames) in [(u64::MAX - 1023, 1024), (u64::MAX - 1023, 4096), (u64::MAX, 1)] {
         assert_eq!(Needs::of(Pfn(first), frames, 1, 1), Err(RegionError::Frames));
     }
-    // The last region there can be.
+    // The highest possible region.
     let storage = Storage::new(1024, 1, 1).unwrap();
     let region = storage.region(Pfn(u64::MAX - 2047)).unwrap();
     region.add(region.frames()).unwrap();
@@ -89,7 +89,7 @@ fn keep(region: &R<'_>, t: MigrateType, keep: impl Fn(u64) -> bool) -> Vec<Pfn> 
         held.push(pfn);
     }
     let (kept, mut freed): (Vec<_>, Vec<_>) = held.into_iter().partition(|pfn| keep(pfn.0));
-    // One frame of each word after the other, so that labels are up to date.
+    // Free one frame of each word in turn, so that labels are up to date.
     freed.sort_by_key(|pfn| (pfn.0 % 64, pfn.0));
     for pfn in freed {
         region.free(cpu(0), pfn, o(0)).unwrap();
@@ -99,14 +99,14 @@ fn keep(region: &R<'_>, t: MigrateType, keep: impl Fn(u64) -> bool) -> Vec<Pfn> 
     kept
 }
 
-/// Fragmented pageblocks hide one of the same bucket that could serve the request.
+/// Fragmented pageblocks must not hide a pageblock of the same bucket that can serve the request.
 #[test]
 fn a_free_block_is_found_behind_fragmented_pageblocks() {
     let mut failed = vec![];
     for order in 1..=8u8 {
         let storage = Storage::new(16 * 512, 1, 1).unwrap();
         let region = full(&storage, 16 * 512);
-        // Every second frame; of the last pageblock the upper half.
+        // Frees every second frame, and the upper half of the last pageblock.
         _ = keep(&region, M, |f| if f / 512 == 15 { f % 512 < 256 } else { f % 2 == 0 });
         assert_eq!(region.free_in_block(Pfn(15 * 512)), Some(256));
         if region.alloc(cpu(0), o(order), M).is_none() {
@@ -116,7 +116,7 @@ fn a_free_block_is_found_behind_fragmented_pageblocks() {
     assert_eq!(failed, [], "orders that failed");
 }
 
-/// A request that fails gives pageblocks to its type.
+/// A request that fails must not give pageblocks to its type.
 #[test]
 fn a_failed_request_relabels_nothing() {
     let storage = Storage::new(16 * 512, 1, 1).unwrap();
@@ -130,7 +130,7 @@ fn a_failed_request_relabels_nothing() {
     assert_eq!(types(), before);
 }
 
-/// What the requesting CPU itself keeps for another type or order.
+/// A request can use what its own CPU keeps for another type or order.
 #[test]
 fn a_request_gets_what_its_own_cpu_keeps() {
     let storage = Storage::new(2 * 512, 1, 1).unwrap();

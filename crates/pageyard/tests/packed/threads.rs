@@ -1,4 +1,4 @@
-//! Several threads at once: no frame has two owners, nothing is lost, one of several frees of one
+//! Several threads: no frame has two owners, none is lost, and exactly one of several frees of one
 //! block succeeds.
 
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use crate::*;
 
 const FRAMES: u32 = 1 << 15;
 
-/// Who has each frame: a swap on each side of an owner's time.
+/// The owner of each frame, swapped when ownership begins and when it ends.
 struct Owners(Vec<AtomicU8>);
 
 impl Owners {
@@ -100,14 +100,14 @@ fn stress(cpus: usize, threads: usize, seed: u64, steps: u32) {
     thread::scope(|s| {
         for n in 0..threads {
             let (region, owners, pool, left) = (&region, &owners, &pool, &left);
-            // Together a little less or a little more than there is.
+            // Together the threads use a little less or a little more than all memory.
             let limit = FRAMES / threads as u32 * if seed.is_multiple_of(2) { 3 } else { 5 } / 4;
             s.spawn(move || {
                 work(region, owners, pool, n % cpus, limit, seed * 100 + n as u64, steps);
                 left.fetch_sub(1, SeqCst);
             });
         }
-        // Isolates pageblocks, drains, ticks meanwhile.
+        // Meanwhile isolates pageblocks, drains and ticks.
         let mut numbers = Numbers(seed);
         let mut isolated = vec![];
         while left.load(SeqCst) > 0 {
@@ -206,7 +206,7 @@ fn pinned_cpus_drain_on_request() {
     assert_ne!(page, other);
     region.free(cpu(0), other, o(0)).unwrap();
     pinned.free(page, o(0)).unwrap();
-    assert!(!region.drain(cpu(0)), "its owner must do it");
+    assert!(!region.drain(cpu(0)), "the thread that pinned the CPU must drain it");
     assert!(region.whole_blocks() < u64::from(FRAMES) / 512);
     assert!(pinned.poll() && !pinned.poll());
     assert_eq!(region.whole_blocks(), u64::from(FRAMES) / 512);
@@ -215,7 +215,7 @@ fn pinned_cpus_drain_on_request() {
     assert!(!region.drain(cpu(0)));
     let rest: Vec<_> =
         (0..200).map(|_| pinned.alloc(o(0), MigrateType::Movable).unwrap()).collect();
-    assert!(!pinned.poll(), "a refill did it");
+    assert!(!pinned.poll(), "a refill has drained already");
     for pfn in rest.into_iter().chain([page]) {
         pinned.free(pfn, o(0)).unwrap();
     }

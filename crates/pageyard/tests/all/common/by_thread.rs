@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use pageyard::{Config, CpuId, Defences, Gfp, Observer, Order, Platform, Reclaim, Yard};
 
 thread_local! {
-    /// The CPU that this thread is.
+    /// The CPU of this thread.
     pub(crate) static CPU: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Every thread is the CPU that it says it is.
+/// Every thread runs on the CPU that it stored in `CPU`.
 #[derive(Debug)]
 pub(crate) struct ByThread;
 
@@ -24,8 +24,8 @@ impl Reclaim for ByThread {}
 impl Observer for ByThread {}
 impl Defences for ByThread {}
 
-/// Allocates and frees blocks as this CPU, in each of the ways to free, until told to stop. `also` is
-/// called after each step with a random number.
+/// Allocates and frees blocks as this CPU, in each of the ways to free, until told to stop. Calls
+/// `also` with a random number after each step.
 pub(crate) fn churn<C: Config>(
     y: &Yard<'_, C>,
     cpu: u32,

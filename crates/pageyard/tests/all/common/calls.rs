@@ -7,7 +7,7 @@ use pageyard::{CpuId, HighReason, MigrateType, NodeId, Order, Pfn, ZoneId, ZoneK
 
 use crate::common::{Machine, o};
 
-/// How many values each argument has of a function with as many: a few thousand calls in all.
+/// How many values each argument takes, by the number of arguments: a few thousand calls in all.
 pub(crate) const WIDTH: [usize; 7] = [1, 1000, 60, 14, 8, 5, 4];
 
 macro_rules! each {
@@ -24,7 +24,7 @@ macro_rules! calls {
         $(fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
 
         const ROWS: &[Row] = &[$((stringify!($name), |y, after| {
-            #[allow(dead_code)] // of functions without arguments
+            #[allow(dead_code)] // unused for functions without arguments
             const ARGUMENTS: usize = [$(stringify!($arg),)* ""].len() - 1;
             let _ = $name(y $(, $value)*);
             after();
@@ -36,7 +36,7 @@ macro_rules! calls {
     };
 }
 
-/// Values of a type, the most telling first.
+/// The values of a type to try, the most revealing first.
 pub(crate) trait Hostile: Sized {
     fn values() -> Vec<Self>;
 }
@@ -47,7 +47,7 @@ macro_rules! hostile {
     })* };
 }
 
-/// Memory that lives on.
+/// Leaks a value, for references that must be `'static`.
 pub(crate) fn leak<T>(value: T) -> &'static mut T {
     Box::leak(Box::new(value))
 }
@@ -55,7 +55,7 @@ pub(crate) fn leak<T>(value: T) -> &'static mut T {
 pub(crate) const SECTION: u64 = 1 << 15;
 pub(crate) const MOVABLE: u64 = 1 << 40;
 
-/// Two nodes, four zones, and a section that can go.
+/// Two nodes, four zones, and a section that can go offline.
 pub(crate) fn machine() -> Machine {
     Machine::new()
         .zone(ZoneKind::Dma, 0..4096)

@@ -1,4 +1,4 @@
-//! The invariants of a yard that nobody is inside of.
+//! The invariants that hold while no thread is inside the yard.
 
 use std::collections::BTreeMap;
 
@@ -33,14 +33,15 @@ pub(crate) fn check<C: Config>(y: &Yard<'_, C>, machine: &Machine, owned: &Owned
         merged_as_far_as_can_be(&v);
         for (&pfn, &(order, _)) in &v.allocated {
             let known = owned.get(&Pfn(pfn)).map(|o| o.get());
-            assert_eq!(known, Some(order), "{kind}: {pfn:#x} is in use, but nobody owns it");
+            assert_eq!(known, Some(order), "{kind}: {pfn:#x} is in use, but has no owner");
             allocated += 1;
         }
     }
-    assert_eq!(allocated, owned.len(), "somebody owns a block that is not in use");
+    assert_eq!(allocated, owned.len(), "a block with an owner is not in use");
 }
 
-/// Every block is aligned, in usable memory, and shares no frame with another; how many pages.
+/// Every block is aligned, lies in usable memory, and shares no frame with another. Returns the
+/// number of pages.
 fn frames_are_in_one_place(v: &View, machine: &Machine) -> u64 {
     let free = v.all_free().map(|(p, o, _)| (p, o));
     let cached = v.all_cached().map(|(p, _, l)| (p, list_order(l)));
@@ -53,7 +54,7 @@ fn frames_are_in_one_place(v: &View, machine: &Machine) -> u64 {
         assert_eq!(pfn % (1 << order), 0, "{pfn:#x} is not aligned to order {order}");
         assert!(pfn >= end, "{pfn:#x} of order {order} is in two places");
         end = pfn + (1 << order);
-        assert!((pfn..end).all(|p| machine.may_own(Pfn(p))), "{pfn:#x} is not ours");
+        assert!((pfn..end).all(|p| machine.may_own(Pfn(p))), "{pfn:#x} is not managed memory");
     }
     all.iter().map(|&(_, o)| 1 << o).sum()
 }

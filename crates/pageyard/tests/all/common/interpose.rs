@@ -1,6 +1,5 @@
-//! One operation in the middle of another, on one thread: at each point where another CPU could come
-//! in. Points are the moments before a lock is taken, and whatever else calls [`point`], as long as
-//! no lock is held.
+//! Runs one operation inside another, on one thread, at each point where another CPU could run. A
+//! point is the moment before a lock is taken, or a call of [`point`], while no lock is held.
 #![allow(unsafe_code)] // a lock
 
 use std::cell::{Cell, RefCell};
@@ -12,26 +11,26 @@ use std::thread;
 use lock_api::RawMutex;
 
 thread_local! {
-    /// Locks that this thread holds.
+    /// Number of locks that this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
-    /// Points until the other operation runs.
+    /// Points left before the other operation runs.
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
     static OTHER: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
-    /// The other operation runs.
+    /// Whether the other operation is running.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A lock of this thread.
+/// A lock with a point before each acquisition.
 pub(crate) struct Interposed(spin::mutex::SpinMutex<()>);
 
-// SAFETY: exclusion is the inner lock's, to which every operation is handed on.
+// SAFETY: exclusion is the inner lock's, to which every operation is forwarded.
 unsafe impl RawMutex for Interposed {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Interposed(spin::mutex::SpinMutex::new(()));
     type GuardMarker = lock_api::GuardSend;
 
     fn lock(&self) {
-        assert!(self.try_lock(), "a lock is wanted that this thread holds");
+        assert!(self.try_lock(), "this thread already holds the lock");
     }
 
     fn try_lock(&self) -> bool {
@@ -48,7 +47,7 @@ unsafe impl RawMutex for Interposed {
     }
 }
 
-/// Another CPU may come in here.
+/// A point: another CPU may run here.
 pub(crate) fn point() {
     if HELD.get() > 0 || INSIDE.get() || LEFT.get() == u32::MAX {
         return;
@@ -57,23 +56,24 @@ pub(crate) fn point() {
         return LEFT.set(LEFT.get() - 1);
     }
     LEFT.set(u32::MAX);
-    let other = OTHER.with_borrow(Option::clone).expect("there is one");
+    let other = OTHER.with_borrow(Option::clone).expect("an operation is set");
     INSIDE.set(true);
     other();
     INSIDE.set(false);
 }
 
-/// What the other operation panics with where it would have to wait for the first one.
+/// Panic message of an interposed operation that would have to wait for the outer one.
 pub(crate) const WAITS: &str = "it would wait";
 
-/// To be called where a thread waits: a thread in the middle of another one's operation waits in vain.
+/// Called where a thread would wait. An interposed operation that waits can never be woken, so it
+/// panics.
 pub(crate) fn wait() {
     assert!(!INSIDE.get(), "{WAITS}");
 }
 
-/// `first` stops at its n-th point until `second`, in another thread, has stopped at its m-th one or
-/// ended; then the one goes on to its end, and after it the other. `false`: one of them has no such
-/// point.
+/// Stops `first` at its n-th point until `second`, on another thread, has reached its m-th point or
+/// ended. Then `first` runs to its end, and after it `second`. Returns `false` if either has no
+/// such point.
 pub(crate) fn crossed<T: Send + Sync + 'static>(
     [n, m]: [u32; 2],
     all: &Arc<T>,
@@ -89,9 +89,9 @@ pub(crate) fn crossed<T: Send + Sync + 'static>(
         let (tell, wait, all) = (tell.clone(), wait.take().expect("once"), mine.clone());
         let body = move || {
             let stop = tell.clone();
-            // The end of the channel is as good as a word.
+            // Dropping `release` closes the channel, which resumes this thread.
             let at_point = move || {
-                stop.send(true).expect("the first one listens");
+                stop.send(true).expect("the first thread listens");
                 let _ = wait.recv();
             };
             OTHER.set(Some(Rc::new(at_point)));
@@ -99,7 +99,7 @@ pub(crate) fn crossed<T: Send + Sync + 'static>(
             second(&all);
             let _ = tell.send(false);
         };
-        spawn.set(Some((thread::spawn(body), hear.recv().expect("it stops or ends"))));
+        spawn.set(Some((thread::spawn(body), hear.recv().expect("the thread stops or ends"))));
     })));
     LEFT.set(n);
     first(all);
@@ -111,8 +111,8 @@ pub(crate) fn crossed<T: Send + Sync + 'static>(
     stopped
 }
 
-/// Runs `first` again and again, each time with `other` at the next point, until all points are
-/// behind. `make` prepares each time, `check` looks at what came of it. How many points there were.
+/// Runs `first` once for each of its points, with `other` interposed there. `make` prepares each
+/// run and `check` verifies it. Returns the number of points.
 pub(crate) fn at_each_point<T: 'static>(
     make: impl Fn() -> T,
     first: impl Fn(&T),
@@ -126,7 +126,8 @@ pub(crate) fn at_each_point<T: 'static>(
         OTHER.set(Some(Rc::new(move || {
             let run = catch_unwind(AssertUnwindSafe(|| other(&mine)));
             if let Err(e) = run {
-                // It waits: it comes after the first one, which a single thread cannot show.
+                // It would wait, so it runs after the first operation; a single thread cannot show
+                // that.
                 let waits = e.downcast_ref::<String>().is_some_and(|s| s.contains(WAITS));
                 assert!(waits, "the other operation panicked");
             }
@@ -141,5 +142,5 @@ pub(crate) fn at_each_point<T: 'static>(
         }
         check(&all);
     }
-    unreachable!("there is an end to every operation")
+    unreachable!("every operation ends")
 }

@@ -1,7 +1,7 @@
-//! What the tests share: machines to run a yard on, states made by hand, views of a snapshot, and
-//! the invariants that hold whenever nobody is inside the allocator.
+//! Helpers shared by the tests: machines to run a yard on, states built by hand, views of a
+//! snapshot, and the invariants that hold while no thread is inside the allocator.
 
-// Other packages and the fuzz targets include this file, and each uses its own part.
+// Other packages and the fuzz targets include this file; each uses a part of it.
 #![allow(dead_code)]
 
 pub(crate) mod by_thread;
@@ -27,8 +27,8 @@ use pageyard::{
 /// The lock of most tests.
 pub(crate) type Lock = spin::mutex::SpinMutex<()>;
 
-/// The policy of most tests. As its rules are a value, all policies share one instance of the allocator's code, which
-/// would otherwise be compiled once for each of them.
+/// The policy of most tests. As its rules are a value, all policies share one instance of the
+/// allocator's code, instead of one compiled for each.
 pub(crate) type Chosen = &'static Rules;
 
 /// The rules of most tests.
@@ -37,7 +37,7 @@ pub(crate) const LINUX612: Chosen = &Linux612::RULES;
 /// The yard of most tests.
 pub(crate) type Y<'a, P = Chosen> = Yard<'a, Hooked<Lock, Stage, P>>;
 
-/// A platform that is told which CPU runs, and remembers what it was called for.
+/// A platform that is told which CPU runs, and records the calls it receives.
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
     cpu: AtomicU32,
@@ -48,13 +48,13 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// From now on this CPU executes.
+    /// Executes on this CPU from now on.
     pub(crate) fn on(&self, cpu: u32) -> &Self {
         self.cpu.store(cpu, Relaxed);
         self
     }
 
-    /// Starts to remember events, and forgets those seen.
+    /// Starts recording events and forgets earlier ones.
     pub(crate) fn watch(&self) {
         self.watching.store(true, Relaxed);
         self.events.lock().unwrap().clear();
@@ -127,7 +127,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// One CPU and no memory.
+    /// A machine with one CPU and no memory.
     pub(crate) fn new() -> Self {
         Machine {
             zones: Vec::new(),
@@ -139,47 +139,47 @@ impl Machine {
         }
     }
 
-    /// A NORMAL zone of `pages` pages from frame 0.
+    /// A machine with a NORMAL zone of `pages` pages from frame 0.
     pub(crate) fn normal(pages: u64) -> Self {
         Machine::new().zone(ZoneKind::Normal, 0..pages)
     }
 
-    /// One more zone, all of it memory.
+    /// Adds a zone, all of it memory.
     pub(crate) fn zone(self, kind: ZoneKind, span: Range<u64>) -> Self {
         self.span(kind, span.clone()).usable(span)
     }
 
-    /// One more zone, no memory in it yet.
+    /// Adds a zone without memory.
     pub(crate) fn span(mut self, kind: ZoneKind, span: Range<u64>) -> Self {
         self.zones.push(ZoneSpec { kind, node: NodeId(0), span: frames(span) });
         self
     }
 
-    /// One more zone of some node, all of it memory.
+    /// Adds a zone of this node, all of it memory.
     pub(crate) fn zone_on(mut self, node: u16, kind: ZoneKind, span: Range<u64>) -> Self {
         self.zones.push(ZoneSpec { kind, node: NodeId(node), span: frames(span.clone()) });
         self.usable(span)
     }
 
-    /// How far the nodes are from each other, row by row.
+    /// Sets the distances between the nodes, row by row.
     pub(crate) fn distances(mut self, rows: &[u8]) -> Self {
         self.distances = rows.to_vec();
         self
     }
 
-    /// Memory.
+    /// Adds usable memory.
     pub(crate) fn usable(mut self, r: Range<u64>) -> Self {
         self.usable.push(frames(r));
         self
     }
 
-    /// Memory in use from the start.
+    /// Adds memory that is in use from the start.
     pub(crate) fn reserved(mut self, r: Range<u64>) -> Self {
         self.reserved.push(frames(r));
         self
     }
 
-    /// CPUs on these nodes.
+    /// Sets the CPUs, each by its node.
     pub(crate) fn cpus(mut self, nodes: &[u16]) -> Self {
         self.cpus = nodes.iter().map(|&n| NodeId(n)).collect();
         self
@@ -208,17 +208,17 @@ impl Machine {
             && self.zones.iter().any(|z| z.span.contains(&pfn))
     }
 
-    /// A yard with everything free.
+    /// Calls `f` with a yard whose memory is all free.
     pub(crate) fn run<T>(&self, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
         self.run_under(LINUX612, f)
     }
 
-    /// A yard with everything free, under any rules.
+    /// Calls `f` with a yard under these rules whose memory is all free.
     pub(crate) fn run_under<T>(&self, rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
         self.run_on_under(Stage::default(), rules, f)
     }
 
-    /// A yard with everything free, on any platform and lock.
+    /// Calls `f` with a yard on any platform and lock, with all memory free.
     pub(crate) fn run_on<C: Config<Policy: StaticPolicy>, T>(
         &self,
         platform: C::Hooks,
@@ -227,7 +227,7 @@ impl Machine {
         self.run_on_under(platform, C::Policy::POLICY, f)
     }
 
-    /// A yard with everything free, on any platform and lock, under any policy.
+    /// Calls `f` with a yard on any platform and lock, under any policy, with all memory free.
     pub(crate) fn run_on_under<C: Config, T>(
         &self,
         platform: C::Hooks,
@@ -237,17 +237,17 @@ impl Machine {
         once(f, |f| self.with_yard(platform, policy, f))
     }
 
-    /// A yard without memory.
+    /// Calls `f` with a yard without memory.
     pub(crate) fn blank<T>(&self, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
         self.blank_under(LINUX612, f)
     }
 
-    /// A yard without memory, under any rules.
+    /// Calls `f` with a yard without memory, under these rules.
     pub(crate) fn blank_under<T>(&self, rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
         self.restored(rules, &[], f)
     }
 
-    /// A yard whose zones have the states that these snapshots tell, under any rules.
+    /// Calls `f` with a yard whose zones are restored from these snapshots, under any rules.
     pub(crate) fn restored<T>(
         &self,
         rules: Chosen,
@@ -283,7 +283,7 @@ impl Machine {
         f(&y);
     }
 
-    /// Why no yard can be made, if so.
+    /// The error with which this layout is refused, if any.
     pub(crate) fn refusal(&self) -> Option<InitError> {
         self.layout().needs::<Lock>().err()
     }
@@ -299,17 +299,18 @@ impl Machine {
 /// What a test does with its yard.
 type Call<'f, C> = &'f mut dyn for<'y> FnMut(&Yard<'y, C>);
 
-/// Calls `run` with a call of `f`. What makes a yard is compiled once for all tests then, and not once for each.
+/// Calls `run` with a callback that calls `f`. The code that builds a yard is then compiled once
+/// for all tests, not once for each.
 fn once<C: Config, T>(
     f: impl for<'y> FnOnce(&Yard<'y, C>) -> T,
     run: impl FnOnce(Call<'_, C>),
 ) -> T {
     let (mut f, mut answer) = (Some(f), None);
     run(&mut |y| answer = f.take().map(|f| f(y)));
-    answer.expect("there is a yard")
+    answer.expect("`run` calls the callback")
 }
 
-/// The maps of a yard, which may be lent to one after the other.
+/// The maps of a yard. Yards may borrow them one after the other.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) frames: Vec<Frame>,
@@ -323,7 +324,7 @@ impl Maps {
         Maps { frames, blocks }
     }
 
-    /// Storage with these maps, and with fresh room for the rest.
+    /// Storage with these maps, and with fresh memory for the rest.
     pub(crate) fn lend<R: RawMutex, T>(
         &self,
         needs: &Needs,
@@ -334,7 +335,8 @@ impl Maps {
     }
 }
 
-/// Fresh room for all but the maps. Apart from who uses it, or each test would have a copy.
+/// Fresh storage for all but the maps. Kept apart from its callers, so that each test does not get
+/// a copy.
 fn rest<'y, R: RawMutex>(needs: &Needs) -> OwnedStorage<'y, R> {
     OwnedStorage::for_needs(&Needs { frames: 0, blocks: 0, ..*needs }).unwrap()
 }
@@ -342,7 +344,7 @@ fn rest<'y, R: RawMutex>(needs: &Needs) -> OwnedStorage<'y, R> {
 /// A zone's snapshot as a list.
 pub(crate) fn records<C: Config>(y: &Yard<'_, C>, zone: impl Into<ZoneId>) -> Vec<Record> {
     let mut all = Vec::new();
-    assert!(y.snapshot(zone, |r| all.push(r)), "there is no such zone");
+    assert!(y.snapshot(zone, |r| all.push(r)), "the zone does not exist");
     all
 }
 
@@ -364,7 +366,7 @@ pub(crate) fn leaked<E: Hooks>(
     y
 }
 
-/// A machine for yards that live one after the other, and have the large maps from each other.
+/// A machine for yards that live one after the other and share the large maps.
 #[derive(Debug)]
 pub(crate) struct Reused {
     rules: Chosen,
@@ -393,12 +395,12 @@ impl Reused {
         y
     }
 
-    /// The next yard, of which most is initialised later (§8.2).
+    /// The next yard, most of which is initialised later (§8.2).
     pub(crate) fn next_deferred<R: RawMutex, E: Hooks>(
         &self,
         platform: E,
     ) -> Yard<'static, Hooked<R, E, Chosen>> {
-        // A blank one leaves the frames as new.
+        // Building a blank yard resets the frames.
         drop(self.next_blank::<R, _>(()));
         let mut y = Yard::with_policy(platform, self.rules);
         y.init_deferred(&self.machine.layout(), self.storage()).unwrap();
@@ -421,7 +423,7 @@ impl Reused {
     }
 }
 
-/// A yard of which most is initialised later (§8.2).
+/// A yard most of which is initialised later (§8.2).
 pub(crate) fn deferred<E: Hooks>(
     machine: &Machine,
     platform: E,

@@ -1,4 +1,4 @@
-//! Random operations on a yard, with the naive model beside it: which blocks callers own.
+//! Random operations on a yard, beside a naive model of which blocks callers own.
 
 use pageyard::policy::Policy;
 use pageyard::tuning::CacheSlice;
@@ -11,18 +11,18 @@ use super::{Machine, Y, o};
 /// Cases per test, unless `PROPTEST_CASES` says otherwise.
 const CASES: u32 = 12;
 
-/// How long tests look.
+/// The number of cases.
 pub(crate) fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
     ProptestConfig {
         cases: cases.unwrap_or(CASES),
-        // A failure is a bug to be turned into a test with a name; nothing is kept beside it.
+        // A failure becomes a named test, so no regression file is kept.
         failure_persistence: None,
         ..ProptestConfig::default()
     }
 }
 
-/// Machines of different shapes; some so small that types are not kept apart (§2.4).
+/// Machines of different shapes; some so small that grouping by mobility is disabled (§2.4).
 pub(crate) fn machine() -> impl Strategy<Value = Machine> {
     let shape = prop_oneof![
         Just(Machine::normal(8192)),
@@ -35,7 +35,8 @@ pub(crate) fn machine() -> impl Strategy<Value = Machine> {
             .usable(10000..24576 - b)
             .reserved(8000..8005)
             .reserved(12001..13333)),
-        // Four zones, one of them without memory at its start, one off the grid.
+        // Four zones, one of them without memory at its start, one not aligned to the largest
+        // order.
         Just(
             Machine::new()
                 .zone(ZoneKind::Dma, 0..4096)
@@ -45,7 +46,8 @@ pub(crate) fn machine() -> impl Strategy<Value = Machine> {
                 .zone(ZoneKind::Movable, 28672..36864)
                 .reserved(1..17)
         ),
-        // Device memory is nobody's; the movable zone alone serves nobody but movable requests.
+        // The allocator does not manage device memory; the movable zone serves movable requests
+        // only.
         Just(
             Machine::new()
                 .zone(ZoneKind::Movable, 1 << 30..(1 << 30) + 8192)
@@ -57,7 +59,7 @@ pub(crate) fn machine() -> impl Strategy<Value = Machine> {
         .prop_map(|(m, cpus, huge_pages)| m.cpus(&cpus).knobs(|k| k.huge_pages = huge_pages))
 }
 
-/// One operation; numbers choose among what is there at the time.
+/// One operation; numbers choose among the blocks and frames that exist at the time.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Alloc { order: u8, gfp: usize },
@@ -160,10 +162,10 @@ pub(crate) struct Session<'s, 'y, P: Policy> {
     pub(crate) y: &'s Y<'y, P>,
     machine: &'s Machine,
     pub(crate) owned: Owned,
-    /// The answers so far, for comparing two yards.
+    /// The answers so far, to compare two yards.
     pub(crate) answers: Vec<Option<Pfn>>,
     batch: Vec<(Pfn, Order)>,
-    /// Serve even the common case by the functions for everything else.
+    /// Bypass the fast path, even in the common case.
     pub(crate) whole_way: bool,
 }
 
@@ -179,7 +181,7 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
         }
     }
 
-    /// Whether the model holds, see `check`.
+    /// Checks the invariants against the model, see `check`.
     pub(crate) fn check(&self) {
         check(self.y, self.machine, &self.owned);
     }
@@ -189,7 +191,7 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
         self.owned.iter().nth(n).map(|(&p, &o)| (p, o))
     }
 
-    /// A block was handed out: nobody may own a frame of it.
+    /// Records a block that was handed out. None of its frames may have an owner.
     fn own(&mut self, pfn: Pfn, order: Order) {
         let end = pfn.0 + u64::from(order.pages());
         assert_eq!(pfn.0 % u64::from(order.pages()), 0, "{pfn} is not aligned");
@@ -225,7 +227,7 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
 
     fn free_some(&mut self, from: usize, n: u8) {
         for i in 0..usize::from(n) {
-            // A stride that is odd, so that neighbours are freed apart as well as together.
+            // Stride 1 frees neighbours, stride 7 blocks that lie apart.
             let stride = if from & 1 == 0 { 1 } else { 7 };
             if let Some((pfn, order)) = self.pick(from.wrapping_add(i * stride)) {
                 self.free(pfn, order);
@@ -301,7 +303,7 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
             Op::Unreserve { t, force } => {
                 y.unreserve_highatomic(MigrateType::ALL[t], force);
             }
-            // Values out of their range are refused, and then change nothing.
+            // Values out of range are refused and change nothing.
             Op::MinFree(kb) => y.set_min_free_kbytes(kb).unwrap(),
             Op::Scale(n) => drop(y.set_watermark_scale_factor(n)),
             Op::Boost(n) => y.set_watermark_boost_factor(n).unwrap(),
@@ -358,7 +360,8 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
         self.batch = batch;
     }
 
-    /// Near the zones, a frame that nobody may free at this order is refused.
+    /// A free of a frame that is not allocated at this order is refused, within the zones and just
+    /// beyond them.
     fn bad_free(&mut self, pfn: u64, order: u8) {
         let end = self.machine.zones.iter().map(|z| z.span.end.0).max().unwrap_or(0);
         let pfn = Pfn(pfn % (end + 2048));
@@ -386,7 +389,7 @@ impl<'s, 'y, P: Policy> Session<'s, 'y, P> {
         drop(guards);
     }
 
-    /// Everything comes back, and every list is drained.
+    /// Frees everything and drains every list.
     pub(crate) fn finish(&mut self) {
         while let Some((&pfn, &order)) = self.owned.iter().next() {
             self.free(pfn, order);

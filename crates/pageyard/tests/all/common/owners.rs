@@ -14,11 +14,10 @@ pub(crate) use super::by_thread::CPU;
 use super::check::{Owned, check};
 use super::{Chosen, Lock, Machine, o};
 
-/// What a hook answers to "can this block move?", before anything is moved.
+/// A hook's answer to a request to move this block, given before anything moves.
 pub(crate) type Answer = fn(Pfn, Order) -> Relocation;
 
-/// Who owns what: frame to order and name. A page's contents are its owner's name and its place in
-/// the block.
+/// Owners: frame to order and name. A page contains its owner's name and its index in the block.
 #[derive(Default)]
 struct Table {
     blocks: BTreeMap<Pfn, (Order, u64)>,
@@ -30,7 +29,7 @@ pub(crate) struct Owners {
     table: Mutex<Table>,
     pub(crate) answer: Answer,
     unevictable: fn(Pfn) -> bool,
-    /// The page that is not as an unused one must be; `u64::MAX`: none.
+    /// The page that the page check finds in use when freed; `u64::MAX`: none.
     pub(crate) bad: AtomicU64,
     pub(crate) asked: AtomicU64,
     pub(crate) moved: AtomicU64,
@@ -44,7 +43,7 @@ pub(crate) struct Owners {
 pub(crate) type Y<'a, R = Lock> = Yard<'a, Hooked<R, Owners, Chosen>>;
 
 impl Owners {
-    /// Everybody moves when asked.
+    /// Every block moves when asked.
     pub(crate) fn willing() -> Self {
         Owners::answering(|_, _| Relocation::Moved)
     }
@@ -64,7 +63,7 @@ impl Owners {
         }
     }
 
-    /// Reclaim must leave these blocks alone.
+    /// Marks blocks as unevictable.
     pub(crate) fn unevictable(self, unevictable: fn(Pfn) -> bool) -> Self {
         Owners { unevictable, ..self }
     }
@@ -82,7 +81,7 @@ impl Owners {
         assert!(t.blocks.insert(pfn, (order, name)).is_none(), "{pfn} has an owner already");
     }
 
-    /// Takes the block away from its owner, after a look at its contents.
+    /// Removes the block's owner after checking its contents.
     fn disown(&self, pfn: Pfn) -> Option<Order> {
         let mut t = self.table.lock().unwrap();
         let (order, name) = t.blocks.remove(&pfn)?;
@@ -95,7 +94,7 @@ impl Owners {
         t.blocks.iter().map(|(&pfn, &(order, _))| (pfn, order)).collect()
     }
 
-    /// Every page still says what its owner wrote.
+    /// Asserts that every page has the contents that its owner wrote.
     pub(crate) fn verify(&self) {
         let t = self.table.lock().unwrap();
         t.blocks.iter().for_each(|(&pfn, &(order, name))| t.verify(pfn, order, name));
@@ -174,7 +173,7 @@ impl Defences for Owners {
     }
 }
 
-/// Allocates a block with contents; `movable`: its owner can move it.
+/// Allocates a block with contents. If `movable`, its owner can move it.
 pub(crate) fn take<R: RawMutex>(y: &Y<'_, R>, order: u8, gfp: Gfp, movable: bool) -> Option<Pfn> {
     let pfn = y.alloc(o(order), gfp).ok()?;
     if movable {
@@ -184,26 +183,26 @@ pub(crate) fn take<R: RawMutex>(y: &Y<'_, R>, order: u8, gfp: Gfp, movable: bool
     Some(pfn)
 }
 
-/// Notes a block that the yard has handed out by itself.
+/// Records the owner of a block that the yard captured.
 pub(crate) fn took<R: RawMutex>(y: &Y<'_, R>, pfn: Pfn, order: u8) {
     y.hooks().own(pfn, o(order));
 }
 
-/// Frees a block, wherever it is by now; whether there was one at this frame.
+/// Frees the block that starts at this frame now. Returns whether there was one.
 pub(crate) fn put<R: RawMutex>(y: &Y<'_, R>, pfn: Pfn) -> bool {
     let Some(order) = y.hooks().disown(pfn) else { return false };
     y.free(pfn, order).unwrap();
     true
 }
 
-/// Frees the first block at or after this frame; whether there was one.
+/// Frees the first block at or after this frame. Returns whether there was one.
 pub(crate) fn put_near<R: RawMutex>(y: &Y<'_, R>, pfn: Pfn) -> bool {
     let found = y.hooks().table.lock().unwrap().blocks.range(pfn..).next().map(|(&p, _)| p);
-    // It may be gone by now.
+    // Another thread may have freed it since.
     found.is_some_and(|pfn| put(y, pfn))
 }
 
-/// Contents and invariants.
+/// Asserts contents and invariants.
 pub(crate) fn all_is_well<R: RawMutex>(y: &Y<'_, R>, m: &Machine) {
     y.hooks().verify();
     check(y, m, &y.hooks().owned());
@@ -231,7 +230,8 @@ impl Random {
     }
 }
 
-/// Fills the zone with movable blocks of these orders, then frees each with this chance in percent.
+/// Fills the zone with movable blocks of these orders, then frees each with a probability of
+/// `percent` percent.
 pub(crate) fn fragment<R: RawMutex>(y: &Y<'_, R>, seed: u64, orders: &[u8], percent: usize) {
     let mut random = Random(seed);
     let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC;

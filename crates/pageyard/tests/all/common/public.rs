@@ -1,4 +1,4 @@
-//! The public functions of a crate, from its sources, for the tests that have a row for each.
+//! The public functions of a crate, read from its sources, for the tests that have a row for each.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(crate) fn functions(module: &str, source: &str) -> BTreeSet<String> {
 
 /// The type that an `impl` is of: what follows its parameters.
 fn implemented(heading: &str) -> String {
-    // The arrow of a function's type closes no bracket.
+    // The `>` of a function type's arrow closes no bracket.
     let heading = heading.replace("->", "  ");
     let mut depth = 0;
     let behind = heading.char_indices().find(|&(_, c)| {
@@ -53,7 +53,7 @@ fn implemented(heading: &str) -> String {
     behind.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// Functions of all forms, and what they are found as.
+/// Functions of all forms, and the names under which they are found.
 #[test]
 fn all_forms_of_functions_are_found() {
     let source = "impl<'y, P: StaticPolicy, F: Fn(u64) -> bool> Yard<P> {\n    pub const fn melt(&self) {}\n}\n\

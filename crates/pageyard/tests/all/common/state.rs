@@ -1,5 +1,5 @@
-//! Zones in a state made by hand: the spec's examples start from such states, and few of them
-//! could be reached by requests alone.
+//! Zones in a state built by hand. The spec's examples start from such states, few of which
+//! requests alone could reach.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use pageyard::{CpuId, CpuRecord, MigrateType, NodeId, Pfn, Record, ZoneKind, Zon
 
 use super::{Chosen, LINUX612, Machine, Y, o};
 
-/// A NORMAL zone from frame 0, as records to be.
+/// Builds the records of a NORMAL zone that starts at frame 0.
 ///
 /// Frames that are not mentioned are reserved. At first all pageblocks are movable, watermarks are
 /// 0, per-CPU lists keep nothing (limits of §5.5), counters have no CPU parts, and NOFRAGMENT is
-/// off: nothing but what a test asks for plays a part.
+/// off, so only what a test sets has an effect.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) zone: ZoneRecord,
@@ -114,13 +114,13 @@ impl State {
         self
     }
 
-    /// Any field of the zone.
+    /// Sets any field of the zone.
     pub(crate) fn set(mut self, change: impl FnOnce(&mut ZoneRecord)) -> Self {
         change(&mut self.zone);
         self
     }
 
-    /// Any field of a CPU.
+    /// Sets any field of a CPU.
     pub(crate) fn cpu(mut self, cpu: usize, change: impl FnOnce(&mut CpuRecord)) -> Self {
         change(&mut self.cpus[cpu]);
         self

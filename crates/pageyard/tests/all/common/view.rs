@@ -104,15 +104,15 @@ pub(crate) fn list_order(list: usize) -> u8 {
     if list < 12 { (list / 3) as u8 } else { 9 }
 }
 
-/// What records say, apart from the places of idle frames: magazines have no room for a run, and do not
-/// keep frames whose pageblock has a faulty one. Types are those of pageblocks in use.
+/// What records say, except where idle frames are kept: magazines cannot hold a run, nor frames of
+/// a pageblock with a faulty frame. Only pageblocks in use have a type.
 pub(crate) struct Seen {
     frames: BTreeMap<u64, &'static str>,
     heads: BTreeMap<u64, (u8, bool)>,
     types: BTreeMap<u64, MigrateType>,
     faulty: BTreeSet<u64>,
     cpus: Vec<CpuRecord>,
-    /// Pages that CPUs keep, and the free counter.
+    /// Pages that CPUs keep plus the free counter.
     idle: i64,
     zone: ZoneRecord,
 }
@@ -165,7 +165,7 @@ impl Seen {
         s
     }
 
-    /// What was restored says the same.
+    /// Asserts that the restored records say the same as `was`.
     pub(crate) fn expect(self, was: &Seen) {
         let changed = self.frames.iter().find(|(frame, is)| was.frames.get(frame) != Some(is));
         assert_eq!(changed, None, "{:?}", changed.map(|(frame, _)| was.frames.get(frame)));

@@ -1,11 +1,11 @@
-//! A second, obviously correct implementation of the interface beside the first: for every frame,
-//! where it is (`table.rs`). Random machines, requests, ranges, placed blocks, settings, memory and
-//! CPUs that come and go, isolation, faulty frames, and hooks that refuse, lie or do their work; after
-//! every step [`Yard::validate`](pageyard::Yard::validate), after every refusal and at the end the
-//! frames one by one.
+//! Compares the yard with a second, obviously correct implementation, which records where each
+//! frame is (`table.rs`). Covers random machines, requests, ranges, placed blocks, settings,
+//! hotplug, isolation, faulty frames, and hooks that refuse, lie or work.
+//! [`Yard::validate`](pageyard::Yard::validate) runs after every step; every frame is compared
+//! after each refusal and at the end.
 //!
-//! `PAGEYARD_CASES=20000 cargo test --release -p pageyard --test all model::` looks longer;
-//! `PAGEYARD_SEED=n` begins elsewhere. What fails is shrunk and printed with its seed.
+//! `PAGEYARD_CASES=20000 cargo test --release -p pageyard --test all model::` runs more cases;
+//! `PAGEYARD_SEED=n` starts from another seed. A failing case is shrunk and printed with its seed.
 
 mod ops;
 mod port;
@@ -24,14 +24,14 @@ use session::{Mode, Session};
 
 use crate::common::Machine;
 
-/// Cases of each policy where nobody asks for more.
+/// Cases per policy, unless `PAGEYARD_CASES` says otherwise.
 const CASES: u32 = 24;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Guards, and types that are not kept apart as strictly.
+/// Guards, and weaker grouping of the types.
 type Older = Guarded<2, TwoPassBulkFree<Vanilla<Base>>>;
 
 fn run<P: StaticPolicy>(machine: &Machine, ops: &[Op], lie: Lie, mode: Mode) {
@@ -47,7 +47,7 @@ fn run<P: StaticPolicy>(machine: &Machine, ops: &[Op], lie: Lie, mode: Mode) {
     });
 }
 
-/// Runs random cases; what is wrong with the least of those that fail.
+/// Runs random cases; fails with the message of the smallest failing case.
 fn explore<P: StaticPolicy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Result<(), String> {
     let config = ProptestConfig {
         cases,
@@ -69,9 +69,9 @@ fn explore<P: StaticPolicy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Res
 
 /// Steps in a case.
 const MOST_STEPS: usize = 60;
-/// Runs one case made of a fuzzer's bytes: the first eight name the policy and the machine, each
-/// eight that follow one step. One input in eight, chosen by its hash, is checked after every step and
-/// every refusal; the others every 20 steps and at the end.
+/// Runs one case made from a fuzzer's bytes: the first eight choose the policy and the machine,
+/// every eight that follow one step. One input in eight, chosen by its hash, is checked after every
+/// step and every refusal; the others every 20 steps and at the end.
 #[allow(dead_code)] // only the fuzz target calls it
 pub(crate) fn from_bytes(data: &[u8]) {
     let hash = data.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, &b| {
@@ -117,7 +117,7 @@ fn an_older_kernel_with_guards_matches_the_model() {
     agrees::<Older>();
 }
 
-/// What the fuzzer has found worth keeping, and changes of it (`fuzz/`, docs/verification.md).
+/// Inputs that the fuzzer kept, and mutations of them (`fuzz/`, docs/verification.md).
 #[test]
 fn the_fuzzers_corpus() {
     let corpus = include_bytes!("../../../../../fuzz/corpus/operations.bin");
@@ -136,7 +136,7 @@ fn random_steps_reach_every_operation() {
 
 #[test]
 fn each_planted_defect_is_detected() {
-    // Fourteen times many panics, of which nobody needs to read.
+    // Silences the expected panics of this thread.
     let here = std::thread::current().id();
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -148,7 +148,7 @@ fn each_planted_defect_is_detected() {
     drop(std::panic::take_hook());
     for (lie, words, found) in found {
         let said = found.expect_err(&format!("{lie:?} is not found"));
-        // The case that fails follows, and has such words in it.
+        // Exclude the failing case that follows: it may contain the same words.
         let said = said.split("minimal failing input").next().unwrap_or_default();
         assert!(said.contains(words), "{lie:?} is found by something else: {said}");
     }

@@ -1,4 +1,5 @@
-//! Random machines and what is asked of them. Numbers choose among what is there at the time.
+//! Random machines and operations. Numbers choose among the blocks and frames that exist at the
+//! time.
 
 use pageyard::{Gfp, KNOBS, MigrateType, PAGEBLOCK_PAGES, SECTION_PAGES, ZoneKind};
 use proptest::prelude::*;
@@ -65,7 +66,7 @@ pub(super) const GFPS: [Gfp; 15] = [
 pub(super) const TYPES: [MigrateType; 4] =
     [MigrateType::Movable, MigrateType::Unmovable, MigrateType::Reclaimable, MigrateType::Cma];
 
-/// Machines of one to three nodes, with holes, odd edges, and sections that may come.
+/// Machines of one to three nodes, with holes, odd edges, and sections that can go online.
 pub(super) fn machine() -> impl Strategy<Value = Machine> {
     let fixed = |which| Just(shape(which, 1, 0, 0));
     let shape = prop_oneof![
@@ -89,7 +90,7 @@ const SHAPES: u8 = 7;
 /// One kind of machine, its zones divided by `scale`. `a` and `b` move the edges of the one with holes.
 fn shape(which: u8, scale: u64, a: u64, b: u64) -> Machine {
     let at = |frame: u64| frame / scale;
-    // Two zones share no pageblock.
+    // Two zones must not share a pageblock.
     let edge = |frame: u64| at(frame) & !(PAGEBLOCK_PAGES as u64 - 1);
     match which {
         0 => Machine::normal(at(8192)),
@@ -106,7 +107,7 @@ fn shape(which: u8, scale: u64, a: u64, b: u64) -> Machine {
             .zone(ZoneKind::Normal, edge(6656)..edge(12288))
             .zone(ZoneKind::Movable, edge(12288)..edge(16384))
             .reserved(1..17),
-        // Two nodes, of which one has CPUs; three, of which one has no memory.
+        // Two nodes, one with CPUs; or three nodes, one without memory.
         4 => Machine::new()
             .zone_on(0, ZoneKind::Normal, 0..edge(6144))
             .zone_on(1, ZoneKind::Normal, edge(6144)..edge(12288))
@@ -117,7 +118,8 @@ fn shape(which: u8, scale: u64, a: u64, b: u64) -> Machine {
             .zone_on(0, ZoneKind::Normal, edge(4096)..edge(8192))
             .zone_on(2, ZoneKind::Normal, edge(8192)..edge(12288))
             .distances(&[10, 20, 30, 20, 10, 20, 30, 20, 10]),
-        // Sections: one there, one that may come, a movable zone that is empty at first.
+        // Sections: one present, one that can be onlined, and a movable zone that is empty at
+        // first.
         _ => Machine::new()
             .span(ZoneKind::Normal, 0..2 * SECTION_PAGES)
             .usable(0..SECTION_PAGES)
@@ -145,8 +147,8 @@ pub(super) fn machine_of(&[_, which, scale, cpus, a0, a1, b0, b1]: &[u8; STEP]) 
     with_cpus(machine, CPUS[usize::from(cpus >> 1) % CPUS.len()], cpus & 1 == 1)
 }
 
-/// Decodes a step: which one, three small numbers, a large one. Weights are close to those of [`op`].
-/// A changed byte changes one argument, so that a fuzzer's mutations are small steps.
+/// Decodes a step: its kind, three small numbers, a large one. Weights are close to those of
+/// [`op`]. A changed byte changes one argument, so that a fuzzer's mutations are small steps.
 pub(super) fn op_of(&[kind, a, b, c, x @ ..]: &[u8; STEP]) -> Op {
     let x = u32::from_le_bytes(x);
     let (pick, pfn) = (x as usize, u64::from(x));

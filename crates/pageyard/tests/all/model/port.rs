@@ -1,4 +1,5 @@
-//! The yard as the model asks it, and wrong ones: each lie is a bug that the model must find.
+//! The yard as the model calls it, and defective yards: each `Lie` is a defect that the model must
+//! find.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -11,42 +12,42 @@ use pageyard::{
 
 use super::world::Y;
 
-/// What a wrong allocator does.
+/// A defect of the allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lie {
-    /// It is the real one.
+    /// No defect.
     None,
-    /// Now and then it hands out what it handed out before.
+    /// Sometimes returns a block that is already allocated.
     Twice,
-    /// Now and then it forgets a block that is freed.
+    /// Sometimes ignores a free.
     Loses,
-    /// Blocks begin one page late.
+    /// Returns blocks one page too high.
     Misaligned,
-    /// Every request may use all reserves.
+    /// Lets every request use all reserves.
     IgnoresMin,
-    /// A request that fails keeps a page.
+    /// Leaks a page when a request fails.
     LeavesTrace,
-    /// The node that a request insists on does not matter.
+    /// Ignores the node that a request insists on.
     IgnoresNode,
-    /// The free counter is one too high.
+    /// Reports a free counter that is one too high.
     WrongCounter,
-    /// A block at a chosen place is the one beside it.
+    /// Allocates the block beside the chosen place.
     WrongPlace,
-    /// Isolation says yes, and does not last.
+    /// Reports an isolation that it has already ended.
     ForgetsIsolation,
-    /// Memory that comes does not.
+    /// Reports success for onlining without doing it.
     NoMemoryComes,
-    /// A faulty frame stays in use.
+    /// Leaves a poisoned frame in use.
     KeepsPoisoned,
-    /// What can move is not noted.
+    /// Does not record that a block can move.
     ForgetsMovable,
-    /// Every request fails now and then, whatever there is.
+    /// Sometimes fails a request that could be served.
     FailsAnyway,
-    /// A free that is refused frees something else.
+    /// Frees another block when it refuses a free.
     FreesAnother,
 }
 
-/// All of them, each with words of what the model says of it.
+/// All defects, each with words from the model's report of it.
 pub(super) const LIES: [(Lie, &str); 14] = [
     (Lie::Twice, " is Owned, and handed out"),
     (Lie::Loses, "the block in use at"),
@@ -64,7 +65,7 @@ pub(super) const LIES: [(Lie, &str); 14] = [
     (Lie::FreesAnother, "a call that was refused has changed something"),
 ];
 
-/// A yard behind a lie.
+/// A yard behind a defect.
 pub(super) struct Port<'y, P: StaticPolicy> {
     pub(super) y: &'y Y<'y, P>,
     lie: Lie,
@@ -77,7 +78,7 @@ impl<'y, P: StaticPolicy> Port<'y, P> {
         Port { y, lie, calls: Cell::new(0), last: Cell::new(None) }
     }
 
-    /// Whether to lie in this way, at every `n`th chance.
+    /// Whether this call shows the defect: every `n`th call does.
     fn lies(&self, lie: Lie, n: u32) -> bool {
         if self.lie != lie {
             return false;
@@ -124,7 +125,7 @@ impl<'y, P: StaticPolicy> Port<'y, P> {
         self.y.free(pfn, order)
     }
 
-    /// A free that must be refused.
+    /// Calls free where it must be refused.
     pub(super) fn free_wrongly(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         if let Some((last, of)) = self.last.get()
             && self.lies(Lie::FreesAnother, 1)

@@ -1,14 +1,14 @@
-//! What random steps come to: cases that never get anywhere would find nothing.
+//! Counts what random steps reach: cases that reach nothing would find nothing.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 thread_local! {
-    /// How often something came about: whether random steps get that far at all.
+    /// How often random steps reached each situation.
     pub(super) static REACHED: RefCell<BTreeMap<&'static str, u64>> = RefCell::default();
 }
 
-/// What random steps must come to.
+/// The situations that random steps must reach.
 pub(super) const REACHES: [&str; 15] = [
     "a request served by another node",
     "a request refused",
@@ -27,7 +27,7 @@ pub(super) const REACHES: [&str; 15] = [
     "a snapshot restored",
 ];
 
-/// It came about.
+/// Counts a situation.
 pub(super) fn reached(what: &'static str) {
     REACHED.with_borrow_mut(|r| *r.entry(what).or_default() += 1);
 }

@@ -1,5 +1,5 @@
-//! A yard beside its model: every step is done to both, and what the yard answers is held against
-//! the rules.
+//! A yard beside its model: every step runs on both, and the yard's answers are checked against the
+//! rules.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use super::world::{Mood, Y};
 use crate::common::view::{Seen, list_order, view};
 use crate::common::{Lock, Machine, all_records, o, records};
 
-/// What holds of the zones before a request.
+/// The state of the zones before a request.
 struct Before {
     zones: Vec<ZoneInfo>,
     labels: Vec<Option<MigrateType>>,
@@ -62,7 +62,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     // The rules.
 
-    /// The yard and the model agree, frame by frame, and so do the yard's parts with each other.
+    /// Asserts that the yard and the model agree, frame by frame, and that the yard is valid.
     pub(super) fn check(&self) {
         self.y.validate().unwrap_or_else(|e| panic!("{e}"));
         let t = self.y.hooks().table.borrow();
@@ -89,8 +89,8 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 Record::Allocated { pfn, order, movable } => {
                     mark(pfn, order.get(), Where::Owned);
                     let b = t.blocks.get(&pfn.0).map(|b| (b.order, b.movable));
-                    // On the packed engine what was asked for as movable is so until its owner says
-                    // otherwise.
+                    // On the packed engine a block requested as movable is movable until its owner
+                    // says otherwise.
                     let movable = movable && (!Self::IS_PACKED || b.is_some_and(|b| b.1));
                     assert_eq!(
                         b,
@@ -136,7 +136,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         }
     }
 
-    /// What a call that is refused must leave alone is as it was.
+    /// Asserts that a refused call changes nothing.
     fn unchanged(&self, call: impl FnOnce()) {
         if self.mode == Mode::Quick {
             return call();
@@ -154,7 +154,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         Before { zones, labels, freed: self.y.hooks().freed.get(), guards }
     }
 
-    /// A block was handed out on a request with these flags.
+    /// Records a block returned to a request with these flags.
     fn took(&self, pfn: Pfn, order: Order, gfp: Gfp, before: &Before) {
         let taken = self.y.hooks().table.borrow_mut().take(pfn.0, order.get(), false);
         taken.unwrap_or_else(|e| panic!("{e}"));
@@ -167,15 +167,16 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         assert!(zone.kind <= highest, "{pfn} is of {}, above {highest}", zone.kind);
     }
 
-    /// Carried types come back as what they are, whatever their pageblock has become; and where types
-    /// are not kept apart, per-CPU lists are filled from CMA blocks for whoever comes next.
+    /// Whether a request may get a block of another type. Carried types return as they were,
+    /// whatever their pageblock has become. Without grouping, per-CPU lists are filled from CMA
+    /// blocks for requests of any type.
     fn types_mix(&self) -> bool {
         let grouping_disabled = |zone| view(self.y, zone).zone.grouping_disabled;
         P::RULES.carried_types || self.y.zone_ids().any(grouping_disabled)
     }
 
-    /// §3.7: an ordinary request leaves a zone its MIN mark and its reserve. What hooks free and
-    /// per-CPU lists give back meanwhile is on the request's side.
+    /// §3.7: an ordinary request leaves a zone its MIN mark and its reserve. Pages that hooks free
+    /// and per-CPU lists drain meanwhile count for the request.
     fn left_enough(&self, pfn: Pfn, order: Order, gfp: Gfp, before: &Before) {
         let reserves = Gfp::HIGH | Gfp::MEMALLOC | Gfp::NOFAIL;
         assert!(!self.y.is_pfmemalloc(pfn) || gfp.intersects(reserves), "{pfn}: all reserves");
@@ -186,7 +187,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let mut most = zone.free.max(zone.free_exact);
         if gfp.contains(Gfp::DIRECT_RECLAIM) {
             most += zone.cached + self.y.hooks().freed.get() - before.freed;
-            // Guards become free pages with what is freed beside them.
+            // Guards become free pages when their neighbours are freed.
             most += before.guards;
         }
         let highest = gfp.highest_zone().unwrap();
@@ -203,7 +204,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let Some(highest) = gfp.highest_zone().filter(|_| order == Order::ZERO) else { return };
         let kinds = before.zones.iter().filter(|z| z.node == node && z.kind <= highest);
         for z in kinds {
-            // Counters may be behind by each CPU's threshold; CMA pages are not for everybody.
+            // Counters may lag by each CPU's threshold; CMA pages serve movable requests only.
             let cma = before.labels.contains(&Some(MigrateType::Cma));
             let parts = 125 * u64::from(self.y.cpus());
             let kept = z.watermarks[2] + z.boost + z.lowmem_reserve[highest as usize];
@@ -231,7 +232,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         found.map(|(&p, b)| (Pfn(p), o(b.order)))
     }
 
-    /// Some block, at some distance from the last one.
+    /// Blocks in use, at a fixed distance from each other.
     fn picks(&self, from: usize, n: u8) -> impl Iterator<Item = (Pfn, Order)> + '_ {
         let stride = if from & 1 == 0 { 1 } else { 7 };
         (0..usize::from(n)).map_while(move |i| self.pick(from.wrapping_add(i * stride)))
@@ -249,7 +250,8 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 if node != here {
                     reached("a request served by another node");
                 }
-                // §2.10: what may use reserves, or is urgent, is not kept to its nodes.
+                // §2.10: requests that may use reserves, or are urgent, are not bound to their
+                // nodes.
                 let urgent = gfp.contains(Gfp::HIGH) && !gfp.contains(Gfp::DIRECT_RECLAIM);
                 let free = urgent || gfp.contains(Gfp::MEMALLOC);
                 assert!(free || nodes.allowed.contains(node), "{pfn} of node {node:?}");
@@ -444,7 +446,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         }
     }
 
-    /// A block goes back but for its first page.
+    /// Frees a block except for its first page.
     fn keep_first(&self, pfn: Pfn, order: Order) {
         let mut t = self.y.hooks().table.borrow_mut();
         let movable = t.blocks[&pfn.0].movable;
@@ -483,7 +485,8 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         for &pfn in &got {
             self.took(pfn, Order::ZERO, gfp, &before);
         }
-        // Many at once come from one zone, which keeps its LOW mark without all that were wanted.
+        // A bulk request takes its pages from one zone, whose free pages exceed LOW plus all
+        // requested pages.
         if let [first, _, ..] = got[..] {
             reached("many pages at once");
             let zone = self.y.zone_of(first).unwrap();
@@ -504,9 +507,9 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         if self.port.alloc_at(pfn, order, gfp).is_err() {
             return self.check_refused();
         }
-        assert!(idle, "{pfn} of order {order} was not to be had");
+        assert!(idle, "{pfn} of order {order} was not idle");
         reached("a chosen place");
-        // The frame says the zone, whatever the flags say.
+        // The frame determines the zone, whatever the flags say.
         let taken = self.y.hooks().table.borrow_mut().take(pfn.0, order.get(), false);
         taken.unwrap_or_else(|e| panic!("{e}"));
         let z = before.zones.iter().find(|z| Some(id(z)) == self.y.zone_of(pfn)).unwrap();
@@ -516,7 +519,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         self.check_refused();
     }
 
-    /// Single pages of a range are a caller's.
+    /// Records the frames of a range as single pages of a caller.
     fn own_range(&self, range: Range<u64>) {
         let mut t = self.y.hooks().table.borrow_mut();
         for p in range {
@@ -524,9 +527,9 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         }
     }
 
-    /// Ranges leave their pageblocks with a type, isolated or not before.
+    /// Updates the isolated pageblocks: a range call leaves its pageblocks with a type.
     fn labels_changed(&self) {
-        // Per-CPU lists keep what they have from pageblocks that have another type now.
+        // Per-CPU lists keep pages of pageblocks whose type has changed.
         self.y.drain_all(None);
         let mut t = self.y.hooks().table.borrow_mut();
         let isolated = |b: &u64| self.y.block_type(Pfn(*b << 9)) == Some(MigrateType::Isolate);
@@ -560,7 +563,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let range = start..start + u64::from(pages);
         let (first, end) = (start >> 9, range.end.div_ceil(512));
         let answer = self.port.isolate(Pfn(range.start)..Pfn(range.end), label);
-        // What per-CPU lists hold may still be had; after this nothing is.
+        // Cached pages of the range may still be allocated; after the drain none can be.
         self.y.drain_all(None);
         if answer.is_err() {
             return self.check_refused();
@@ -613,12 +616,12 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         self.check_refused();
     }
 
-    /// A blank yard gets the state of this one (§1.3).
+    /// Restores this yard's state into a blank yard (§1.3).
     fn restore(&self) {
         let y = self.y;
         let populated = |(_, all): &(ZoneId, Vec<Record>)| matches!(all.first(), Some(Record::Zone(z)) if z.present > 0);
         let zones: Vec<_> = all_records(y).into_iter().filter(populated).collect();
-        // A part above a threshold that was lowered is not restored.
+        // A part above a lowered threshold is not restored.
         let within = |r: &Record| match r {
             Record::Cpu(c) => c.diff.unsigned_abs() <= c.threshold,
             _ => true,
@@ -662,7 +665,8 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         }
     }
 
-    /// A blank yard gets the same state. Everything comes back; then all that is not faulty is free, in the largest blocks there are.
+    /// Restores the state into a blank yard, then frees everything: all frames that are not faulty
+    /// are free, in the largest possible blocks.
     pub(super) fn finish(&self) {
         self.check();
         if self.mode != Mode::Quick {
@@ -687,7 +691,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     }
 }
 
-/// The zone that the facts are of.
+/// The zone described by `z`.
 fn id(z: &ZoneInfo) -> ZoneId {
     ZoneId { node: z.node, kind: z.kind }
 }

@@ -1,4 +1,4 @@
-//! The naive model: for every frame, where it is. Nothing here knows of lists, buddies or CPUs.
+//! The naive model: where each frame is. It knows nothing of lists, buddies or CPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,41 +7,41 @@ use crate::common::Machine;
 /// Where a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Where {
-    /// No memory, or not the allocator's.
+    /// No memory, or not managed by the allocator.
     Nowhere,
-    /// The allocator's, nobody's.
+    /// Managed by the allocator, without an owner.
     Idle,
-    /// Some caller's.
+    /// Owned by a caller.
     Owned,
     /// Out of use: faulty.
     Faulty,
 }
 
-/// A block of a caller.
+/// A block that a caller owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Block {
     pub(super) order: u8,
     pub(super) movable: bool,
 }
 
-/// All frames, and what callers were told of them.
+/// All frames, and what callers were told about them.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     frames: Vec<Where>,
     pub(super) blocks: BTreeMap<u64, Block>,
     /// Frames said to be faulty, in use or not, memory or not.
     pub(super) poisoned: BTreeSet<u64>,
-    /// Pageblocks from which nothing may be had.
+    /// Pageblocks that serve no request.
     pub(super) isolated: BTreeSet<u64>,
     /// Zones' spans, with the frames in them that are memory.
     pub(super) managed: Vec<u64>,
     spans: Vec<std::ops::Range<u64>>,
-    /// Broken rules that a hook saw: it must not panic.
+    /// A broken rule that a hook saw; a hook must not panic.
     pub(super) complaint: Option<String>,
 }
 
 impl Table {
-    /// As the layout says: what is usable, not reserved and in a zone is the allocator's.
+    /// From the layout: the allocator manages frames that are usable, not reserved, and in a zone.
     pub(super) fn new(machine: &Machine) -> Self {
         let spans: Vec<_> = machine.zones.iter().map(|z| z.span.start.0..z.span.end.0).collect();
         let end = spans.iter().map(|s| s.end).max().unwrap_or(0);
@@ -87,7 +87,7 @@ impl Table {
         &self.frames
     }
 
-    /// A caller gets a block: all of it must be idle, and aligned.
+    /// Allocates a block: all of it must be idle and aligned.
     pub(super) fn take(&mut self, pfn: u64, order: u8, movable: bool) -> Result<(), String> {
         if !pfn.is_multiple_of(1 << order) {
             return Err(format!("{pfn:#x} is not aligned to order {order}"));
@@ -108,7 +108,7 @@ impl Table {
         Ok(())
     }
 
-    /// A caller gives a block back: its frames are idle again, but for the faulty ones.
+    /// Frees a block: its frames are idle again, except the faulty ones.
     pub(super) fn give(&mut self, pfn: u64, order: u8) {
         self.blocks.remove(&pfn);
         for p in pfn..pfn + (1 << order) {
@@ -117,7 +117,7 @@ impl Table {
         }
     }
 
-    /// A block's owner gets it elsewhere.
+    /// Moves a block to another place.
     pub(super) fn moved(&mut self, from: u64, to: u64, order: u8) -> Result<(), String> {
         self.give(from, order);
         self.take(to, order, true)
@@ -127,7 +127,7 @@ impl Table {
         self.frames[frames.start as usize..frames.end as usize].fill(w);
     }
 
-    /// Memory comes (all idle but what is known to be faulty), or goes.
+    /// Onlines frames, all idle except known faulty ones, or offlines them.
     pub(super) fn plug(&mut self, frames: std::ops::Range<u64>, there: bool) {
         for p in frames {
             let faulty = self.poisoned.contains(&p);

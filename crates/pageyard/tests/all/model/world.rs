@@ -1,4 +1,4 @@
-//! The platform under the model: hooks that work, refuse, or say what is not so.
+//! The platform under the model: hooks that work, refuse, or answer falsely.
 
 use std::cell::{Cell, OnceCell, RefCell};
 
@@ -30,7 +30,7 @@ pub(super) enum Mood {
 
 pub(super) const MOODS: [Mood; 4] = [Mood::Willing, Mood::Busy, Mood::Refusing, Mood::Moody];
 
-/// Who owns what, and what the hooks answer.
+/// The owners of frames, and the answers of the hooks.
 pub(super) struct World<'y, P: StaticPolicy> {
     pub(super) table: RefCell<Table>,
     pub(super) cpu: Cell<u32>,
@@ -49,7 +49,7 @@ impl<P: StaticPolicy> World<'_, P> {
         self.calls.get()
     }
 
-    /// A page that nobody misses.
+    /// Frees a movable block, as a reclaimer would. Returns its pages.
     fn reclaim_one(&self) -> Option<u64> {
         let yard = self.yard.get()?;
         let (pfn, block) = {
@@ -110,7 +110,7 @@ impl<P: StaticPolicy> Reclaim for World<'_, P> {
     fn reclaim(&self, job: &ReclaimJob) -> u64 {
         match self.reclaim.get() {
             Mood::Refusing => 0,
-            // Says so, and does nothing.
+            // Reports pages as freed without freeing any.
             Mood::Busy => job.pages,
             Mood::Moody if self.next().is_multiple_of(2) => 0,
             _ => {
