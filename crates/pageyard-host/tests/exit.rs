@@ -1,4 +1,4 @@
-//! A process that ends in a callback, in the middle of a request: it ends with its code.
+//! A process that exits in a callback, in the middle of a request, ends with its exit code.
 //!
 //! A program of its own, without libtest: its global allocator is the yard.
 #![allow(missing_docs)]
@@ -21,8 +21,8 @@ fn main() {
     if std::env::var_os(CHILD).is_some() {
         return child();
     }
-    let program = std::env::current_exe().expect("it runs");
-    let child = Command::new(program).env(CHILD, "1").output().expect("it starts");
+    let program = std::env::current_exe().expect("the path of this program");
+    let child = Command::new(program).env(CHILD, "1").output().expect("the child starts");
     let said = String::from_utf8_lossy(&child.stderr);
     assert_eq!(child.status.code(), Some(CODE), "{}: {said}", child.status);
     println!("test a_process_may_end_in_a_shrinker ... ok");
@@ -33,7 +33,7 @@ fn child() {
     let yard =
         Builder::new(64 << 20).tick(None).thread_cache(ThreadCache::Auto).build().expect("a yard");
     let yard: &'static HostYard = Box::leak(Box::new(yard));
-    PAGES.install(yard).expect("it is the first");
+    PAGES.install(yard).expect("no yard was installed before");
     let shrinker = |_: &ReclaimJob| {
         if ENDS.load(SeqCst) {
             exit(CODE);
@@ -47,7 +47,7 @@ fn child() {
         s.spawn(|| {
             full.wait();
             ENDS.store(true, SeqCst);
-            // The thread's first request: it joins the cache, for which it allocates from the yard.
+            // The thread's first request: it joins the thread cache, which allocates from the yard.
             let _ = yard.alloc(Order::ZERO, Gfp::NOWAIT);
         });
         let gfp = Gfp::MEMALLOC | Gfp::NOWARN | Gfp::NOWAIT;
@@ -56,5 +56,5 @@ fn child() {
         }
         full.wait();
     });
-    unreachable!("no shrinker was asked");
+    unreachable!("no shrinker was called");
 }

@@ -1,9 +1,9 @@
-//! Forks in the middle of everything: threads ask, give back, compact, change settings, register, and
-//! the yard's own worker gives memory back, while another thread forks. The child does all that a
-//! program might do with its copy of the yard: nothing waits, nothing is handed out, nothing in shared
-//! memory changes. The parent goes on, and its yard is whole at the end.
+//! Forks while threads allocate, free, compact, change settings and register callbacks, and while
+//! the yard's own worker returns memory. The child uses its copy of the yard in every way: no call
+//! waits, no page is allocated, and no shared memory changes. The parent continues, and its yard is
+//! valid at the end.
 //!
-//! A program of its own: it forks, and a child has the locks of other tests as their threads left them.
+//! A program of its own: a forked child would inherit locks that threads of other tests held.
 
 #![allow(unsafe_code)] // forks
 
@@ -18,7 +18,7 @@ use pageyard_host::{
 const ONE: Order = Order::ZERO;
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
 const THREADS: u64 = 3;
-/// A child that has not ended by then hangs.
+/// A child that has not ended after this time hangs.
 const SECONDS: u32 = 60;
 
 fn order(n: u64) -> Order {
@@ -29,21 +29,21 @@ fn order(n: u64) -> Order {
 #[derive(PartialEq, Eq, Debug)]
 enum End {
     Well,
-    /// At this line.
+    /// A check failed at this line.
     Wrong(i32),
     Hung,
     Crashed(i32),
 }
 
-/// Runs something in a child, which says the line at which something was wrong.
+/// Runs `f` in a child, which reports the line at which a check failed.
 fn in_child(seconds: u32, f: impl FnOnce() -> Result<(), u32>) -> End {
-    // SAFETY: the child uses the yard, which says what is allowed there, and ends at once.
+    // SAFETY: the child only uses the yard, which documents what it may do, and exits at once.
     match unsafe { libc::fork() } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {
             // SAFETY: takes a number; the signal ends the child.
             unsafe { libc::alarm(seconds) };
-            // A panic is not to run on into the parent's test.
+            // A panic must not unwind into the parent's test.
             let wrong = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
             let wrong = wrong.unwrap_or(Err(254)).err();
             let code = wrong.map_or(0, |line| (line % 255 + 1) as i32);
@@ -52,7 +52,7 @@ fn in_child(seconds: u32, f: impl FnOnce() -> Result<(), u32>) -> End {
         }
         child => {
             let mut status = 0;
-            // SAFETY: the pointer is to a number of ours.
+            // SAFETY: the pointer is to a local number.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             match (libc::WIFEXITED(status), libc::WTERMSIG(status)) {
                 (true, _) if libc::WEXITSTATUS(status) == 0 => End::Well,
@@ -64,7 +64,7 @@ fn in_child(seconds: u32, f: impl FnOnce() -> Result<(), u32>) -> End {
     }
 }
 
-/// Gives up nothing.
+/// Frees nothing.
 struct Nothing;
 
 impl Shrinker for Nothing {
@@ -88,7 +88,7 @@ fn is_of(block: &Block<'_>, mark: u8) -> bool {
     block.iter().all(|&b| b == mark)
 }
 
-/// Everything that threads do with a yard, in random order.
+/// Uses a yard in all ways that threads do, in random order.
 fn work(yard: &HostYard, mark: u8, stop: &AtomicBool, done: &AtomicU64) {
     let mut state = u64::from(mark) << 32 | 0x7f4a_7c15;
     let (mut held, mut movable): (Vec<Block<'_>>, Vec<Movable<'_>>) = (Vec::new(), Vec::new());
@@ -124,20 +124,20 @@ fn work(yard: &HostYard, mark: u8, stop: &AtomicBool, done: &AtomicU64) {
             block.fill(mark);
         }
         if held.len() > 60 {
-            assert!(held.iter().all(|b| is_of(b, mark)), "somebody else wrote to a block");
+            assert!(held.iter().all(|b| is_of(b, mark)), "a block was overwritten");
             held.truncate((n >> 16) as usize % 60);
         }
         movable.truncate(20);
         done.fetch_add(1, Relaxed);
     }
-    assert!(held.iter().all(|b| is_of(b, mark)), "somebody else wrote to a block");
+    assert!(held.iter().all(|b| is_of(b, mark)), "a block was overwritten");
 }
 
 fn hold(holds: bool, line: u32) -> Result<(), u32> {
     if holds { Ok(()) } else { Err(line) }
 }
 
-/// What a child does with its copy.
+/// What a child does with its copy of the yard.
 fn misuse<'y>(
     yard: &'y HostYard,
     mut mine: Block<'y>,
@@ -183,17 +183,18 @@ fn misuse<'y>(
     hold(texts.iter().all(String::is_empty), line!())
 }
 
-/// One of its own, which works, thread and all.
+/// A yard that the child builds itself works, including its worker thread.
 fn another() -> Result<(), u32> {
     let yard: HostYard = Builder::new(8 << 20).build().map_err(|_| line!())?;
     let block = yard.alloc(order(3), GFP).map_err(|_| line!())?;
     hold(yard.is_here() && block.order() == order(3), line!())?;
-    // Its thread may be at work.
+    // The yard's worker thread may be active.
     let mut tries = (0..500).inspect(|_| std::thread::sleep(Duration::from_millis(5)));
     hold(tries.any(|_| yard.validate().is_ok()), line!())
 }
 
-/// Forks with a block of 77s. What the child does with its copy, and how it ended; whether the parent's is as it was.
+/// Forks with a block filled with 77. Returns how the child ended, and whether the parent's block
+/// is unchanged.
 fn fork_with<'y>(
     yard: &'y HostYard,
     order: Order,
@@ -222,27 +223,27 @@ fn forks_during_use(backing: Backing, front: ThreadCache, forks: u64) {
         }
         let (mut state, mut forked) = (forks, 0);
         for k in 0..forks {
-            // Each time somewhere else.
+            // Fork at a different moment each time.
             (0..random(&mut state) % 20_000).for_each(|_| std::hint::spin_loop());
-            // The child has a copy of it; here it is still there afterwards.
+            // The child drops its copy; the parent's stays until the fork is over.
             let mut movable = std::mem::ManuallyDrop::new(yard.alloc_movable(ONE, GFP).ok());
             let shared = backing == Backing::Memfd;
             let seen = fork_with(&yard, order(k % 4), |mine| {
                 misuse(&yard, mine, movable.take(), shared)?;
                 if k % 8 == 0 { another() } else { Ok(()) }
             });
-            // A child had its own copy; this one goes, whether or not there was memory for a child.
+            // Drops the parent's block, even if there was no memory for a fork.
             drop(std::mem::ManuallyDrop::into_inner(movable));
             let Some((end, whole)) = seen else { continue };
             if end != End::Well || !whole {
                 stop.store(true, Relaxed);
             }
             assert_eq!(end, End::Well, "fork {k} of {backing:?}, {front:?}");
-            assert!(whole, "what the child did is seen here");
+            assert!(whole, "the child changed the parent's block");
             forked += 1;
         }
         stop.store(true, Relaxed);
-        // Limits may leave no block.
+        // Limits may leave no memory for a block.
         assert!(forked > forks / 2, "{forked} of {forks}");
     });
     assert!(done.load(Relaxed) > forks);
@@ -252,7 +253,7 @@ fn forks_during_use(backing: Backing, front: ThreadCache, forks: u64) {
     still(&yard);
 }
 
-/// The yard's worker may be at work: it has to be seen idle once.
+/// The yard's worker may be active, so the yard must be seen idle once.
 fn still(yard: &HostYard) {
     let whole = || {
         let zone = yard.zones().next().unwrap();
@@ -277,7 +278,7 @@ fn still(yard: &HostYard) {
     panic!("{last:?}");
 }
 
-/// How often; `PAGEYARD_FORKS` for more.
+/// Number of forks; set `PAGEYARD_FORKS` for more.
 fn forks() -> u64 {
     std::env::var("PAGEYARD_FORKS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
 }
@@ -294,13 +295,13 @@ fn forked_children_of_shared_memory() {
     forks_during_use(Backing::Memfd, ThreadCache::Off, forks());
 }
 
-/// The planted bugs: a child that waits for a thread of its parent, one that writes to memory shared
-/// with its parent, one that is given a page of it.
+/// The planted bugs: a child that waits for a thread of its parent, one that writes to memory
+/// shared with its parent, and one that allocates a page from it.
 #[test]
 fn a_hanging_or_interfering_child_is_detected() {
     let yard: HostYard = Builder::new(16 << 20).backing(Backing::Memfd).tick(None).build().unwrap();
     let movable = yard.alloc_movable(ONE, GFP).unwrap();
-    // As a lock of the allocator's that a thread held at the fork.
+    // Stands for an allocator lock that a thread held at the fork.
     let held = movable.lock();
     let waits = || {
         drop(movable.lock());
@@ -308,8 +309,7 @@ fn a_hanging_or_interfering_child_is_detected() {
     };
     assert_eq!(in_child(1, waits), End::Hung);
     drop(held);
-    // Past the yard, which would say no.
-    // SAFETY: nothing that anybody has is given back or moved.
+    // The core, because the yard would refuse. SAFETY: no block with an owner is freed or moved.
     let core = || unsafe { yard.core() };
     let hands_out = || core().alloc(ONE, GFP).map(|_| ()).map_or(Ok(()), |()| Err(line!()));
     assert!(matches!(in_child(SECONDS, hands_out), End::Wrong(_)));
@@ -332,7 +332,7 @@ fn a_child_keeps_its_copy_and_cannot_allocate() {
         let yard = Builder::new(64 << 20).thread_cache(how).build().unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|s| {
-            // Another thread allocates all the time, and may hold a lock when the process forks.
+            // Another thread allocates continuously, and may hold a lock when the process forks.
             s.spawn(|| {
                 while !stop.load(Relaxed) {
                     drop(take(&yard, 50));
@@ -355,13 +355,13 @@ fn a_child_keeps_its_copy_and_cannot_allocate() {
                     if same && none { Ok(()) } else { Err(line!()) }
                 });
                 assert_eq!(end, End::Well);
-                assert!(mine.iter().all(|&b| b == round), "the child's copy is its own");
+                assert!(mine.iter().all(|&b| b == round), "the child wrote only to its copy");
                 assert!(yard.thread_cache_stats().hits >= before);
             }
             stop.store(true, Relaxed);
         });
         yard.drain();
-        // What children dropped stays the parent's to drop.
+        // Blocks that children dropped are still the parent's to free.
         still(&yard);
     }
 }

@@ -1,4 +1,4 @@
-//! A yard as this test program's own allocator, threads and forks included.
+//! A yard as the global allocator of this program, with threads and forks.
 //!
 //! A program of its own: its global allocator is the yard.
 
@@ -53,12 +53,12 @@ fn a_program_runs_on_the_global_allocator() {
         let threads: Vec<_> = (1..=4).map(|n| s.spawn(move || work(n))).collect();
         threads.into_iter().map(|t| t.join().unwrap()).sum()
     });
-    assert!(held > 600, "{held} of 800 vectors lay in the yard");
+    assert!(held > 600, "{held} of 800 vectors are in the yard");
     assert!(yard.thread_cache_stats().hits > 0);
-    // What came from elsewhere goes back there.
+    // Blocks of the fallback are freed to the fallback.
     assert!(before.iter().all(|&b| b == 1));
     drop(before);
-    // More than the yard has.
+    // More memory than the yard has.
     let all: Vec<Vec<u8>> = (0..400).map(|_| vec![1u8; 1 << 20]).collect();
     assert!(all.iter().any(|v| !PAGES.is_of_yard(v.as_ptr())));
     assert!(PAGES.install(yard).is_err());
@@ -68,7 +68,7 @@ fn a_program_runs_on_the_global_allocator() {
 fn a_child_continues_without_the_yard() {
     let yard = yard();
     let copied = vec![7u8; 1 << 20];
-    // SAFETY: the child allocates, which the yard leaves to the system there, and ends.
+    // SAFETY: the child allocates, which the yard leaves to the system after a fork, and exits.
     match unsafe { libc::fork() } {
         0 => {
             let own = vec![8u8; 100_000];
@@ -79,7 +79,7 @@ fn a_child_continues_without_the_yard() {
         }
         child => {
             let mut status = 1;
-            // SAFETY: the pointer is to a number of ours.
+            // SAFETY: the pointer is to a local number.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             assert_eq!(status, 0);
         }
@@ -105,7 +105,7 @@ fn collections_can_use_their_own_yard() {
     assert_eq!(info.free_exact + info.cached, info.managed);
 }
 
-/// A fallback that serves parts of a block of the yard's own.
+/// A fallback that serves parts of one of the yard's blocks.
 struct Arena {
     next: AtomicPtr<u8>,
     given_back: AtomicUsize,
@@ -119,8 +119,8 @@ impl Arena {
     }
 }
 
-// SAFETY: each call gets bytes of its own, aligned to pages, of a block that is never given back; the
-// tests ask for less than that has.
+// SAFETY: each call returns separate, page-aligned bytes of a block that is never freed; the tests
+// request less than it has.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let bytes = layout.size().next_multiple_of(4096);
@@ -139,17 +139,17 @@ unsafe impl Allocator for &Arena {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: no layout of the tests is empty.
         let start = NonNull::new(unsafe { GlobalAlloc::alloc(*self, layout) }).ok_or(AllocError)?;
-        // Whole pages: more than is asked for.
+        // Whole pages: more than requested.
         Ok(NonNull::slice_from_raw_parts(start, layout.size().next_multiple_of(4096)))
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         unsafe { GlobalAlloc::dealloc(*self, start.as_ptr(), layout) }
     }
 }
 
-/// Given back, it would be taken for a block, and one page would have two owners.
+/// If the fallback's memory were freed to the yard as a block, one page would have two owners.
 #[test]
 fn yard_pages_are_never_freed_to_the_fallback() {
     let own = Builder::new(16 << 20).tick(None).build().unwrap();
@@ -161,7 +161,7 @@ fn yard_pages_are_never_freed_to_the_fallback() {
     let full: Vec<_> =
         std::iter::from_fn(|| own.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN).ok()).collect();
     let small = Layout::from_size_align(100, 8).unwrap();
-    // SAFETY: no layout is empty, and what is given back was handed out for the layout.
+    // SAFETY: no layout is empty, and blocks are freed with the layout that allocated them.
     unsafe {
         for bytes in [4096, 5000, 4 << 12] {
             let layout = Layout::from_size_align(bytes, 8).unwrap();
@@ -169,19 +169,20 @@ fn yard_pages_are_never_freed_to_the_fallback() {
             assert!(pages.alloc_zeroed(layout).is_null(), "{bytes}");
             assert!(in_yard.allocate(layout).is_err(), "{bytes}");
         }
-        assert_eq!(other.given_back.load(Relaxed), 3, "the fallback has it again");
-        // Less than a page is the fallback's, wherever it lies, and so is what is larger than a block.
+        assert_eq!(other.given_back.load(Relaxed), 3, "the fallback got its blocks back");
+        // Requests below a page or above the largest block use the fallback, wherever its memory
+        // lies.
         for layout in [small, Layout::from_size_align((4 << 20) + 1, 8).unwrap()] {
             let start = pages.alloc(layout);
             assert!(pages.is_of_yard(start));
             pages.dealloc(start, layout);
             let block = in_yard.allocate(layout).unwrap();
-            assert_eq!(block.len(), layout.size(), "or it comes back as a page");
+            assert_eq!(block.len(), layout.size(), "a larger slice could be freed as a page");
             in_yard.deallocate(block.cast(), layout);
         }
         assert_eq!(other.given_back.load(Relaxed), 5);
         let start = pages.alloc(small);
-        assert!(pages.realloc(start, small, 5000).is_null(), "it stays where it is");
+        assert!(pages.realloc(start, small, 5000).is_null(), "the block stays in the fallback");
         pages.dealloc(start, small);
     }
     drop(full);
@@ -189,7 +190,7 @@ fn yard_pages_are_never_freed_to_the_fallback() {
     own.validate().unwrap();
 }
 
-/// What a yard calls on behalf of an allocation.
+/// Callbacks that panic when the yard calls them for an allocation.
 struct Panics;
 
 impl Shrinker for Panics {
@@ -202,7 +203,7 @@ impl Shrinker for Panics {
     }
 }
 
-// SAFETY: it moves nothing.
+// SAFETY: it moves no block.
 unsafe impl Relocator for Panics {
     fn relocate(&self, _: &Moving) -> Relocation {
         panic!("a relocator")
@@ -223,11 +224,11 @@ fn callbacks_that_panic_do_not_unwind_out_of_an_allocation() {
     };
     own.register_shrinker(shrinker).keep();
     own.register_relocator(Panics).keep();
-    // Pieces that may move: a larger block is worth an attempt to make one.
+    // Movable single pages, so that a larger request tries compaction.
     let take = || own.alloc(Order::ZERO, Gfp::MOVABLE | Gfp::NOWAIT).ok();
     let mut held: Vec<_> = std::iter::from_fn(take).collect();
     for block in &held {
-        // SAFETY: the relocator is the blocks' owner, and refuses.
+        // SAFETY: the relocator owns the blocks, and refuses to move them.
         unsafe { own.core() }.set_movable(block.pfn(), Order::ZERO, true).unwrap();
     }
     let mut n = 0;
@@ -237,15 +238,15 @@ fn callbacks_that_panic_do_not_unwind_out_of_an_allocation() {
     });
     own.drain();
     let layout = Layout::from_size_align(2 << 20, 8).unwrap();
-    // SAFETY: the layout is not empty, and what is given back was handed out for it.
+    // SAFETY: the layout is not empty, and blocks are freed with the layout that allocated them.
     unsafe {
         for start in [pages.alloc(layout), pages.alloc_zeroed(layout)] {
             assert!(!start.is_null() && !pages.is_of_yard(start));
             pages.dealloc(start, layout);
         }
     }
-    assert!(asked.load(Relaxed) > 0, "the request asked the shrinkers");
-    // The thread is no reclaimer any more: the reserves are not its.
+    assert!(asked.load(Relaxed) > 0, "the request called the shrinkers");
+    // The thread is no reclaimer any more, so it may not use the reserves.
     held.extend(std::iter::from_fn(take));
     assert!(own.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN).is_err());
     drop(held);

@@ -1,8 +1,8 @@
-//! A yard is this program's allocator, and every allocation inside one of the yard's own methods calls
-//! back into the yard: with plenty of memory, with none, and with single pages alone.
+//! A yard is this program's global allocator, and every allocation inside one of the yard's methods
+//! calls back into the yard: with plenty of memory, with none, and with single free pages only.
 //!
-//! Where a thread waits for a lock that it holds, debug builds abort and name it (`held.rs`); a watchdog
-//! does for all else.
+//! If a thread waits for a lock that it holds, debug builds abort and name the lock (`held.rs`); a
+//! watchdog catches all other hangs.
 //!
 //! A program of its own: its global allocator is the yard.
 
@@ -19,12 +19,12 @@ use pageyard_host::{
     report_locks,
 };
 
-/// Seconds that one operation may take, on any machine.
+/// Seconds that one operation may take on any machine.
 const PATIENCE: u32 = 300;
 
 type Yard = &'static HostYard;
 
-/// The yard as an allocator. While the thread is in an operation, each request calls back.
+/// The yard as an allocator. Each request during an operation of its thread calls back.
 struct CallsBack(PageAlloc<System>);
 
 thread_local! {
@@ -45,8 +45,8 @@ fn call_back() {
     CALLS_BACK.set(true);
 }
 
-/// What an allocation may come to, in this thread or through a shrinker. Without reclaim: hundreds of
-/// shrinkers would be called at every allocation.
+/// Calls that an allocation may cause, in this thread or through a shrinker. Without reclaim, since
+/// each allocation would call hundreds of shrinkers.
 fn use_a_little(yard: Yard) {
     for n in [0, 1, 3] {
         drop(yard.alloc(order(n), Gfp::NOWAIT));
@@ -58,17 +58,17 @@ fn use_a_little(yard: Yard) {
     yard.limits();
 }
 
-// SAFETY: the inner allocator's.
+// SAFETY: the inner allocator's contract.
 unsafe impl GlobalAlloc for CallsBack {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         call_back();
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         call_back();
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         unsafe { self.0.dealloc(start, layout) }
     }
 }
@@ -80,15 +80,15 @@ fn order(n: u8) -> Order {
     Order::new(n).unwrap()
 }
 
-/// What the watchdog says.
+/// The current operation, for the watchdog's message.
 static NOW: AtomicPtr<&str> = AtomicPtr::new(std::ptr::null_mut());
 
 extern "C" fn hangs(_: libc::c_int) {
     let say = |text: &str| {
-        // SAFETY: so many bytes of a string.
+        // SAFETY: `text.len()` bytes of a string.
         unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
     };
-    // SAFETY: it points to a static string, or nowhere.
+    // SAFETY: the pointer is null or points to a static string.
     let what = unsafe { NOW.load(Relaxed).as_ref() };
     say("hangs: ");
     say(what.copied().unwrap_or("before the first operation"));
@@ -100,7 +100,7 @@ extern "C" fn hangs(_: libc::c_int) {
 
 type Operation = (&'static str, fn(Yard));
 
-/// Every method of a yard that takes a lock, allocates or calls its user.
+/// Every method of a yard that takes a lock, allocates or calls a callback.
 const OPERATIONS: &[Operation] = &[
     ("a thread's first block", |yard| {
         std::thread::spawn(move || {
@@ -171,7 +171,7 @@ const OPERATIONS: &[Operation] = &[
                 0
             })
         };
-        // So many that a list of them is a page, and so of the yard.
+        // Enough that the list of them fills a page, and thus comes from the yard.
         let all: Vec<_> = (0..175).map(add).collect();
         CALLS_BACK.set(false);
         drop(yard.alloc(order(9), Gfp::KERNEL | Gfp::NOWARN | Gfp::NORETRY));
@@ -256,11 +256,11 @@ fn the_yard_may_be_used_from_nested_allocations() {
     run("plenty", yard);
     assert!(CALLS.load(Relaxed) > 400, "the yard's methods allocate");
 
-    // What the program itself keeps there.
+    // What the program itself keeps in the yard.
     yard.drain();
     let kept = used(yard);
 
-    // As many as there will be, so that nothing of this grows later.
+    // With its final capacity, so that it does not grow later.
     let mut all: Vec<Block<'_>> = Vec::with_capacity(2 * SECTION_PAGES as usize);
     let take = || yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN).ok();
     all.extend(std::iter::from_fn(take));
@@ -276,5 +276,5 @@ fn the_yard_may_be_used_from_nested_allocations() {
     drop(all);
     yard.drain();
     yard.validate().unwrap();
-    assert_eq!(used(yard), kept, "everything was given back");
+    assert_eq!(used(yard), kept, "everything was freed");
 }

@@ -1,7 +1,8 @@
-//! Every allocation of this program is a request to one yard, which is full and in pieces: it calls
-//! shrinkers and relocators, which call back, and compaction asks for the movable blocks. A lock of the
-//! yard's that is held while it allocates, frees, or calls out ends this program: debug builds abort and
-//! name it (`held.rs`); in release builds it is a deadlock, and the watchdog names the step.
+//! Every allocation of this program is a request to one yard, which is full and fragmented. It
+//! calls shrinkers and relocators, which call back, and compaction moves the movable blocks.
+//! Holding a yard lock while it allocates, frees or calls out ends this program: debug builds abort
+//! and name the lock (`held.rs`); in release builds it is a deadlock, and the watchdog names the
+//! step.
 //!
 //! A program of its own: its global allocator is the yard.
 
@@ -25,29 +26,29 @@ static PAGES: PageAlloc<System> = PageAlloc::new(System);
 /// Whether allocations go to the yard.
 static ARMED: AtomicBool = AtomicBool::new(false);
 
-/// Rounds everything up to two pages, so that an allocation that the yard cannot serve compacts.
+/// Rounds every request up to two pages, so that one that the yard cannot serve compacts.
 struct Everything;
 
 fn rounded(layout: Layout) -> Layout {
     Layout::from_size_align(layout.size().max(2 * PAGE_SIZE as usize), layout.align()).unwrap()
 }
 
-// SAFETY: what comes from `PAGES` goes back there with the layout it was allocated with, else both
+// SAFETY: blocks from `PAGES` are freed there with the layout that allocated them. All other blocks
 // are the system's, which ignores the size.
 unsafe impl GlobalAlloc for Everything {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         match ARMED.load(Relaxed) {
-            // SAFETY: as the caller of `alloc` promises, of a layout that is no smaller.
+            // SAFETY: the caller's contract, for a layout that is no smaller.
             true => unsafe { PAGES.alloc(rounded(layout)) },
-            // SAFETY: as the caller of `alloc` promises.
+            // SAFETY: the caller's contract.
             false => unsafe { System.alloc(layout) },
         }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // Not to the system directly: debug builds check the locks that are held at a release, too.
-        // SAFETY: as the implementation says.
+        // Not to the system directly, because debug builds check held locks at a free as well.
+        // SAFETY: see the implementation.
         unsafe { PAGES.dealloc(start, rounded(layout)) }
     }
 }
@@ -55,7 +56,7 @@ unsafe impl GlobalAlloc for Everything {
 #[global_allocator]
 static EVERYTHING: Everything = Everything;
 
-/// What runs at the moment, for the watchdog.
+/// The current step, for the watchdog's message.
 static STEP: Mutex<&str> = Mutex::new("start");
 
 fn step(name: &'static str, body: impl FnOnce()) {
@@ -65,7 +66,7 @@ fn step(name: &'static str, body: impl FnOnce()) {
     ARMED.store(false, Relaxed);
 }
 
-/// Ends the steps, also where one panics.
+/// Ends the steps, even if one panics.
 struct End<'d>(&'d AtomicBool);
 
 impl Drop for End<'_> {
@@ -75,12 +76,12 @@ impl Drop for End<'_> {
     }
 }
 
-/// Ends the process where a step does not end.
+/// Ends the process if a step hangs.
 fn watch(done: &AtomicBool) {
     let end = Instant::now() + Duration::from_secs(300);
     while !done.load(Relaxed) {
         if Instant::now() > end {
-            // Not a macro, whose output libtest captures.
+            // Not a macro, because libtest captures its output.
             let step = STEP.try_lock().map_or("?", |step| *step);
             let text = [b"deadlock in step: ", step.as_bytes(), b"\n"];
             let _ = text.iter().try_for_each(|t| std::io::stderr().write_all(t));
@@ -98,7 +99,7 @@ thread_local! {
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static DEEPEST: AtomicU64 = AtomicU64::new(0);
 
-/// What each callback does: it allocates, and now and then calls every public method that takes a
+/// The body of each callback: it allocates, and sometimes calls every public method that takes a
 /// lock of the yard's upkeep.
 fn call_back(yard: &'static HostYard) {
     DEEPEST.fetch_max(DEPTH.get().into(), Relaxed);
@@ -139,11 +140,11 @@ unsafe impl Relocator for Busybody {
 
 const QUIET: Gfp = Gfp::KERNEL.union(Gfp::NOWARN);
 
-/// Movable blocks to begin with.
+/// Movable blocks at the start.
 const MOVABLE: usize = 4000;
 
-/// Takes all there is, the first part as movable blocks, then gives back every other page: few free
-/// pages lie together, pageblocks are half used, and a request for two compacts.
+/// Allocates everything, the first part as movable blocks, then frees every other page. Few free
+/// pages are adjacent, pageblocks are half used, and a request for two pages compacts.
 fn fill(
     yard: &'static HostYard,
     blocks: &mut Vec<Block<'static>>,
@@ -165,7 +166,7 @@ fn fill(
     yard.drain();
 }
 
-/// What allocates, registers or takes a lock of the upkeep's, each armed.
+/// Calls that allocate, register or take a lock of the upkeep, each as an armed step.
 fn steps(
     yard: &'static HostYard,
     movable: &mut Vec<Movable<'static>>,
@@ -177,7 +178,7 @@ fn steps(
     });
     step("allocate", || (0..20u8).for_each(|n| _ = std::hint::black_box(vec![n; 5000])));
     step("register shrinkers", || {
-        // Closures that have something to release.
+        // Closures with data to free.
         let register = |value: Box<u64>| yard.register_shrinker(move |_: &ReclaimJob| *value);
         (0..20).for_each(|_| kept.push(register(Box::new(0))));
     });
@@ -193,7 +194,7 @@ fn steps(
     step("movable blocks go", || movable.truncate(MOVABLE));
 }
 
-/// One test, as the allocator is the whole program's.
+/// A single test, because the allocator is process-wide.
 #[test]
 fn nothing_allocates_or_calls_out_under_a_lock() {
     let builder = Builder::new(64 << 20)
@@ -212,14 +213,14 @@ fn nothing_allocates_or_calls_out_under_a_lock() {
         let _end = End(&done);
         fill(yard, &mut blocks, &mut movable);
         steps(yard, &mut movable, &mut kept, &mut worker);
-        assert!(yard.status().moved > 0, "nothing was compacted");
+        assert!(yard.status().moved > 0, "compaction moved no block");
         step("register a shrinker and a relocator that call back", || {
             yard.register_shrinker(Busybody(yard)).keep();
             yard.register_relocator(Busybody(yard)).keep();
         });
         steps(yard, &mut movable, &mut kept, &mut worker);
         step("lower the limit", || {
-            // Everything that is free is kept: full.
+            // Hold back everything that is free, so that the yard is full.
             let used = yard.status().used;
             for hard in (used..1 << 14).rev().step_by(512).chain([used]) {
                 let _ = yard.set_limits(Limits { hard: Some(hard), soft: None });
@@ -232,5 +233,5 @@ fn nothing_allocates_or_calls_out_under_a_lock() {
     });
     drop((blocks, movable));
     yard.validate().unwrap();
-    assert_eq!(DEEPEST.load(Relaxed), 0, "a callback's own requests lead to no other callback");
+    assert_eq!(DEEPEST.load(Relaxed), 0, "a callback's own requests call no other callback");
 }

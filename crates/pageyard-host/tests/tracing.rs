@@ -1,4 +1,4 @@
-//! The events of feature `tracing`, as a subscriber of the program's sees them.
+//! The events of feature `tracing`, as the program's subscriber sees them.
 //!
 //! A program of its own: a process has one global subscriber, and it sees the events of all yards.
 
@@ -109,7 +109,7 @@ impl Watched {
         events(message, |e| e.text("yard") == self.number)
     }
 
-    /// The first such event that there is, or comes within a minute.
+    /// Returns the first such event; waits for up to a minute.
     fn wait(&self, message: &str, is: impl Fn(&Seen) -> bool) -> Seen {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -130,7 +130,7 @@ impl Watched {
         (0..pages).map(one).collect()
     }
 
-    /// All that requests with these flags get.
+    /// All blocks that requests with these flags get.
     fn exhaust(&self, gfp: Gfp) -> Vec<Block<'static>> {
         std::iter::from_fn(|| self.yard.alloc(Order::ZERO, gfp).ok()).collect()
     }
@@ -167,7 +167,7 @@ fn trace_of_returned_idle_memory() {
         let all = w.events("idle memory went back");
         all.iter().map(|e| e.number("pages")).sum()
     };
-    // The worker may be at it in between.
+    // The worker may return memory between the two reads.
     while done().given_back != sum() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -219,7 +219,7 @@ fn failed_requests_are_reported_together() {
     let w = Watched::new(builder(16 * MIB).give_back(None));
     let begun = Instant::now();
     let held = w.exhaust(Gfp::NOWAIT | Gfp::NOWARN);
-    assert!(w.events("requests failed").is_empty(), "it was to be quiet about those");
+    assert!(w.events("requests failed").is_empty(), "NOWARN requests emit no event");
     let flags = Gfp::NOWAIT & !Gfp::NOWARN;
     let order = Order::new(2).unwrap();
     let failed = (0..5000).filter(|_| w.yard.alloc(order, flags).is_err()).count() as u64;
@@ -235,8 +235,8 @@ fn failed_requests_are_reported_together() {
     }
     assert_eq!(told(), failed);
     let most = begun.elapsed().as_secs() + 2;
-    assert!(w.events("requests failed").len() as u64 <= most, "one a second");
-    // Nobody keeps anything any more.
+    assert!(w.events("requests failed").len() as u64 <= most, "at most one event per second");
+    // While memory is short, thread caches keep nothing.
     let front = w.wait("front cache", |e| e.text("pressed") == "true");
     assert!(front.number("presses") > 0);
     assert_eq!(
@@ -279,7 +279,7 @@ fn trace_of_background_compaction() {
         w.yard.drain();
         all
     };
-    // What a caller compacts is not the worker's.
+    // Compaction by a caller does not count as the worker's.
     let first = in_pieces();
     w.yard.compact();
     let before = w.yard.status().moved;
@@ -289,7 +289,7 @@ fn trace_of_background_compaction() {
     let mut worker = w.yard.worker().unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     let moved = || -> u64 { w.events("compaction").iter().map(|e| e.number("moved")).sum() };
-    // Scores every half a second what is in pieces.
+    // The worker checks fragmentation every half a second.
     while moved() == 0 {
         assert!(Instant::now() < end, "{:?}", w.yard.status());
         thread::sleep(Duration::from_millis(5));
@@ -314,7 +314,7 @@ fn trace_of_system_pressure() {
 #[test]
 fn trace_of_a_memory_fallback() {
     subscribe();
-    // More than there is, wherever this runs; nothing of it is touched.
+    // More than any machine has; none of it is touched.
     let wanted = Backing::HugeTlb(HugeSize::G1);
     let region = Builder::new(1 << 42).backing(wanted).fallback(true).region().unwrap();
     assert_eq!(region.backing(), Backing::Memfd);

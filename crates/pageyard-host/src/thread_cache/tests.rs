@@ -209,11 +209,11 @@ fn a_tick_finds_a_zone_below_its_low_watermark() {
     assert_eq!((stats.presses, stats.drains, stats.drained_pages), (1, 1, 1));
 }
 
-/// Until there is room for all that all of them may keep.
+/// After a shortage, threads keep nothing until there is room for all that all threads may keep.
 #[test]
 fn threads_keep_nothing_after_a_shortage() {
     let (cache, behind) = cache(8, 1);
-    let last = || assert!(put(&cache, ONE, 2), "this thread may, too");
+    let last = || assert!(put(&cache, ONE, 2), "there is room for both threads' blocks");
     beside_an_idle_thread(&cache, last, || {
         assert!(put(&cache, ONE, 3));
         behind.room.store(-1, Relaxed);

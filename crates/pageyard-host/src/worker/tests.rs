@@ -141,7 +141,7 @@ fn lists_of_a_cpu_are_drained_once_it_has_not_used_them_for_a_while() {
     assert_eq!(cached(&yard), 0);
 }
 
-/// By what happens in the yard, and spread by a quarter both ways.
+/// The rest depends on activity in the yard, and varies by a quarter both ways.
 #[test]
 fn the_rest_after_a_step_depends_on_what_changes() {
     let yard: HostYard = bare(16 * MIB).build().unwrap();
@@ -248,7 +248,7 @@ fn a_group_that_is_gone_is_reported_by_a_step_and_a_wait() {
     }
 }
 
-/// What a worker's shrinkers were asked for, and how often for their count.
+/// The amounts that a worker's shrinkers were asked for, and how often `count` was called.
 #[derive(Clone, Default)]
 struct Asked(Arc<Mutex<(Vec<u64>, u64)>>);
 

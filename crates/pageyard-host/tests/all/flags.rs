@@ -1,5 +1,4 @@
-//! Flags that no version of the allocator gives a meaning to change nothing: least of all that memory
-//! which was asked for as zeros is zeros.
+//! Flags without a meaning change nothing. In particular, memory requested as zeroed is zero.
 
 #![allow(unsafe_code)] // an allocator, and the core of a yard
 
@@ -11,13 +10,13 @@ use pageyard::policy::Packed;
 use pageyard::{Gfp, MigrateType, Order, PAGE_SIZE, Place};
 use pageyard_host::{Builder, HostLock, HostYard, InYard, PageAlloc, RawYard, ThreadCache};
 
-/// Each bit that has no name, all of them, and all bits but those that choose zone and type.
+/// Each bit without a name, all of them, and all bits except those that choose zone and type.
 fn hostile() -> Vec<Gfp> {
     let named = Gfp::from_bits_retain(0x7f_fdff);
     let unnamed = named.complement();
     let single = (0..32).map(|n| Gfp::from_bits_retain(1 << n)).filter(|f| unnamed.contains(*f));
     let choice = Gfp::DMA | Gfp::DMA32 | Gfp::HIGHMEM | Gfp::MOVABLE | Gfp::RECLAIMABLE;
-    // What may not fail must not be asked for here: it would be waited for.
+    // Excludes NOFAIL, because such a request would wait for memory.
     let all = choice.union(Gfp::NOFAIL).complement();
     single.chain([Gfp::empty(), unnamed, all]).map(|f| f | Gfp::KERNEL | Gfp::ZERO).collect()
 }
@@ -26,13 +25,13 @@ fn order(n: u8) -> Order {
     Order::new(n).unwrap()
 }
 
-/// That memory is zeros; then it is not any more.
+/// Asserts that memory is zero, then overwrites it.
 fn use_zeros(bytes: &mut [u8], what: &str, gfp: Gfp) {
     assert!(bytes.iter().all(|&b| b == 0), "{what} with {:#x}: not zeros", gfp.bits());
     bytes.fill(0xff);
 }
 
-/// Hands out all memory once, and fills it.
+/// Allocates all memory once, and fills it.
 fn dirty(yard: &HostYard) {
     let take = || yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN).ok();
     let mut all: Vec<_> = std::iter::from_fn(take).collect();
@@ -47,7 +46,7 @@ fn zeroed_blocks_are_zero_with_any_flags() {
         let builder = Builder::new(16 << 20).thread_cache(front).tick(None);
         let yard = builder.build().unwrap();
         dirty(&yard);
-        // Twice: what was handed out by the first request is not taken for fresh by the second one.
+        // Twice: memory that the first request wrote must not count as known-zero for the second.
         for gfp in hostile().into_iter().flat_map(|gfp| [gfp, Gfp::KERNEL | Gfp::ZERO]) {
             for n in [0, 3, 9] {
                 use_zeros(&mut yard.alloc(order(n), gfp).unwrap(), "alloc", gfp);
@@ -63,7 +62,7 @@ fn zeroed_blocks_are_zero_with_any_flags() {
             use_zeros(&mut yard.alloc_range(600, 1, gfp).unwrap(), "alloc_range", gfp);
             let movable = yard.alloc_movable(order(1), gfp).unwrap();
             use_zeros(&mut movable.lock(), "alloc_movable", gfp);
-            // SAFETY: the block is new, and given back as a block.
+            // SAFETY: the block is new, and its ownership passes to a `Block`.
             let core = unsafe {
                 let pfn = yard.core().alloc(order(2), gfp).unwrap();
                 yard.from_raw(pfn, order(2))
@@ -75,7 +74,7 @@ fn zeroed_blocks_are_zero_with_any_flags() {
     }
 }
 
-/// The flags are not the caller's here; what others' requests left behind is.
+/// These paths choose the flags themselves; memory that other requests wrote must still be zeroed.
 #[test]
 fn fresh_memory_is_reported_only_for_zeroed_requests() {
     for gfp in hostile() {
@@ -83,15 +82,15 @@ fn fresh_memory_is_reported_only_for_zeroed_requests() {
         let yard: &'static HostYard = Box::leak(Box::new(yard));
         let pages: PageAlloc<System> = PageAlloc::new(System);
         pages.install(yard).unwrap();
-        // All of it past the front cache, and without being asked for as zeros.
+        // All memory, past the thread cache, and not requested as zeroed.
         let take = || yard.alloc(order(3), gfp.difference(Gfp::ZERO) | Gfp::NOWARN).ok();
         let mut all: Vec<_> = std::iter::from_fn(take).collect();
         all.iter_mut().for_each(|b| b.fill(0xff));
         drop(all);
         for bytes in [4096, 3 * 4096, 1 << 20] {
             let layout = Layout::from_size_align(bytes, 8).unwrap();
-            // SAFETY: the layout is not empty; the block is as large, used as bytes, and given back
-            // with its layout.
+            // SAFETY: the layout is not empty; the block is as large, is used as bytes, and is
+            // freed with its layout.
             unsafe {
                 let start = pages.alloc_zeroed(layout);
                 assert!(pages.is_of_yard(start));
@@ -130,7 +129,7 @@ fn zeroed_frames_are_zero_with_any_flags() {
             check(at, order(n), "alloc_at");
         }
         let mut many = [None; 70];
-        // One, where each is charged.
+        // Only one page if each page is charged.
         assert!(core.alloc_bulk(gfp, &mut many).unwrap() > 0);
         many.iter().flatten().for_each(|&pfn| check(pfn, Order::ZERO, "alloc_bulk"));
         let mut each = Vec::new();

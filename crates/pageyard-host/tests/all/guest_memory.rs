@@ -1,11 +1,11 @@
-//! The example `guest_memory`: guests on a yard's memory with a device in a second process, every page
-//! compared in both; and mistakes made on purpose, which the comparison has to find.
+//! The example `guest_memory`: guests on a yard's memory with a device in a second process, every
+//! page compared in both; and planted mistakes, which the comparison must find.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The example, which Cargo builds with all tests of a package; where only this one was asked for, it
-/// may be missing or old, and is built now.
+/// The example, which Cargo builds with all tests of a package. If only this test was requested,
+/// the example may be missing or stale, so it is built now.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().and_then(|deps| deps.parent()).unwrap();
@@ -33,7 +33,7 @@ fn check(more: &[&str]) -> (Output, String) {
     (output, text)
 }
 
-/// A mistake made on purpose is found, and named.
+/// Asserts that a planted mistake is found and named.
 fn fails(plant: &str, says: &str) {
     let (output, text) = check(&["--plant", plant]);
     assert_eq!(output.status.code(), Some(1), "{text}");

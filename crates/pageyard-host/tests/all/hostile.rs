@@ -1,7 +1,7 @@
-//! Every public function with invalid and extreme arguments: the ends of all numbers, each flag alone
-//! and all at once, frames and ranges that are not there. Each call succeeds or returns an error, and
-//! the yard is whole and empty afterwards. The rows run in processes of their own, with little memory, so that a
-//! function that aborts or does not end is named.
+//! Calls every public function with invalid and extreme arguments: the extremes of all numbers,
+//! each flag alone and all at once, frames and ranges that do not exist. Each call succeeds or
+//! returns an error, and afterwards the yard is valid and empty. Each row runs in its own process
+//! with little memory, so that a function that aborts or hangs is named.
 
 #![allow(unsafe_code)] // allocators, a relocator, and blocks by number
 
@@ -31,7 +31,7 @@ use public::{functions, functions_under};
 
 const SIZE: u64 = 16 << 20;
 
-/// A row: functions, and what calls them.
+/// A row: functions, and code that calls them.
 type Row = (&'static [&'static str], fn());
 
 const ROWS: &[Row] = &[
@@ -216,11 +216,11 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// Public functions that no row has, and why.
+/// Public functions without a row, and why.
 const EXEMPT: [(&str, &str); 1] =
     [("YardStats::write_prometheus", "of a feature; its one argument is a writer")];
 
-/// Zero, powers of two and their neighbours where something changes, and the ends of all types.
+/// Zero, powers of two and their neighbours where behaviour changes, and the extremes of all types.
 fn numbers() -> Vec<u64> {
     let near = |n: u64| [n.wrapping_sub(1), n, n.wrapping_add(1)];
     let powers = [0, 4, 8, 9, 10, 12, 15, 16, 22, 24, 31, 32, 40, 50, 52, 63].map(|n| 1u64 << n);
@@ -232,7 +232,7 @@ fn numbers() -> Vec<u64> {
     all
 }
 
-/// The same, and the ends of a yard's frames.
+/// The same numbers, and the ends of a yard's frames.
 fn frames() -> Vec<Pfn> {
     let (first, pages) = (Region::FIRST.0, SIZE / PAGE_SIZE);
     let near = [first, first + 512, first + pages].into_iter().flat_map(|n| [n - 1, n, n + 1]);
@@ -248,7 +248,7 @@ fn orders() -> impl Iterator<Item = Order> {
     (0..=u8::MAX).filter_map(Order::new)
 }
 
-/// Each flag alone and missing of all, and all of them.
+/// Each flag alone, all flags but one, and all of them.
 fn gfps() -> Vec<Gfp> {
     let single = (0..32).map(|n| 1u32 << n);
     let plain = Gfp::KERNEL.bits() | Gfp::ZERO.bits();
@@ -256,7 +256,7 @@ fn gfps() -> Vec<Gfp> {
     bits.map(Gfp::from_bits_retain).collect()
 }
 
-/// A few of them, where there are other arguments too.
+/// A few flag sets, for functions with other arguments.
 fn some_gfps() -> [Gfp; 5] {
     [0, u32::MAX, Gfp::KERNEL.bits(), Gfp::ATOMIC.bits(), 1 << 31 | 0xdc0]
         .map(Gfp::from_bits_retain)
@@ -266,7 +266,7 @@ fn yard() -> HostYard {
     Builder::new(SIZE).backing(Backing::Memfd).tick(None).build().unwrap()
 }
 
-/// Yards with and without a front cache, which has ways of its own for pages that are known to be zero.
+/// Yards with and without a thread cache, which has its own paths for known-zero pages.
 fn yards() -> [HostYard; 3] {
     let caches = [ThreadCache::Auto, ThreadCache::Off, ThreadCache::Blocks { pages: 126, huge: 1 }];
     caches.map(|cache| {
@@ -274,12 +274,12 @@ fn yards() -> [HostYard; 3] {
     })
 }
 
-/// Everything has come back, and the structure holds.
+/// Asserts that everything was freed and that the yard is valid.
 fn whole(yard: &HostYard) {
     yard.drain();
     yard.validate().unwrap();
     for zone in yard.zones().filter_map(|z| yard.zone_info(z)) {
-        assert_eq!((zone.free_exact, zone.cached), (zone.managed, 0), "something was lost");
+        assert_eq!((zone.free_exact, zone.cached), (zone.managed, 0), "pages were lost");
     }
 }
 
@@ -349,7 +349,7 @@ fn builder() {
     for n in numbers() {
         let region = Builder::new(n).region();
         if let Ok(region) = region {
-            // On memory of another size than it says.
+            // On a region whose size differs from the builder's.
             let on = plain().build_on::<Packed, HostLock, ()>(region, ());
             drop(on.map(RawYard::into_region));
         }
@@ -358,7 +358,7 @@ fn builder() {
     }
 }
 
-/// With a limit, pages are held back.
+/// Asserts that the yard is valid, and empty unless a limit holds pages back.
 fn whole_if_limitless(yard: &HostYard) {
     yard.validate().unwrap();
     if yard.limits() == Limits::default() && yard.worker().is_some() {
@@ -383,7 +383,7 @@ fn blocks_of(yard: &HostYard) {
                 let pfn = block.pfn();
                 let raw = block.into_raw();
                 assert_eq!(raw, (pfn, order));
-                // SAFETY: its ownership was given up just now.
+                // SAFETY: its ownership was given up above.
                 drop(unsafe { yard.from_raw(raw.0, raw.1) }.unwrap());
             }
         }
@@ -400,7 +400,7 @@ fn blocks_of(yard: &HostYard) {
     let outside =
         |pfn: &Pfn| !(Region::FIRST.0..Region::FIRST.0 + SIZE / PAGE_SIZE).contains(&pfn.0);
     for pfn in frames().into_iter().filter(outside) {
-        // SAFETY: of frames outside the yard, nothing is made.
+        // SAFETY: frames outside the yard yield no block.
         assert!(orders().all(|order| unsafe { yard.from_raw(pfn, order) }.is_none()));
     }
     whole(yard);
@@ -427,7 +427,7 @@ fn bulk_of(yard: &HostYard) {
         assert!(zeros || !gfp.contains(Gfp::ZERO), "{:#x}", gfp.bits());
         got.iter_mut().for_each(|b| b.fill(0xff));
     }
-    // Of another yard.
+    // A block of another yard.
     let other = self::yard();
     yard.free_bulk(other.alloc(Order::ZERO, Gfp::KERNEL));
     whole(&other);
@@ -459,11 +459,11 @@ fn frees() {
     let yard = yard();
     for pfn in frames() {
         for order in orders() {
-            // SAFETY: nothing is handed out, so nothing can be given back.
+            // SAFETY: nothing is allocated, so nothing can be freed.
             assert!(unsafe { yard.free_raw(pfn, order) }.is_err());
         }
     }
-    // SAFETY: it is only looked at.
+    // SAFETY: the core is only read.
     assert_eq!(unsafe { yard.core() }.zones(), yard.zones().count());
     whole(&yard);
 }
@@ -484,10 +484,10 @@ fn movable() {
     whole(&yard);
 }
 
-/// Refuses every block, having looked at it.
+/// Refuses every block after reading it.
 struct Refuses(Arc<AtomicU64>, bool);
 
-// SAFETY: it never says that a block has moved.
+// SAFETY: it never reports a block as moved.
 unsafe impl Relocator for Refuses {
     fn relocate(&self, m: &Moving) -> Relocation {
         self.0.fetch_add(1, Relaxed);
@@ -505,7 +505,7 @@ fn registrations() {
         let registration = yard.register_relocator(Refuses(asked.clone(), busy));
         let take = || yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::MOVABLE).unwrap().into_raw().0;
         let all: Vec<Pfn> = (0..1000).map(|_| take()).collect();
-        // SAFETY: the blocks' ownership was given up, and each is made a block again once.
+        // SAFETY: the blocks' ownership was given up, and each becomes a block again once.
         unsafe {
             all.iter().for_each(|&p| yard.core().set_movable(p, Order::ZERO, true).unwrap());
             all.iter().step_by(2).for_each(|&p| drop(yard.from_raw(p, Order::ZERO)));
@@ -515,7 +515,7 @@ fn registrations() {
         assert!(asked.load(Relaxed) > 0);
         drop(registration);
     }
-    // Answers that cannot be, to a request that finds no memory.
+    // Impossible answers, to a request that finds no memory.
     for n in numbers() {
         let shrinker = yard.register_shrinker(move |_: &pageyard::ReclaimJob| n);
         let mut all = Vec::new();
@@ -573,7 +573,10 @@ fn sections() {
         if range.start >= range.end || was.is_ok() {
             let _ = yard.online(range);
         } else {
-            assert!(yard.online(range).is_err(), "it is there already, or nowhere");
+            assert!(
+                yard.online(range).is_err(),
+                "the range is already online, or not part of the yard"
+            );
         }
     }
     whole(&yard);
@@ -607,7 +610,7 @@ fn looks() {
         }
     }
     assert!(yard.is_here() && !yard.cpus().is_empty() && yard.resident().is_ok());
-    // SAFETY: nothing is done with the file.
+    // SAFETY: the file is not used.
     assert!(unsafe { yard.fd() }.is_some());
     let texts = [yard.buddyinfo(), yard.pagetypeinfo(), yard.zoneinfo(), yard.vmstat()];
     assert!(texts.iter().all(|t| t.contains("Normal") || t.contains("nr_free_pages")));
@@ -619,9 +622,9 @@ fn looks() {
 fn worker() {
     let yard = yard();
     let mut worker = yard.worker().unwrap();
-    assert!(yard.worker().is_none(), "one at a time");
+    assert!(yard.worker().is_none(), "only one worker at a time");
     for n in numbers() {
-        // Rung before, so that it does not sleep for so long.
+        // Woken in advance, so that it does not sleep that long.
         yard.wake_worker();
         worker.wait(Duration::from_nanos(n));
         yard.wake_worker();
@@ -694,14 +697,14 @@ fn region() {
         let region = Region::backed(SIZE / PAGE_SIZE, backing).unwrap();
         assert_eq!((region.backing(), region.first()), (backing, Region::FIRST));
         assert_eq!(region.frames(), region.first()..Pfn(region.first().0 + region.pages()));
-        // SAFETY: nothing is done with the file.
+        // SAFETY: the file is not used.
         assert_eq!(unsafe { region.fd() }.is_some(), backing == Backing::Memfd);
         for pfn in frames() {
             for pages in numbers() {
                 let end = pfn.0.checked_add(pages);
                 let inside =
                     pfn >= region.first() && end.is_some_and(|e| e <= region.frames().end.0);
-                // (Nothing of what lies behind the last page is inside.)
+                // (Frames behind the last page are outside.)
                 let inside = inside && pfn < region.frames().end;
                 assert_eq!(region.address(pfn, pages).is_some(), inside, "{pfn:?} {pages}");
             }
@@ -745,7 +748,8 @@ fn allocators() {
             if size == 0 {
                 continue; // not for such an allocator
             }
-            // SAFETY: the layout is not empty; what is allocated with it goes back with it.
+            // SAFETY: the layout is not empty; blocks are freed with the layout that allocated
+            // them.
             unsafe {
                 for start in [pages.alloc(layout), pages.alloc_zeroed(layout)] {
                     if start.is_null() {
@@ -753,7 +757,7 @@ fn allocators() {
                     }
                     assert_eq!(start.addr() % align, 0);
                     start.write(1);
-                    // To another size, of the same alignment.
+                    // To another size with the same alignment.
                     let larger = pages.realloc(start, layout, 5000);
                     let (start, size) =
                         if larger.is_null() { (start, layout.size()) } else { (larger, 5000) };
@@ -769,7 +773,7 @@ fn allocators() {
 fn machine() {
     let _ = (cpu::is_registered(), clock::now(), clock::thread(), HostLock::new());
     pageyard_host::report_locks();
-    // On a thread of its own, which may stay on no other CPU.
+    // On its own thread, which stays bound to one CPU afterwards.
     let bound = std::thread::spawn(|| {
         let all = cpu::allowed().unwrap();
         for n in numbers() {
@@ -806,7 +810,7 @@ fn system() {
     }
     let _ = (SystemFiles::detect(), SystemFiles::none());
     for n in numbers() {
-        // This process publishes nothing, and no other one is looked at.
+        // This process publishes nothing, and no other process is read.
         if n as u32 == 0 || n as u32 > 1 << 22 {
             assert!(pageyard_host::read_stats(n as u32).is_err());
         }
@@ -817,7 +821,7 @@ fn system() {
 #[test]
 fn every_public_function_has_a_row() {
     let mut declared = functions_under(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-    assert!(declared.len() > 130, "{}: the sources have changed their form", declared.len());
+    assert!(declared.len() > 130, "{}: the form of the sources has changed", declared.len());
     let rows: BTreeSet<String> = ROWS.iter().flat_map(|r| r.0).map(|f| f.to_string()).collect();
     let exempt: BTreeSet<String> = EXEMPT.iter().map(|(f, _)| f.to_string()).collect();
     let all: BTreeSet<String> = rows.union(&exempt).cloned().collect();
@@ -835,7 +839,7 @@ fn every_public_function_has_a_row() {
 
 const ROW: &str = "PAGEYARD_HOSTILE_ROW";
 
-/// In a process of its own: one row, with little memory and time.
+/// Runs one row in this process, with little memory and time.
 #[test]
 fn a_row() {
     let Some(row) = std::env::var(ROW).ok().and_then(|n| n.parse::<usize>().ok()) else { return };
@@ -846,7 +850,7 @@ fn a_row() {
     };
     limit(libc::RLIMIT_AS, 1 << 30);
     limit(libc::RLIMIT_CPU, 300);
-    // Not a measure of time: a row that waits for ever ends too. SAFETY: the signal ends the process.
+    // Not a measurement: ends a row that waits for ever. SAFETY: the signal ends the process.
     unsafe { libc::alarm(900) };
     ROWS[row].1();
     println!("done with row {row}");

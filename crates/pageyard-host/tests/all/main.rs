@@ -1,5 +1,6 @@
-//! The host's yards, tested from outside, in one program. Beside it, in `tests`, are programs that change what belongs to
-//! a whole process: its allocator, its subscriber, its system calls, or the process itself by forks. Each says why.
+//! Tests of the host's yards from outside, in one program. Next to it in `tests` are programs that
+//! change process-wide state: its allocator, its subscriber, its system calls, or the process
+//! itself by forks. Each says why.
 
 mod flags;
 mod guest_memory;

@@ -1,4 +1,5 @@
-//! What threads do with a yard, small enough for Miri (`scripts/miri.sh`), which runs it with many seeds.
+//! Threads that use a yard, small enough for Miri (`scripts/miri.sh`), which runs them with many
+//! seeds.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -12,7 +13,7 @@ const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
 /// Rounds of each thread.
 const ROUNDS: u32 = if cfg!(miri) { 3 } else { 300 };
 
-/// Nothing of the system but memory.
+/// Uses nothing of the system but memory.
 fn yard<P: StaticPolicy + Send + Sync + 'static>(front: ThreadCache) -> HostYard<P> {
     let b = Builder::new(8 * MIB).system(SystemFiles::none()).publish(false).cpus([0]);
     let b = b.huge_pages(HugePages::System).thread_cache(front).give_back(None).tick(None);
@@ -27,7 +28,7 @@ fn mark<P: Policy>(block: &mut Block<'_, P>, mark: u8) {
     (0..block.len()).step_by(1024).for_each(|at| block[at] = mark);
 }
 
-/// All of it is free, and nothing is broken.
+/// Asserts that all memory is free and the yard is valid.
 fn is_empty<P: Policy>(yard: &HostYard<P>) {
     yard.drain();
     yard.validate().unwrap();
@@ -36,7 +37,7 @@ fn is_empty<P: Policy>(yard: &HostYard<P>) {
     assert_eq!((info.free_exact, info.cached), (info.managed, 0));
 }
 
-/// Blocks of two threads while a third one takes their caches away.
+/// Two threads allocate blocks while a third one drains their caches.
 fn threads<P: StaticPolicy + Send + Sync + 'static>(front: ThreadCache) {
     let yard = yard::<P>(front);
     let working = AtomicU32::new(2);
@@ -49,18 +50,18 @@ fn threads<P: StaticPolicy + Send + Sync + 'static>(front: ThreadCache) {
                     for k in 0..4 {
                         let zero = k == 0;
                         let gfp = if zero { GFP | Gfp::ZERO } else { GFP };
-                        let mut block = yard.alloc(ONE, gfp).expect("there is plenty");
-                        assert!(!zero || is_of(&block, 0), "a page asked for as zero");
+                        let mut block = yard.alloc(ONE, gfp).expect("memory is left");
+                        assert!(!zero || is_of(&block, 0), "a page requested as zeroed");
                         mark(&mut block, n);
                         held.push(block);
                     }
                     if round % 2 == 0 {
                         let mut large =
-                            yard.alloc(Order::new(3).unwrap(), GFP).expect("there is plenty");
+                            yard.alloc(Order::new(3).unwrap(), GFP).expect("memory is left");
                         mark(&mut large, n);
-                        assert!(is_of(&large, n), "two owners of a block");
+                        assert!(is_of(&large, n), "a block has two owners");
                     }
-                    assert!(held.iter().all(|b| is_of(b, n)), "two owners of a page");
+                    assert!(held.iter().all(|b| is_of(b, n)), "a page has two owners");
                 }
                 working.fetch_sub(1, Relaxed);
             });

@@ -1,5 +1,5 @@
-//! The front cache: no page has two owners and none is stranded when threads sleep, end or run out of memory.
-//! Forks are in `tests/fork.rs`.
+//! The thread cache: no page has two owners, and none is stranded when threads sleep, exit or find
+//! no memory. Forks are in `tests/fork.rs`.
 
 #![allow(unsafe_code)] // a thread that ends itself, and the core of a yard
 
@@ -67,9 +67,9 @@ fn a_freed_page_is_reused_from_the_thread_cache() {
     }
     let after = yard.thread_cache_stats();
     assert_eq!((after.hits, after.refills), (before.hits + 1001, before.refills));
-    // Another type, another page.
+    // A request of another type gets another page.
     assert_ne!(yard.alloc(ONE, Gfp::HIGHUSER_MOVABLE).unwrap().as_ptr(), at);
-    // 2 MiB are kept too, and cleared where that is asked for.
+    // 2 MiB blocks are cached too, and cleared if requested.
     let mut block = yard.alloc(huge(), Gfp::KERNEL).unwrap();
     block.fill(7);
     let at = block.as_ptr();
@@ -90,7 +90,7 @@ fn two_ticks_drain_a_sleeping_thread() {
             drop(yard.alloc(huge(), Gfp::KERNEL).unwrap());
             slept.wait();
             wake.wait();
-            // It is its magazine's owner again.
+            // The thread claims its magazine again.
             drop(take(&yard, 10));
             yard.thread_cache_threads().len()
         });
@@ -102,7 +102,7 @@ fn two_ticks_drain_a_sleeping_thread() {
         wake.wait();
         assert_eq!(sleeper.join().unwrap(), 1);
     });
-    // It gave them back when it ended.
+    // The thread freed them when it exited.
     let stats = yard.thread_cache_stats();
     assert_eq!((used(&yard), stats.threads), (0, 0), "{stats:?}");
 }
@@ -124,39 +124,39 @@ fn an_exiting_thread_frees_its_cache() {
     let yard = yard(1 << 30);
     for _ in 0..50 {
         std::thread::scope(|s| {
-            // A scope waits for what threads do, a join also for what they do when they end.
+            // A scope waits for the threads' closures; a join also waits for what they do at exit.
             let threads = [(); 2].map(|()| s.spawn(|| drop(take(&yard, 200))));
             threads.into_iter().for_each(|t| t.join().unwrap());
         });
     }
     let stats = yard.thread_cache_stats();
     assert_eq!((used(&yard), stats.threads, stats.pages), (0, 0, 0));
-    assert_eq!(stats.hits + stats.refills, 50 * 2 * 200, "what is gone still counts");
+    assert_eq!(stats.hits + stats.refills, 50 * 2 * 200, "threads that have exited still count");
 }
 
-/// A thread that ends without a word to the C library: what would tidy up after it never runs.
+/// A thread that exits without the C library's knowledge: its destructors never run.
 #[test]
 fn a_killed_thread_strands_no_pages() {
     type Shared = (HostYard, AtomicBool);
     extern "C" fn run(shared: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: the test waits for the flag, and what it points to lives as long as the process.
+        // SAFETY: the test waits for the flag, and the pointee lives as long as the process.
         let shared = unsafe { &*shared.cast::<Shared>() };
         drop(take(&shared.0, 200));
         shared.1.store(true, Relaxed);
-        // SAFETY: it ends this thread alone, which has nothing that anybody waits for.
+        // SAFETY: it ends only this thread, which holds nothing that another thread waits for.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
         unreachable!()
     }
     let shared: &'static Shared = Box::leak(Box::new((yard(1 << 30), AtomicBool::new(false))));
     let (mut thread, to) = (0, (&raw const *shared).cast_mut().cast());
-    // SAFETY: what the thread is given lives for good, and it is never joined.
+    // SAFETY: the thread's argument lives for ever, and the thread is never joined.
     assert_eq!(unsafe { libc::pthread_create(&mut thread, std::ptr::null(), run, to) }, 0);
     while !shared.1.load(Relaxed) {
         std::thread::yield_now();
     }
     let yard = &shared.0;
-    assert!(yard.thread_cache_stats().pages > 0, "its pages are there");
-    // Two ticks find them unused, or at once:
+    assert!(yard.thread_cache_stats().pages > 0, "the thread's pages are still cached");
+    // Two ticks find them unused and drain them.
     yard.tick();
     yard.tick();
     yard.drain();
@@ -181,12 +181,12 @@ fn thread_caches_are_drained_before_a_request_fails() {
         }
         let stats = yard.thread_cache_stats();
         assert!(stats.pages == 0 && stats.presses > 0 && stats.pressed, "{stats:?}");
-        assert_eq!(used(&yard), held.len() as u64, "the sleeper keeps none");
-        // What comes back while memory is short is everybody's at once.
+        assert_eq!(used(&yard), held.len() as u64, "the sleeping thread keeps no pages");
+        // Pages freed while memory is short go to the zone at once.
         held.truncate(held.len() - 5);
         assert_eq!(used(&yard), held.len() as u64);
         drop(held);
-        // There is room again: pages are kept again.
+        // Memory is free again, so pages are cached again.
         drop(take(&yard, 100));
         let stats = yard.thread_cache_stats();
         assert!(stats.pages > 0 && !stats.pressed, "{stats:?}");
@@ -211,7 +211,7 @@ fn thread_caches_are_drained_before_a_movable_request_fails() {
             held.push(block);
         }
         assert_eq!(yard.thread_cache_stats().pages, 0);
-        assert_eq!(used(&yard), held.len() as u64, "the sleeper keeps none");
+        assert_eq!(used(&yard), held.len() as u64, "the sleeping thread keeps no pages");
         wake.wait();
     });
 }
@@ -226,7 +226,7 @@ fn threads_are_drained_while_they_work() {
             .map(|n| {
                 let (yard, send) = (&yard, send.clone());
                 s.spawn(move || {
-                    // On one CPU, the one who drains may not have had his turn yet.
+                    // On a single CPU, the draining thread may not have run yet.
                     let enough = |i| i >= 30_000 && yard.thread_cache_stats().drains > 0;
                     for i in (0..).take_while(|&i| i % 1000 > 0 || !enough(i)) {
                         let tag = n << 32 | i;
@@ -244,7 +244,7 @@ fn threads_are_drained_while_they_work() {
         drop(send);
         let reader = s.spawn(|| {
             for (block, tag) in receive {
-                assert_eq!(block[..8], tag.to_le_bytes(), "a page was in two hands");
+                assert_eq!(block[..8], tag.to_le_bytes(), "a page had two owners");
             }
         });
         s.spawn(|| {
@@ -262,13 +262,14 @@ fn threads_are_drained_while_they_work() {
     assert_eq!(used(&yard), 0);
 }
 
-/// Pressure comes and goes while threads refill and flush: their limits change in the middle of both.
+/// Pressure changes while threads refill and flush, so that their limits change in the middle of
+/// both.
 #[test]
 fn pages_have_one_owner_under_changing_pressure() {
     let how = ThreadCache::Blocks { pages: 60, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let zone = yard.zone_info(yard.zones().next().unwrap()).unwrap();
-    // A bit for each page that a thread has.
+    // One flag for each page that a thread owns.
     let owned: Vec<_> = (0..zone.spanned).map(|_| AtomicBool::new(false)).collect();
     let owner = |block: &Block<'_>| &owned[(block.pfn().0 - zone.start.0) as usize];
     let done = AtomicBool::new(false);
@@ -305,14 +306,14 @@ fn pages_have_one_owner_under_changing_pressure() {
         assert_eq!(well, [true; 3], "a page has two owners");
     });
     let stats = yard.thread_cache_stats();
-    assert!(stats.presses > 0, "there was pressure");
+    assert!(stats.presses > 0, "pressure must occur");
     yard.drain();
     assert_eq!(used(&yard), 0, "pages are lost");
 }
 
 #[test]
 fn a_yard_is_dropped_before_its_threads_exit() {
-    // More than a thread finds at once, one after the other and side by side.
+    // More yards than a thread looks up at once, one after the other and side by side.
     let check = |yards: &[HostYard]| {
         for round in 0..100u64 {
             for yard in yards {
@@ -333,7 +334,7 @@ fn a_yard_is_dropped_before_its_threads_exit() {
         });
         for n in [1, 6, 1, 3] {
             send.send((0..n).map(|_| yard(64 << 20)).collect()).unwrap();
-            // The other thread's magazines outlive them.
+            // The other thread's magazines outlive the yards.
             drop(returned.recv().unwrap());
         }
         drop(send);
@@ -357,7 +358,8 @@ fn the_thread_cache_can_be_disabled_and_sized() {
     assert!(error.to_string().starts_with("thread_cache: "), "{error}");
 }
 
-/// Whatever happens to pages as they change hands happens behind the cache.
+/// Policies that check or fill pages do so on each allocation and free, which the cache would
+/// bypass.
 #[test]
 fn checking_and_filling_policies_disable_the_thread_cache() {
     fn check<P: StaticPolicy + Send + Sync + 'static>(keeps_zeros: bool) {
@@ -381,7 +383,7 @@ fn checking_and_filling_policies_disable_the_thread_cache() {
     check::<Unmapped>(false);
     check::<InitOnAlloc>(true);
     check::<InitOnFree>(true);
-    // Guards are not handed out; the cache knows nothing of them.
+    // Guards are never allocated, so the cache works with them.
     let how = ThreadCache::Blocks { pages: 8, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).build_with::<Guarded<1>>().unwrap();
     assert!(yard.thread_cache_stats().on);
@@ -396,7 +398,7 @@ fn thread_caches_are_limited_to_a_quarter_of_the_yard() {
         let work = || {
             drop(take(&yard, 50));
             barrier.wait();
-            assert_eq!(yard.thread_cache_stats().threads, 3, "1024 pages for 300 each");
+            assert_eq!(yard.thread_cache_stats().threads, 3, "1024 pages, 300 for each thread");
             barrier.wait();
         };
         let threads = [(); 8].map(|()| s.spawn(work));
@@ -413,11 +415,11 @@ fn known_zero_pages_are_not_written() {
     let blocks: Vec<_> = (0..100).map(|_| yard.alloc(ONE, zero).unwrap()).collect();
     let large = yard.alloc(huge(), zero).unwrap();
     let medium = yard.alloc(Order::new(3).unwrap(), zero).unwrap();
-    assert_eq!(yard.resident().unwrap(), 0, "nothing was touched");
+    assert_eq!(yard.resident().unwrap(), 0, "no page was touched");
     assert!(blocks.iter().all(|b| b.iter().all(|&b| b == 0)));
     assert!(large.iter().chain(medium.iter()).all(|&b| b == 0));
     drop((blocks, large, medium));
-    // Whoever had a page may have written to it, wherever it went since.
+    // A page that had an owner may have been written, wherever it was cached since.
     for round in 0..3 {
         let mut all = Vec::new();
         while let Ok(mut block) = yard.alloc(ONE, zero | Gfp::NOWARN) {
@@ -445,7 +447,7 @@ fn bulk_requests_use_the_thread_cache() {
     assert_eq!(used(&yard), 1000);
     yard.free_bulk(blocks.drain(..));
     assert_eq!(used(&yard), 0);
-    // As many as there are.
+    // All pages.
     let got = yard.alloc_bulk(100_000, Gfp::KERNEL | Gfp::NOWARN, &mut blocks).unwrap();
     assert!(got > 15_000 && got == blocks.len(), "{got}");
     assert_eq!(used(&yard), got as u64 + yard.thread_cache_stats().pages);
@@ -480,7 +482,7 @@ fn a_bulk_request_beyond_free_memory_is_partial() {
         let got = yard.alloc_bulk(n, Gfp::KERNEL | Gfp::NOWARN, &mut blocks).unwrap();
         assert!(got > 15_000 && got == blocks.len(), "{got}");
         assert_eq!(used(&yard), got as u64);
-        // There is nothing left, and nothing to be had by asking again.
+        // Nothing is left, and a second request gets no more.
         assert!(yard.alloc_bulk(n, Gfp::KERNEL | Gfp::NOWARN, &mut blocks).unwrap() < 100);
     }
     yard.drain();
@@ -491,7 +493,7 @@ fn a_bulk_request_beyond_free_memory_is_partial() {
 fn an_impossible_alignment_allocates_nothing() {
     let yard = yard(64 << 20);
     let zone = yard.zones().next().unwrap();
-    // SAFETY: looked at only.
+    // SAFETY: the core is only read.
     let lowest = || unsafe { yard.core() }.take_lowest_free(zone).unwrap();
     lowest();
     let free = yard.zone_info(zone).unwrap().free_exact;
@@ -499,8 +501,8 @@ fn an_impossible_alignment_allocates_nothing() {
         let error = yard.alloc_aligned(ONE, align, Gfp::KERNEL).unwrap_err();
         assert_eq!(error, AllocError::NoMemory.into());
     }
-    assert_eq!(lowest(), free, "others found as much as before");
-    // Every place is in use.
+    assert_eq!(lowest(), free, "free memory did not drop meanwhile");
+    // Until every such place is in use.
     let places: Vec<_> =
         std::iter::from_fn(|| yard.alloc_aligned(ONE, 16 << 20, Gfp::KERNEL).ok()).collect();
     assert!((3..=4).contains(&places.len()), "of 64 MiB: {}", places.len());

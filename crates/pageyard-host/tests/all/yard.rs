@@ -1,5 +1,5 @@
-//! Yards over real memory, used by threads: what is written into a block stays there until it is
-//! given back, so no page is in two hands; and in the end all of it is free.
+//! Yards over real memory, used by threads. What is written into a block stays there until the
+//! block is freed, so no page has two owners; at the end all memory is free.
 
 #![allow(unsafe_code)] // raw blocks become blocks again
 
@@ -15,14 +15,14 @@ fn order(n: u8) -> Order {
     Order::new(n).unwrap()
 }
 
-/// Free pages, when nothing is on per-CPU lists.
+/// Number of free pages after the per-CPU lists are drained.
 fn free_pages<P: StaticPolicy>(yard: &HostYard<P>) -> u64 {
     yard.drain();
     let zones: Vec<ZoneId> = yard.zones().collect();
     zones.iter().map(|&z| yard.zone_info(z).unwrap().free_exact).sum()
 }
 
-/// A small generator: what is drawn does not matter, only that it differs.
+/// A small random generator; only variety matters, not quality.
 struct Draw(u64);
 
 impl Draw {
@@ -32,7 +32,7 @@ impl Draw {
     }
 }
 
-/// Marks every page of a block, at both ends, as one that this thread wrote.
+/// Marks every page of a block, at both ends, as written by this thread.
 fn mark<P: StaticPolicy>(block: &mut Block<'_, P>, tag: u64) {
     for page in block.chunks_exact_mut(PAGE_SIZE as usize) {
         page[..8].copy_from_slice(&tag.to_le_bytes());
@@ -42,8 +42,8 @@ fn mark<P: StaticPolicy>(block: &mut Block<'_, P>, tag: u64) {
 
 fn check<P: StaticPolicy>(block: &Block<'_, P>, tag: u64) {
     for page in block.chunks_exact(PAGE_SIZE as usize) {
-        assert_eq!(page[..8], tag.to_le_bytes(), "a page was in two hands");
-        assert_eq!(page[4088..], (!tag).to_le_bytes(), "a page was in two hands");
+        assert_eq!(page[..8], tag.to_le_bytes(), "a page had two owners");
+        assert_eq!(page[4088..], (!tag).to_le_bytes(), "a page had two owners");
     }
 }
 
@@ -67,7 +67,7 @@ fn churn<P: StaticPolicy>(yard: &HostYard<P>, thread: u64, rounds: u64) {
         if round % 500 == 0
             && let Some(cpus) = cpu::allowed().ok().filter(|c| !c.is_empty())
         {
-            // Lists are kept by the running CPU, and threads wander.
+            // Lists belong to the running CPU, and threads migrate.
             let _ = cpu::bind(&[cpus[draw.below(cpus.len() as u64) as usize]]);
         }
     }
@@ -136,17 +136,17 @@ fn a_full_yard_fails_and_recovers() {
     }
     drop(held);
     assert_eq!(free_pages(&yard), all);
-    assert!(yard.alloc(order(10), Gfp::KERNEL).is_ok(), "nothing was left apart");
+    assert!(yard.alloc(order(10), Gfp::KERNEL).is_ok(), "all memory has merged");
 }
 
 #[test]
 fn blocks_are_aligned_and_zeroed_when_asked() {
-    // Nothing is zero by chance, because it was given back meanwhile, or because only the reserves
-    // have it.
+    // Write every page, including the reserves, so that none is zero by chance. Nothing is returned
+    // to the system meanwhile.
     let yard = Builder::new(32 << 20).give_back(None).build().unwrap();
     let pages = free_pages(&yard);
     let mut all = Vec::new();
-    // The worker may hold free pages for a moment, for compaction: tries that fail are few.
+    // The worker may isolate free pages briefly for compaction, so a few attempts fail.
     for _ in 0..pages + (1 << 20) {
         match yard.alloc(order(0), Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN) {
             Ok(mut block) => {
@@ -179,12 +179,12 @@ fn raw_blocks_stay_allocated_until_converted_back() {
     mark(&mut block, 5);
     let (pfn, order) = block.into_raw();
     assert_eq!(free_pages(&yard), all - 2);
-    // SAFETY: given up just now.
+    // SAFETY: its ownership was given up above.
     let block = unsafe { yard.from_raw(pfn, order) }.unwrap();
     check(&block, 5);
     drop(block);
     assert_eq!(free_pages(&yard), all);
-    // SAFETY: in no yard; nothing is made of it.
+    // SAFETY: the frame is in no yard, so no block results.
     assert!(unsafe { yard.from_raw(pageyard::Pfn(1), order) }.is_none());
 }
 
@@ -204,7 +204,7 @@ fn memory_is_populated_on_demand_or_at_once() {
 fn ticks_shrink_unused_lists() {
     let yard = Builder::new(256 << 20).tick(None).build().unwrap();
     let zone = yard.zones().next().unwrap();
-    // A long run of requests makes `high` grow; then all comes back.
+    // A long run of requests makes `high` grow; then all pages are freed.
     let blocks: Vec<_> = (0..20_000).map(|_| yard.alloc(order(0), Gfp::KERNEL).unwrap()).collect();
     drop(blocks);
     let cached = || yard.zone_info(zone).unwrap().cached;

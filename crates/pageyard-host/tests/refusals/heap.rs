@@ -1,5 +1,5 @@
-//! A heap for the test that asks the system for nothing, so that what is refused is never the
-//! test's own: powers of two, in free lists, from a static array.
+//! A heap for the test that makes no system calls, so that a refused call is never the test's own.
+//! Powers of two, in free lists, from a static array.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -11,13 +11,13 @@ const BYTES: usize = 256 << 20;
 #[repr(C, align(4096))]
 struct Room(UnsafeCell<[u8; BYTES]>);
 
-// SAFETY: blocks of it are handed out under the lock, each to one.
+// SAFETY: blocks of it are handed out under the lock, each to one owner.
 unsafe impl Sync for Room {}
 
 static ROOM: Room = Room(UnsafeCell::new([0; BYTES]));
 
 struct Lists {
-    /// By the logarithm of their size; a free block begins with the address of the next one.
+    /// By the logarithm of their size; a free block starts with the address of the next one.
     free: [*mut u8; usize::BITS as usize],
     used: usize,
 }
@@ -52,14 +52,14 @@ fn class(layout: Layout) -> usize {
     layout.size().max(layout.align()).max(16).next_power_of_two().trailing_zeros() as usize
 }
 
-// SAFETY: blocks are as large as they are aligned, and in one list or in one hand.
+// SAFETY: blocks are aligned to their size, and each is in one list or has one owner.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let class = class(layout);
         self.with(|lists| {
             let first = lists.free[class];
             if !first.is_null() {
-                // SAFETY: written when it was freed.
+                // SAFETY: the address was written when the block was freed.
                 lists.free[class] = unsafe { first.cast::<*mut u8>().read() };
                 return first;
             }

@@ -1,12 +1,13 @@
-//! Every system call that a yard makes, refused in its turn: the builder says what it could not
-//! have, or does without; nothing is lost, nothing stays behind, and nothing crashes.
+//! Refuses each system call that a yard makes, in turn. The builder reports what it could not get,
+//! or does without it; no memory is lost, nothing is left behind, and nothing crashes.
 //!
-//! Each scenario runs with its first call refused, with its second, and so on until none is. It
-//! does so in a process of its own, so that a crash is told as what it is.
+//! Each scenario runs with its first call refused, then its second, and so on until none is. It
+//! runs in its own process, so that a crash is reported as such.
 //!
 //! `PAGEYARD_REFUSE_ALL=1` tries more errors, and every file.
 //!
-//! A program of its own: it has a global allocator without system calls, and filters those of its process.
+//! A program of its own: its global allocator makes no system calls, and it filters the system
+//! calls of its process.
 
 #![allow(unsafe_code)] // a filter for system calls, and a heap without any
 
@@ -33,15 +34,15 @@ const MIB: u64 = 1 << 20;
 const QUIET: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
 /// More calls than any scenario makes.
 const MOST: u64 = 5000;
-/// What an error begins with.
+/// The option that an error begins with.
 const OPTIONS: [&str; 9] =
     ["size", "backing", "huge_pages", "nodes", "prefault", "tick", "publish", "worker", "topology"];
-/// What a child says that cannot refuse anything.
+/// The output of a child that cannot refuse calls.
 const NO_FILTERS: &str = "no filters here";
 const VARIABLE: &str = "PAGEYARD_REFUSE";
 
 type Yard = HostYard;
-/// Does something; when that is over, `calm` ends the refusals.
+/// Runs a scenario, which calls `calm` to end the refusals.
 type Scenario = fn(&dyn Fn()) -> Result<(), BuildError>;
 
 const SCENARIOS: &[(&str, Scenario)] = &[
@@ -49,15 +50,15 @@ const SCENARIOS: &[(&str, Scenario)] = &[
         let at_once = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
         with(Builder::new(16 * MIB).huge_pages(HugePages::Never).give_back(Some(at_once)), calm)
     }),
-    // The system's barrier is asked for once, so in a process of its own.
+    // The barrier is registered once per process, hence a process of its own.
     ("no barrier", |calm| {
         let yard: Yard = Builder::new(16 * MIB).tick(None).build()?;
-        assert!(!yard.thread_cache_stats().on, "no cache of threads without a barrier");
+        assert!(!yard.thread_cache_stats().on, "no thread cache without a barrier");
         use_it(&yard);
         calm();
         Ok(())
     }),
-    // glibc ends a process whose threads cannot register; it can be told not to.
+    // glibc aborts if a thread cannot register. This scenario tells glibc not to register threads.
     ("no rseq", |calm| {
         assert!(!cpu::is_registered());
         with(Builder::new(16 * MIB), calm)
@@ -97,9 +98,9 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     }),
 ];
 
-/// The bugs that are to be found.
+/// The bugs that must be found.
 const PLANTED: [(&str, Scenario); 2] = [
-    // Where the advice is refused, the addresses are forgotten.
+    // If the advice is refused, the addresses are leaked.
     ("planted leak", |calm| {
         let region = std::mem::ManuallyDrop::new(Builder::new(16 * MIB).region()?);
         if region.set_huge_pages(HugePages::Never).is_ok() {
@@ -118,19 +119,19 @@ const PLANTED: [(&str, Scenario); 2] = [
     }),
 ];
 
-/// A yard whose worker this thread is.
+/// A yard with this thread as its worker.
 fn with(builder: Builder, calm: &dyn Fn()) -> Result<(), BuildError> {
     let yard: Yard = builder.tick(None).build()?;
     use_it(&yard);
     yard.drain();
-    let mut worker = yard.worker().expect("there is no other");
+    let mut worker = yard.worker().expect("the yard has no other worker");
     for _ in 0..4 {
         let _ = worker.step();
     }
     drop(worker);
     let _ = (yard.resident(), yard.status(), yard.stats());
     calm();
-    // What was refused is no more; all of the memory is there and can be used.
+    // No call is refused any more: all memory is there and usable.
     use_it(&yard);
     yard.tick();
     yard.drain();
@@ -142,14 +143,14 @@ fn with(builder: Builder, calm: &dyn Fn()) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Takes blocks, alone and with another thread, and gives them back. A yard that was built has memory for them,
-/// whatever is refused meanwhile.
+/// Allocates and frees blocks, alone and with another thread. A yard that was built has memory for
+/// them, whatever is refused meanwhile.
 fn use_it(yard: &Yard) {
     let fill = |n: usize| {
         let one = |_| {
             let mut block =
                 yard.alloc(Order::ZERO, QUIET).expect("a yard that was built can be used");
-            assert!(block.iter().all(|&b| b == 0 || b == 7), "somebody else's bytes");
+            assert!(block.iter().all(|&b| b == 0 || b == 7), "bytes of another owner");
             block.fill(7);
             block
         };
@@ -159,13 +160,13 @@ fn use_it(yard: &Yard) {
     let huge = yard.alloc(Order::HUGE, QUIET | Gfp::ZERO).expect("2 MiB of a new yard's memory");
     assert!(huge.iter().all(|&b| b == 0));
     std::thread::scope(|s| {
-        // There may be no thread to be had.
+        // Starting the thread may fail.
         let _ = std::thread::Builder::new().spawn_scoped(s, || drop(fill(100)));
     });
-    assert!(kept.iter().all(|b| b.iter().all(|&b| b == 7)), "a page was in two hands");
+    assert!(kept.iter().all(|b| b.iter().all(|&b| b == 7)), "a page had two owners");
 }
 
-/// What this process has: mapped bytes by name, descriptors, threads.
+/// The resources of this process: mapped bytes by name, descriptors, threads.
 fn belongings() -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for line in fs::read_to_string("/proc/self/maps").unwrap().lines() {
@@ -173,7 +174,7 @@ fn belongings() -> BTreeMap<String, u64> {
         let (range, name) = (words.next().unwrap(), words.nth(4).unwrap_or("nameless"));
         let (start, end) = range.split_once('-').unwrap();
         let number = |n| u64::from_str_radix(n, 16).unwrap();
-        // The stack grows as it likes.
+        // The stack and the heap grow on their own.
         if name != "[stack]" && name != "[heap]" {
             *all.entry(format!("bytes of {name}")).or_default() += number(end) - number(start);
         }
@@ -184,7 +185,7 @@ fn belongings() -> BTreeMap<String, u64> {
     all
 }
 
-/// What `look` sees once it is `wanted`, or after a second.
+/// Calls `look` until its result is `wanted`, for at most a second. Returns the last result.
 fn until<T>(look: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
     for _ in 0..200 {
         let seen = look();
@@ -196,8 +197,8 @@ fn until<T>(look: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
     look()
 }
 
-/// Whether this process has what it had. A thread that was joined may take a moment to be gone, and
-/// the next one another stack meanwhile, which glibc keeps.
+/// Asserts that this process has the same resources as before. A joined thread may take a moment to
+/// disappear, and the next thread then gets another stack, which glibc keeps.
 fn nothing_is_left_behind(before: &BTreeMap<String, u64>) {
     const STACK: u64 = (2 << 20) + 4096;
     const KEPT: u64 = 8;
@@ -225,39 +226,39 @@ fn errors() -> Vec<i32> {
     all
 }
 
-/// Calls that std makes again for as long as the answer is EINTR. The kernel says so where a signal
-/// came, so not for ever; once is tried for these too.
+/// Calls that std repeats while they fail with EINTR. The kernel returns that only after a signal,
+/// so a single refusal is tested, but not an endless one.
 const AGAIN: [i64; 3] = [libc::SYS_openat, libc::SYS_read, libc::SYS_pread64];
 
-/// In a process of its own: all refusals of one scenario.
+/// Runs one scenario with all its refusals. In a process of its own.
 fn child(wanted: &str) {
     let (_, scenario) =
-        SCENARIOS.iter().chain(&PLANTED).find(|s| s.0 == wanted).expect("one of them");
-    // Files are read by all in the same way.
+        SCENARIOS.iter().chain(&PLANTED).find(|s| s.0 == wanted).expect("the name of a scenario");
+    // All scenarios read files in the same way, so refuse those calls only in some.
     let (plain, without_barrier) = (wanted == "plain", wanted == "no barrier");
     let files = wanted == "topology" || plain && looks_longer();
     let Some(refuser) = Refuser::install(files) else {
         println!("{NO_FILTERS}");
         return;
     };
-    // Before any scenario has run: a thread that was joined may take a moment to be gone.
+    // Count threads before any scenario: a joined thread may take a moment to disappear.
     let threads = belongings()["threads"];
     if without_barrier {
         refuser.arm_always(libc::SYS_membarrier, libc::EPERM);
         scenario(&|| _ = refuser.disarm()).unwrap();
     }
-    // Twice, for what is made once and kept: stacks of threads, say.
+    // Twice, for resources that are created once and kept, such as thread stacks.
     for _ in 0..2 {
         scenario(&|| ()).unwrap();
     }
     let before = until(belongings, |now| now["threads"] == threads);
     let mut by_call: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    // Whether anything was refused.
+    // Returns whether a call was refused.
     let mut run = |what: &str, errno: i32| {
         let refused = std::cell::Cell::new(None);
         let result = scenario(&|| refused.set(refuser.disarm()));
         let Some(call) = refuser.disarm().or(refused.get()) else { return false };
-        // Read by the one who started this process, if it ends here.
+        // The parent process reads this if the child crashes.
         let error = std::io::Error::from_raw_os_error(errno);
         let _ = writeln!(std::io::stderr(), "{what}: {}: {error}", name(call));
         let (refusals, failures) = by_call.entry(name(call)).or_default();
@@ -267,7 +268,7 @@ fn child(wanted: &str) {
             let text = e.to_string();
             let option = text.split(':').next().unwrap_or_default();
             if plain && ["memfd_create", "ftruncate"].contains(&name(call)) {
-                assert_eq!(option, "publish", "there is no other file: {text}");
+                assert_eq!(option, "publish", "the published file is the only one: {text}");
             }
             assert!(OPTIONS.iter().any(|o| option.starts_with(o)), "names no option: {text}");
         }
@@ -283,7 +284,7 @@ fn child(wanted: &str) {
             run("every time", errno);
         }
         for k in 1.. {
-            assert!(k < MOST, "no end");
+            assert!(k < MOST, "the scenario makes too many calls");
             refuser.arm(k, errno);
             if !run(&format!("call {k}"), errno) {
                 break;
@@ -291,23 +292,23 @@ fn child(wanted: &str) {
         }
     }
     println!("refused (and of these, how often there was no yard): {by_call:?}");
-    assert!(!by_call.is_empty(), "hardly anything was refused");
+    assert!(!by_call.is_empty(), "no call was refused");
 }
 
 #[test]
 #[ignore = "run by the other test, in a process of its own"]
 fn in_a_child() {
-    let wanted = std::env::var(VARIABLE).expect("the other test says which");
+    let wanted = std::env::var(VARIABLE).expect("the parent names the scenario");
     child(&wanted);
 }
 
-/// Runs one scenario; what it said of what was refused, or how it ended.
+/// Runs one scenario. Returns its summary of refusals, or how it ended.
 fn in_a_process(scenario: &str) -> Result<String, String> {
     let rseq = u8::from(scenario != "no rseq");
     let done = pageyard_unmet::command(std::env::current_exe().unwrap())
         .env(
             "GLIBC_TUNABLES",
-            // A second arena would be 64 MiB that look as if they were left behind.
+            // A second arena of 64 MiB would look like a leak.
             format!("glibc.pthread.rseq={rseq}:glibc.malloc.arena_max=1"),
         )
         .args(["--exact", "in_a_child", "--ignored", "--nocapture"])
@@ -326,7 +327,7 @@ fn in_a_process(scenario: &str) -> Result<String, String> {
     Ok(told.collect::<Vec<_>>().join(" "))
 }
 
-/// Whether this system has no seccomp filters that ask another thread; the test is skipped then.
+/// Whether this system lacks seccomp filters that notify another thread; the test is then skipped.
 fn cannot_refuse(told: &str) -> bool {
     !pageyard_unmet::met("seccomp's SECCOMP_RET_USER_NOTIF", !told.contains(NO_FILTERS))
 }
@@ -348,7 +349,7 @@ fn any_system_call_may_fail() {
 fn a_leak_and_a_hang_are_detected() {
     for ((planted, _), says) in PLANTED.iter().zip(["left behind", "asked without end"]) {
         match in_a_process(planted) {
-            Ok(told) => assert!(cannot_refuse(&told), "nothing was found: {told}"),
+            Ok(told) => assert!(cannot_refuse(&told), "the defect was not found: {told}"),
             Err(why) => assert!(why.contains("madvise") && why.contains(says), "{why}"),
         }
     }

@@ -1,7 +1,7 @@
-//! One system call of a thread and its children is refused: the k-th of those that matter.
+//! Refuses one system call of a thread and its children: the k-th of those that may be refused.
 //!
-//! A seccomp filter hands them to a thread beside (SECCOMP_RET_USER_NOTIF), which counts and lets
-//! them go on, or not. So the product runs as it is, on the real system.
+//! A seccomp filter sends the calls to another thread (SECCOMP_RET_USER_NOTIF), which counts them
+//! and continues or refuses them. The product runs unchanged on the real system.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-/// What may be refused.
+/// System calls that may be refused.
 pub(crate) const CALLS: [(i64, &str); 18] = [
     (libc::SYS_mmap, "mmap"),
     (libc::SYS_mprotect, "mprotect"),
@@ -31,12 +31,12 @@ pub(crate) const CALLS: [(i64, &str); 18] = [
     (libc::SYS_getdents64, "getdents64"),
 ];
 
-/// How often in a row a yard may ask for what it does not get.
+/// Refusals in a row after which a yard counts as retrying for ever.
 const MOST_ASKED: u64 = 100_000;
 
-/// Of these, those that read files, of which there are many.
+/// The calls among these that read files, which are many.
 const FILES: [i64; 4] = [libc::SYS_openat, libc::SYS_read, libc::SYS_pread64, libc::SYS_getdents64];
-/// What a new thread asks for before it runs: std aborts where that is refused.
+/// Calls of a new thread before it runs; std aborts if they are refused.
 const START: [i64; 3] = [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_sched_getaffinity];
 
 pub(crate) fn name(call: i64) -> &'static str {
@@ -46,28 +46,28 @@ pub(crate) fn name(call: i64) -> &'static str {
 #[derive(Default)]
 struct State {
     armed: AtomicBool,
-    /// Those of files count too.
+    /// Whether calls on files count too.
     files: AtomicBool,
-    /// The thread that the filter began with.
+    /// The thread that installed the filter.
     first: AtomicI64,
-    /// Calls since it was armed.
+    /// Calls since the refuser was armed.
     seen: AtomicU64,
-    /// Which of them is refused: the first is 1.
+    /// Number of the call to refuse; the first is 1.
     at: AtomicU64,
-    /// This call is refused every time.
+    /// The call to refuse every time.
     always: AtomicI64,
     errno: AtomicI64,
     refused: AtomicI64,
-    /// Refusals since it was armed.
+    /// Refusals since the refuser was armed.
     times: AtomicU64,
 }
 
-/// The thread beside.
+/// The handle of the thread that answers filtered calls.
 pub(crate) struct Refuser(Arc<State>);
 
 impl Refuser {
-    /// Calls of the calling thread, and of those it starts, go through the filter from now on.
-    /// `None`: the system has no such filters.
+    /// Filters the calls of the calling thread and of the threads it starts. Returns `None` if the
+    /// system has no such filters.
     pub(crate) fn install(files: bool) -> Option<Refuser> {
         let state = Arc::new(State::default());
         state.files.store(files, SeqCst);
@@ -75,7 +75,7 @@ impl Refuser {
         state.first.store(unsafe { libc::gettid() }.into(), SeqCst);
         let (send, receive): (Sender<RawFd>, _) = channel();
         let seen = state.clone();
-        // Started first: it is not filtered.
+        // Started before the filter, so it is not filtered.
         thread::spawn(move || {
             if let Ok(listener) = receive.recv() {
                 while answer(listener, &seen) {}
@@ -86,12 +86,12 @@ impl Refuser {
         Some(Refuser(state))
     }
 
-    /// The `k`-th call from now on is refused with this error.
+    /// Refuses the `k`-th call from now on with this error.
     pub(crate) fn arm(&self, k: u64, errno: i32) {
         self.begin(k, -1, errno);
     }
 
-    /// This call is refused with this error from now on, every time.
+    /// Refuses every instance of this call from now on with this error.
     pub(crate) fn arm_always(&self, call: i64, errno: i32) {
         self.begin(0, call, errno);
     }
@@ -107,7 +107,7 @@ impl Refuser {
         s.armed.store(true, SeqCst);
     }
 
-    /// Nothing is refused any more; what was.
+    /// Ends the refusals. Returns the call that was refused.
     pub(crate) fn disarm(&self) -> Option<i64> {
         self.0.armed.store(false, SeqCst);
         Some(self.0.refused.load(SeqCst)).filter(|&n| n >= 0)
@@ -138,13 +138,13 @@ fn filter() -> Option<RawFd> {
     RawFd::try_from(fd).ok().filter(|&fd| fd >= 0)
 }
 
-/// Waits for a call and answers it. `false`: there will be none any more.
+/// Waits for a call and answers it. Returns `false` if no more calls will come.
 fn answer(listener: RawFd, state: &State) -> bool {
     // SAFETY: plain numbers; the kernel wants them zeroed.
     let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-    // SAFETY: a structure of the kind that the request is for.
+    // SAFETY: the structure is the one that this request expects.
     if unsafe { libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call) } != 0 {
-        // One that asked may be gone.
+        // The calling thread may have exited.
         return std::io::Error::last_os_error().raw_os_error() != Some(libc::EBADF);
     }
     let nr = i64::from(call.data.nr);

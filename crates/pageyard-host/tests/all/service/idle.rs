@@ -1,4 +1,4 @@
-//! Idle memory goes back to the system, and comes again when it is used.
+//! Idle memory is returned to the system, and is usable again afterwards.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn idle_memory_is_returned_and_refaulted() {
         let status = yard.status();
         assert!(status.worker && status.keeps.is_none());
         assert!(until(|| yard.status().target < 1000), "{:?}", yard.status());
-        // What comes again is zero, and whole.
+        // Memory that comes back is zero, and completely usable.
         let blocks = fill(&yard, 50_000);
         assert!(blocks.iter().all(|b| b[0] == 1));
         assert!(yard.status().fetched >= 40_000);
@@ -88,7 +88,7 @@ fn the_floor_is_kept_and_a_disabled_give_back_is_reported() {
     assert_eq!(keeps(builder(16 * MIB).prefault(true)), "all memory is prefaulted");
 }
 
-/// Pages of the mapping that holds an address that the system may take at any time (`LazyFree`).
+/// Pages that the system may take at any time (`LazyFree`) in the mapping of this address.
 fn lazy_pages(address: *const u8) -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let range = |line: &str| {
@@ -131,7 +131,7 @@ fn lazily_freed_pages_are_reclaimed_before_allocation() {
         assert!(until(&mut given), "{:?}", yard.status());
         at
     };
-    // In every way there is, and without a write to any of them.
+    // Allocate in every way, without writing to any page.
     let ways: [(u64, &dyn Fn() -> Held); 4] = [
         (12_000, &|| blocks(yard, 0, 12_000)),
         (12 << 10, &|| blocks(yard, 10, 12)),
@@ -142,10 +142,13 @@ fn lazily_freed_pages_are_reclaimed_before_allocation() {
         let at = give_back();
         let held = take();
         let (left, free) = (lazy_pages(at), 16_384 - pages);
-        assert!(left <= free, "way {n}: the system may take {left} pages, of {free} that are free");
+        assert!(
+            left <= free,
+            "way {n}: the system may take {left} pages, but only {free} are free"
+        );
         drop(held);
     }
-    // And what is to be zero is zero.
+    // Memory requested as zeroed is zero.
     give_back();
     let zeros = QUIET | Gfp::ZERO;
     let blocks: Vec<_> = (0..10_000).map(|_| yard.alloc(order(0), zeros).unwrap()).collect();

@@ -1,5 +1,5 @@
-//! The work of a yard beside requests: memory goes back when it is idle, shrinkers and relocators are
-//! called, limits hold, pressure is reported. Tests that wait do so for a state, for a minute at most.
+//! A yard's work besides requests: idle memory is returned to the system, shrinkers and relocators
+//! are called, limits hold, pressure is reported. Tests wait for states, for at most a minute.
 
 mod group;
 mod idle;
@@ -25,7 +25,7 @@ fn builder(size: u64) -> Builder {
     Builder::new(size).huge_pages(HugePages::Never).system(SystemFiles::none())
 }
 
-/// Until it holds; whether it did within a minute.
+/// Waits until the condition holds. Returns whether it did within a minute.
 fn until(mut holds: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
@@ -37,7 +37,7 @@ fn until(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// A yard that lives as long as the process, as shrinkers that keep its blocks want it.
+/// A yard that lives as long as the process, for shrinkers that keep its blocks.
 fn forever(builder: Builder) -> &'static HostYard {
     Box::leak(Box::new(builder.build().unwrap()))
 }

@@ -18,7 +18,7 @@ fn movable_blocks_keep_their_contents() {
         block.lock()[..8].copy_from_slice(&(all.len() as u64).to_le_bytes());
         all.push((all.len() as u64, block));
     }
-    // Every eighth page stays: no large block is free.
+    // Keep every eighth page, so that no large block is free.
     all.retain(|(n, _)| n % 8 == 0);
     yard.drain();
     let mut large = Vec::new();
@@ -94,7 +94,7 @@ fn a_relocator_moves_the_blocks_it_owns_by_number() {
     drop(freed);
     yard.compact();
     assert!(yard.status().moved > 250, "{:?}", yard.status());
-    // No block is lost, and each had its contents.
+    // Every block is still there, with its contents.
     let pages = pages.lock().unwrap();
     assert_eq!(pages.len() as u64, key / 8);
     assert_eq!(yard.status().used, key / 8 * 2);
@@ -103,7 +103,7 @@ fn a_relocator_moves_the_blocks_it_owns_by_number() {
     assert!(large.len() > 20, "{}", large.len());
 }
 
-/// The guard keeps the lock for good, and the owner does not wait for it.
+/// A forgotten guard holds its lock for ever, and the owner does not wait for it.
 #[test]
 fn a_movable_block_whose_guard_is_forgotten_can_be_dropped() {
     let yard = forever(builder(64 * MIB).tick(None));
@@ -111,7 +111,7 @@ fn a_movable_block_whose_guard_is_forgotten_can_be_dropped() {
     let movable = yard.alloc_movable(order(3), QUIET).unwrap();
     std::mem::forget(movable.lock());
     yard.compact();
-    assert_eq!(yard.status().moved, 0, "it stays where the guard's bytes are");
+    assert_eq!(yard.status().moved, 0, "a guarded block does not move");
     assert_eq!(yard.status().used, used + 8);
     let dropped = std::thread::spawn(move || drop(movable));
     assert!(until(|| dropped.is_finished()), "the drop waits for the guard");
@@ -122,12 +122,12 @@ fn a_movable_block_whose_guard_is_forgotten_can_be_dropped() {
     yard.validate().unwrap();
 }
 
-/// The block stays where it was, and the pass goes on and gives its places back.
+/// The block stays where it was; the pass continues and frees its targets.
 #[test]
 fn a_panicking_relocator_leaks_nothing() {
     struct Wrong(Arc<AtomicU64>);
     #[allow(unsafe_code)]
-    // SAFETY: nothing is moved.
+    // SAFETY: no block is moved.
     unsafe impl Relocator for Wrong {
         fn relocate(&self, _: &Moving) -> Relocation {
             self.0.fetch_add(1, Relaxed);

@@ -15,9 +15,12 @@ fn sections_go_offline_and_online() {
     let blocks = fill(&yard, 60_000);
     let resident = yard.resident().unwrap();
     let second = second_section();
-    assert!(matches!(yard.offline(second.clone()), Err(HotplugError::Refused(_))), "it is in use");
+    assert!(
+        matches!(yard.offline(second.clone()), Err(HotplugError::Refused(_))),
+        "the section is in use"
+    );
     assert_eq!(managed(), all);
-    // What may be moved is no hindrance.
+    // Movable blocks do not prevent offlining.
     drop(blocks);
     let mut movable: Vec<_> =
         (0..200).map(|_| yard.alloc_movable(order(5), QUIET).unwrap()).collect();
@@ -64,9 +67,9 @@ fn a_hard_limit_does_not_count_memory_that_is_offline() {
     yard.offline(section.clone()).unwrap();
     assert_eq!(yard.set_limits(limits), Ok(true));
     assert_eq!(most(), 8192, "a section is offline");
-    // What comes is kept, and what was kept may go.
+    // Onlined pages are held back, and pages that are held back can go offline.
     yard.online(section.clone()).unwrap();
-    assert_eq!(most(), 8192, "it is back");
+    assert_eq!(most(), 8192, "the section is online again");
     assert_eq!(yard.status().kept, 2 * SECTION_PAGES - 8192);
     assert_eq!(yard.set_limits(Limits::default()), Ok(true));
     yard.offline(section).unwrap();
@@ -80,7 +83,7 @@ fn offlining_from_a_relocator_is_rejected() {
         seen: Arc<Mutex<Vec<HotplugError>>>,
     }
     #[allow(unsafe_code)]
-    // SAFETY: nothing is moved.
+    // SAFETY: no block is moved.
     unsafe impl Relocator for Nested {
         fn relocate(&self, _: &Moving) -> Relocation {
             let section = second_section();
@@ -98,9 +101,9 @@ fn offlining_from_a_relocator_is_rejected() {
     #[allow(unsafe_code)]
     // SAFETY: the block stays where it is.
     unsafe { yard.core() }.set_movable(block.pfn(), block.order(), true).unwrap();
-    // A thread of its own, since it once waited for itself.
+    // On its own thread, since it once waited for itself.
     let offline = std::thread::spawn(move || yard.offline(second_section()));
-    assert!(until(|| offline.is_finished()), "it waits for itself");
+    assert!(until(|| offline.is_finished()), "the call waits for itself");
     assert!(offline.join().unwrap().is_err());
     let busy = HotplugError::Refused(ContigError::Busy(second_section().start));
     let seen = seen.lock().unwrap();

@@ -48,7 +48,7 @@ fn a_shrinker_yields_to_requests() {
     }
     let full = cache.blocks.lock().unwrap().len();
     assert!(full > 15_000);
-    // Without reclaim there is none; with it there is, as long as the cache has something.
+    // Requests without reclaim fail; requests with it succeed as long as the cache has blocks.
     assert!(yard.alloc(order(0), QUIET & !Gfp::RECLAIM).is_err());
     let blocks = fill(yard, 5000);
     assert!(cache.blocks.lock().unwrap().len() <= full - 4000);
@@ -59,7 +59,7 @@ fn a_shrinker_yields_to_requests() {
     while let Ok(block) = yard.alloc(order(0), QUIET) {
         rest.push(block);
     }
-    assert_eq!(cache.asked.load(Relaxed), asked, "not after its end");
+    assert_eq!(cache.asked.load(Relaxed), asked, "not called after its registration ended");
     drop((blocks, rest));
 }
 
@@ -70,7 +70,7 @@ fn background_reclaim_keeps_memory_free() {
     yard.register_shrinker(cache.share()).keep();
     let high = yard.zones().map(|z| yard.zone_info(z).unwrap().watermarks[2]).sum::<u64>();
     let free = || yard.zones().map(|z| yard.zone_info(z).unwrap().free_exact).sum::<u64>();
-    // A user that never waits: only the worker can make room.
+    // A caller that never waits: only the worker can make room.
     let done = until(|| {
         for _ in 0..200 {
             if let Ok(block) = yard.alloc(order(0), Gfp::NOWAIT) {
@@ -148,19 +148,19 @@ fn shrinkers_are_asked_for_a_share_of_used_memory() {
     let cached = || yard.stats().zones.iter().map(|z| z.cached).sum::<u64>();
     assert!(cached() > 0);
     group.uses(990_000);
-    assert_eq!(step(), [400], "a 16th, where the group is about to be killed");
+    assert_eq!(step(), [400], "a 16th, when the group is about to be killed");
     assert_eq!(cached(), 0, "the CPUs' lists are drained");
     assert_eq!(yard.pressure(), Level::Critical);
     group.uses(950_000);
     assert_eq!(step(), [100], "a 64th");
-    // What is over the soft limit, where that is more.
+    // The excess over the soft limit, if that is more.
     blocks.extend(fill(yard, 2000));
     assert_eq!(step(), [208]);
     group.uses(990_000);
     assert_eq!(step(), [525]);
 }
 
-/// A count that allocates on a full yard asks for no other count.
+/// A count that allocates on a full yard calls no other count.
 #[test]
 fn a_shrinkers_own_allocation_does_not_call_shrinkers() {
     thread_local! {
@@ -219,11 +219,11 @@ fn a_panicking_shrinker_does_not_affect_the_request() {
     while let Ok(block) = yard.alloc(order(0), QUIET) {
         held.push(block);
     }
-    // The thread is no reclaimer afterwards: the reserves are not its.
+    // Afterwards the thread is no reclaimer, so it may not use the reserves.
     assert!(yard.alloc(order(0), QUIET).is_err());
     let free = yard.zones().map(|z| yard.zone_info(z).unwrap().free_exact).sum::<u64>();
-    assert!(free > 0, "the reserves");
-    // Nor is the worker's, which goes on.
+    assert!(free > 0, "the reserves are free");
+    // Nor is the worker's thread, and it still works.
     let mut worker = yard.worker().unwrap();
     worker.step();
     assert!(yard.alloc(order(0), QUIET).is_err());
@@ -233,7 +233,7 @@ fn a_panicking_shrinker_does_not_affect_the_request() {
     yard.validate().unwrap();
 }
 
-/// Its count is the default, and each call gives up a little.
+/// The shrinker's count is the default, and each call frees a little.
 #[test]
 fn a_shrinker_of_unknown_count_is_called_until_it_frees_enough() {
     let yard = forever(builder(64 * MIB).tick(None).give_back(None));
@@ -277,7 +277,7 @@ fn the_hard_limit_holds_and_its_reserve_is_for_critical_requests() {
     let mut worker = yard.worker().unwrap();
     worker.step();
     assert_eq!(yard.pressure(), Level::Critical);
-    // More for all, and less for all.
+    // Raise the limit, then lower it.
     let (hard, soft) = (Some(8192), None);
     assert_eq!(yard.set_limits(Limits { hard, soft }), Ok(true));
     assert!(yard.alloc(order(0), QUIET).is_ok());

@@ -12,7 +12,7 @@ fn a_memfd_yard_is_shared_with_another_mapping() {
     let mut block = yard.alloc(order(1), QUIET).unwrap();
     block[4096..4100].copy_from_slice(b"page");
     #[allow(unsafe_code)]
-    // SAFETY: it is only read, or written where this test borrows nothing.
+    // SAFETY: the file is only read, or written where this test holds no borrow.
     let fd = unsafe { yard.fd() }.unwrap();
     let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
     let mut seen = [0; 4];
@@ -22,7 +22,7 @@ fn a_memfd_yard_is_shared_with_another_mapping() {
     let (pfn, order) = block.into_raw();
     file.write_all_at(b"from elsewhere", at).unwrap();
     #[allow(unsafe_code)]
-    // SAFETY: given up just now.
+    // SAFETY: its ownership was given up above.
     let block = unsafe { yard.from_raw(pfn, order) }.unwrap();
     assert_eq!(&block[..14], b"from elsewhere");
     let mut range = yard.alloc_range(700, 1, QUIET | Gfp::ZERO).unwrap();
@@ -60,9 +60,9 @@ fn an_allowed_fallback_is_used() {
     let huge = |bytes| Builder::new(bytes).backing(Backing::HugeTlb(HugeSize::G1)).fallback(true);
     let yard = huge(1 << 30).build().unwrap();
     let wrong = huge(256 * MIB).build().unwrap_err();
-    assert!(wrong.to_string().contains("not a multiple"), "a mistake is not hidden: {wrong}");
+    assert!(wrong.to_string().contains("not a multiple"), "a wrong size is an error: {wrong}");
     #[allow(unsafe_code)]
-    // SAFETY: nothing is done with it.
+    // SAFETY: the file is not used.
     let has_file = unsafe { yard.fd() }.is_some();
     assert!(has_file);
 }
@@ -123,7 +123,7 @@ fn statistics_are_published_and_written() {
 #[cfg(feature = "prometheus")]
 #[test]
 fn a_text_for_prometheus() {
-    // Without pages that the thread keeps, which are in use too.
+    // Without pages that the thread caches, which count as in use.
     let yard = builder(64 * MIB).tick(None).thread_cache(pageyard_host::ThreadCache::Off);
     let yard = yard.build().unwrap();
     let blocks = fill(&yard, 10);

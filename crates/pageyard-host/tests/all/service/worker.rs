@@ -1,4 +1,4 @@
-//! The worker of a yard: which thread it is, when it works, how it ends.
+//! The worker of a yard: which thread it is, when it works, how it stops.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
@@ -18,7 +18,7 @@ fn an_embedders_own_thread_is_the_worker() {
     std::thread::scope(|s| {
         s.spawn(|| yard.worker().unwrap().run(&stop));
         assert!(until(|| yard.status().worker));
-        assert!(yard.worker().is_none(), "one at a time");
+        assert!(yard.worker().is_none(), "only one worker at a time");
         assert!(until(|| yard.resident().unwrap() < 500));
         stop.store(true, SeqCst);
         yard.wake_worker();
@@ -28,9 +28,8 @@ fn an_embedders_own_thread_is_the_worker() {
     assert!(worker.step() <= Duration::from_secs(1));
 }
 
-/// The end of the clock is not reached by adding.
-/// The thread of a yard's own worker has the claim before it first runs. A caller that asked for the
-/// worker then became it, and left the yard without one.
+/// The thread of a yard's own worker holds the claim before it first runs. Once, a caller that
+/// asked for the worker then became it, and the yard had no worker afterwards.
 #[test]
 fn the_yards_own_thread_is_the_worker_from_the_start() {
     for _ in 0..20 {
@@ -52,7 +51,7 @@ fn a_worker_that_never_ticks_works() {
     }
 }
 
-/// A step above the soft limit calls each shrinker once, and rests for 75 ms at least.
+/// A step above the soft limit calls each shrinker once, then rests for at least 75 ms.
 #[test]
 fn a_worker_sleeps_between_its_steps() {
     let yard = forever(builder(16 * MIB).soft_limit(MIB).give_back(None).tick(None));
@@ -78,7 +77,7 @@ fn a_worker_sleeps_between_its_steps() {
     });
 }
 
-/// Dropping a yard waits for its worker, which uses what the yard's callbacks own.
+/// Dropping a yard waits for its worker, which uses data that the yard's callbacks own.
 #[test]
 fn a_dropped_yard_has_no_worker_left() {
     for _ in 0..20 {
@@ -110,8 +109,8 @@ fn a_panicking_listener_does_not_end_the_worker() {
     assert_eq!((told.load(Relaxed), yard.pressure()), (2, Level::Calm));
 }
 
-/// A drop waits for callbacks, but not from within one: another worker's callback may be waiting for
-/// this one.
+/// Dropping a yard waits for its callbacks, except inside a callback: another worker's callback may
+/// be waiting for this one.
 #[test]
 fn two_workers_dropping_each_others_yard_both_terminate() {
     let yard = || builder(64 * MIB).soft_limit(16 * MIB).give_back(None).build().unwrap();
@@ -125,7 +124,7 @@ fn two_workers_dropping_each_others_yard_both_terminate() {
         yard.on_pressure(move |_| {
             both.wait();
             let yard = other.lock().unwrap().take();
-            // Until both have one: then neither worker can end.
+            // Wait until both callbacks hold a yard: then neither worker can stop.
             both.wait();
             drop(yard);
             dropped.fetch_add(1, Relaxed);
@@ -133,5 +132,5 @@ fn two_workers_dropping_each_others_yard_both_terminate() {
         .keep();
         std::mem::forget(fill(yard, 6000));
     }
-    assert!(until(|| dropped.load(Relaxed) == 2), "they wait for each other");
+    assert!(until(|| dropped.load(Relaxed) == 2), "the two workers wait for each other");
 }
