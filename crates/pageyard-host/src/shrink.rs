@@ -87,7 +87,7 @@ impl<T: ?Sized> Inner<T> {
     fn change(&self, change: impl Fn(&[(u64, Arc<T>)], &mut Vec<(u64, Arc<T>)>)) {
         let mut new: List<T> = Arc::default();
         loop {
-            let room = Arc::get_mut(&mut new).expect("nobody else has it yet");
+            let room = Arc::get_mut(&mut new).expect("the new list has no other owner");
             room.clear();
             let old = self.list();
             if room.capacity() <= old.len() {

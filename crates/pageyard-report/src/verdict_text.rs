@@ -138,7 +138,7 @@ impl Display for Verdict {
             ),
             Finding::Requested { churn, pages } => write!(
                 f,
-                "CPU {cpu} {churn}: somebody drains the lists of this zone on request, {} pages/s",
+                "CPU {cpu} {churn}: explicit drains empty the lists of this zone, {} pages/s",
                 N(pages)
             ),
             Finding::Sawtooth { churn, decayed, high } => write!(

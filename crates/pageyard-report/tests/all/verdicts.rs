@@ -289,7 +289,7 @@ fn swings_beyond_the_limit_and_growth_are_reported() {
 fn a_past_boost_leaves_lists_unsettled() {
     machine().run(|y: &Y<'_>| {
         swing(y, 2000, 0, 1);
-        // Reclaim lowers high batch by batch, and is over when somebody looks.
+        // Reclaim lowers high batch by batch, and has ended by the next sample.
         let v = judge(y, 1, || {
             y.set_reclaim_active(ZONE, true);
             swing(y, 500, 0, 20);

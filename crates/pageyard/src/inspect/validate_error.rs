@@ -206,9 +206,9 @@ impl Broken {
             }
             Broken::Overlap { head } => put!(out, "also inside the block at ", head),
             Broken::Lost => put!(out, "in no block"),
-            Broken::Held => put!(out, "held, though nobody is at work"),
+            Broken::Held => put!(out, "held, though no thread is working on it"),
             Broken::BeingFreed => {
-                put!(out, "on its way from its owner, though nobody is at work")
+                put!(out, "being freed, though no thread is freeing it")
             }
             Broken::Absent => put!(out, "in a pageblock without memory"),
             Broken::Label { list, block } => {

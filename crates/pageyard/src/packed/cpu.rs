@@ -54,7 +54,7 @@ impl Slot {
 /// let region = storage.region(Pfn(0))?;
 /// region.add(Pfn(0)..Pfn(4096))?;
 /// region.alloc(CpuId(0), Order::ZERO, MigrateType::Movable).expect("plenty");
-/// let counts = region.counts(CpuId(0)).expect("nobody else runs");
+/// let counts = region.counts(CpuId(0)).expect("no other thread runs");
 /// assert_eq!((counts.refills, counts.taken, counts.claims), (1, 64, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

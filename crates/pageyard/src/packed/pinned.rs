@@ -25,7 +25,7 @@ use crate::packed::region::Region;
 /// let region = storage.region(Pfn(0))?;
 /// region.add(Pfn(0)..Pfn(1 << 16))?;
 ///
-/// let mut cpu = region.pin(CpuId(0)).expect("nobody else has this CPU");
+/// let mut cpu = region.pin(CpuId(0)).expect("no other thread has pinned this CPU");
 /// let page = cpu.alloc(Order::ZERO, MigrateType::Movable).expect("memory is plentiful");
 /// cpu.free(page, Order::ZERO)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -297,7 +297,7 @@ fn an_undercounted_highatomic_reserve_is_detected() {
         assert_eq!(
             planted(|_, z, _| reserve(z, enough)),
             Broken::CachedMark,
-            "the next thing is found"
+            "the next fault is found"
         );
     }
 }

@@ -297,7 +297,7 @@ fn reasons_of_5_10_in_the_order_of_its_cases() {
         assert_eq!(reason(rules, false, false, false), HighReason::Free);
     }
     assert_eq!(reason(&L, false, false, true), HighReason::BelowHigh);
-    assert_eq!(reason(&base, false, false, true), HighReason::Free, "it did not look");
+    assert_eq!(reason(&base, false, false, true), HighReason::Free, "Base does not test the mark");
 }
 
 #[test]
@@ -308,8 +308,8 @@ fn six_batches_of_linux_5_4_whatever_the_low_mark() {
         (l.batch, l.high_min, l.high_max)
     };
     assert_eq!(limits(131072, 0), (31, 186, 186));
-    assert_eq!(limits(3840, 0), (1, 0, 0), "a batch that is not yet made one page");
-    assert_eq!(limits(131072, 100), (31, 655, 655), "a fraction counts for it too");
+    assert_eq!(limits(3840, 0), (1, 0, 0), "high uses the batch before it is raised to one page");
+    assert_eq!(limits(131072, 100), (31, 655, 655), "a fraction applies as well");
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn the_minimum_count_of_step_9_follows_allocations() {
     assert_eq!(taken(&step9, &[2]), (16, 13));
     assert_eq!(taken(&step9, &[3]), (12, 12));
     assert_eq!(taken(&step9, &[3, 0]), (11, 11));
-    assert_eq!(taken(&L, &[3]), (12, 13), "6.12 has not the step");
+    assert_eq!(taken(&L, &[3]), (12, 13), "6.12 does not have this step");
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn refills_of_5_8_leave_room_for_a_batch() {
     let mut t = Tuning { count: 100, ..pageset(63, 361, 361) };
     let got: [i32; 4] = core::array::from_fn(|_| t.nr_alloc(&L, 0, Pressure::default()));
     assert_eq!(got, [63, 126, 198, 198]);
-    assert_eq!(t.alloc_factor, 2, "what is cut does not double");
+    assert_eq!(t.alloc_factor, 2, "a capped refill does not double");
     // Only single-page refills double.
     assert_eq!(t.nr_alloc(&L, 1, Pressure::default()), 31);
     // With a batch of one a refill takes a single page; otherwise at least two blocks.
@@ -429,10 +429,10 @@ fn pressure_of_5_10_in_older_kernels() {
 #[test]
 fn nr_free_of_5_11_at_its_edges() {
     let mut t = Tuning { count: 5000, free_count: 1000, ..pageset(63, 63, 9000) };
-    assert_eq!(t.nr_free(&L, 63, false), 0, "the limits cross, and the upper one wins");
+    assert_eq!(t.nr_free(&L, 63, false), 0, "if the limits cross, the upper one wins");
     let base = Base::RULES.pcp;
     let mut t = Tuning { count: 5000, ..pageset(63, 63, 9000) };
-    assert_eq!((t.nr_free(&base, 126, false), t.free_factor), (63, 0), "as much as may be");
+    assert_eq!((t.nr_free(&base, 126, false), t.free_factor), (63, 0), "as much as is allowed");
     assert_eq!((t.nr_free(&base, 127, false), t.free_factor), (63, 1));
     assert_eq!((t.nr_free(&base, 127, false), t.free_factor), (64, 1));
 }
