@@ -10,7 +10,7 @@ use pageyard_bench::field;
 /// one reservation per CPU.
 struct Peer(LLFree<'static>);
 
-/// What the function that [`Classing::simple`] returns answers, without a call through a pointer.
+/// The same answer as the function that [`Classing::simple`] returns, without an indirect call.
 #[inline(always)]
 fn request(order: u8) -> Request {
     let order = usize::from(order);

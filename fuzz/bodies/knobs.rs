@@ -1,7 +1,7 @@
-// What is run on text that may be settings: lines of `name=value`, written to a small yard one by
-// one. What is accepted is read back and accepted again, what is refused changes no setting; the yard
-// is sound and serves. `validate`, which looks at every frame, runs at the end, and on one input in
-// eight, chosen by its hash, after each line.
+// The body for text that may be settings: lines of `name=value`, written to a small yard one by
+// one. An accepted value is read back and accepted again; a refused one changes no setting. The
+// yard stays valid and usable. `validate`, which checks every frame, runs at the end, and on one
+// input in eight, chosen by its hash, after each line.
 
 use crate::common::{Machine, Y};
 use pageyard::{Gfp, KNOBS, Order, ZoneKind};
@@ -18,13 +18,13 @@ pub(crate) fn knobs(data: &[u8]) {
         let sound = |line: &str| y.validate().unwrap_or_else(|e| panic!("{line}: {e}"));
         for line in text.lines().take(64) {
             let (name, value) = line.split_once('=').unwrap_or((line, ""));
-            // A number for a name: the setting at that place of the table.
+            // A number instead of a name: the setting at that index of the table.
             let name = name.parse().ok().and_then(|n: usize| KNOBS.get(n)).map_or(name, |k| k.name);
             let before = y.knobs();
             match y.set_knob(name, value) {
                 Err(e) => {
                     assert!(!e.to_string().is_empty());
-                    assert_eq!(y.knobs(), before, "refused, and changed");
+                    assert_eq!(y.knobs(), before, "a refused value changed a setting");
                 }
                 Ok(()) => {
                     let after = y.knobs();

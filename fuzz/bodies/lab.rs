@@ -1,9 +1,10 @@
-// What is run on bytes that may be a file that the lab reads: a recording of the real kernel, saved
-// results, a topology, a trace to replay. No input may do more than be refused, by its name and the place in it.
+// The body for bytes that may be a file for the lab: a recording of the real kernel, saved results,
+// a topology, a trace to replay. The worst that an input may cause is an error that names the input
+// and the place in it.
 //
 // Output that costs more than reading its input (pictures, every form of table, a second run of the
-// same recording compressed) is made for one input in eight, chosen by its hash, so that the same input
-// is always checked alike.
+// same recording compressed) is made for one input in eight, chosen by its hash, so that the same
+// input is always checked in the same way.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -21,19 +22,19 @@ use pageyard_lab::{owner, replay as lab};
 use pageyard_trace::TraceReader;
 use pageyard_trace::state::StateDir;
 
-/// A state from which a recording may begin, as the lines of one have it.
+/// A state at the start of a recording, as JSON lines.
 const START: &str = include_str!("../seeds/start.json");
-/// The same of two zones.
+/// The same for two zones.
 const START_OF_TWO: &str = include_str!("../seeds/start_of_two.json");
 
-/// Whether an input is one of those whose whole output is made.
+/// Whether all output is made for this input.
 fn in_full(data: &[u8]) -> bool {
     let hash = data.iter().fold(0u32, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     (hash >> 16).is_multiple_of(8)
 }
 
-/// A recording: lines of JSON, or, behind a `~`, operations alone, each on a line, with its answers
-/// behind a `=`; behind a `^`, operations on two zones.
+/// A recording: lines of JSON. After a `~`, only operations, one per line, each with its answer
+/// after a `=`; after a `^`, operations on two zones.
 pub fn oracle(data: &[u8]) {
     thread_local! {
         static FOLDER: tempfile::TempDir = tempfile::tempdir().unwrap();
@@ -48,7 +49,7 @@ pub fn oracle(data: &[u8]) {
     });
 }
 
-/// A recording that begins with this state, and these operations.
+/// A recording of this start and these operations.
 fn lines(start: &str, operations: &[u8]) -> Vec<u8> {
     let mut all = start.to_owned();
     for line in String::from_utf8_lossy(operations).lines() {
@@ -93,12 +94,12 @@ fn recording(path: &Path, data: &[u8]) {
                 Err(e) => named(e.to_string()),
             }
         }
-        // Compressed, it is the same.
+        // The compressed input gives the same result.
         assert_eq!(said(run(&zstd::encode_all(data, 1).unwrap())), plain);
     }
 }
 
-/// Saved results, several files with zeros between; behind a `%`, two texts of `/proc/vmstat`.
+/// Saved results, several files separated by zeros; after a `%`, two texts of `/proc/vmstat`.
 pub fn results(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Some(text) = text.strip_prefix('%') {
@@ -178,7 +179,7 @@ pub fn topology(data: &[u8]) {
     };
     assert!(t.usable().iter().chain(t.reserved()).all(inside), "memory of no zone");
     assert!(t.to_string().starts_with("fuzz: "));
-    // What the core takes, it takes in every form.
+    // The JSON form has zonelists exactly if the core accepts the topology.
     let needs = t.layout(Knobs::default()).needs::<pageyard_lab::Lock>();
     if !in_full(data) {
         return;
@@ -189,12 +190,12 @@ pub fn topology(data: &[u8]) {
     assert_eq!(read, json);
 }
 
-/// A trace in any form, replayed on the machine that its state files tell, or on a small one.
+/// A trace in any form, replayed on the machine that its state files describe, or on a small one.
 pub fn replay(data: &[u8]) {
     let read = || Box::new(Cursor::new(data.to_vec()));
     let Ok(reader) = TraceReader::from_reader("fuzz", read(), Default::default()) else { return };
     let Ok(state) = StateDir::from_attachments(reader.attachments()) else { return };
-    // There are tables of some bytes for each frame, up to a TiB of them: not here.
+    // Each frame has several bytes in tables, up to a TiB in all: too much here.
     let all = [&state.before, &state.traced_start, &state.traced_end, &state.after];
     let zones = || all.iter().filter_map(|s| s.zoneinfo.as_ref()).flat_map(|i| i.populated());
     let last = zones().map(|z| z.start_pfn.unwrap_or(0).saturating_add(z.spanned)).max();
@@ -222,7 +223,7 @@ pub fn replay(data: &[u8]) {
             Ok(report) => {
                 assert!(!report.to_string().is_empty());
                 if !whole {
-                    // Without a fault the lenient reader reads the same.
+                    // Without an error, the lenient reader gives the same result.
                     break;
                 }
                 serde_json::to_string(&report).unwrap();

@@ -1,10 +1,10 @@
-// What is run on text that may be a machine file or a size.
+// The body for text that may be a machine file or a size.
 
 use pageyard::{CpuId, NodeId};
 use pageyard_machine::MachineLayout;
 use pageyard_machine::spec::{Description, MOST_CPUS};
 
-/// A machine file, or, behind a `?`, a size.
+/// A machine file, or, after a `?`, a size.
 pub(crate) fn machine(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Some(rest) = text.strip_prefix('?') {
@@ -22,6 +22,6 @@ pub(crate) fn machine(data: &[u8]) {
     assert_eq!(on_nodes, cpus);
     assert!(spec.cache_slice(CpuId(0)).is_some());
     let layout = MachineLayout::new(&spec, spec.memory());
-    // Refused or not: it has an answer.
+    // Accepted or refused, without a panic.
     let _ = layout.layout(pageyard::Knobs::default()).needs::<spin::mutex::SpinMutex<()>>();
 }

@@ -1,5 +1,5 @@
-// A corpus on stable: every input as it is, and changed a little, by a seeded generator. What fails
-// is printed.
+// Replays a corpus on stable: every input as it is, and mutated by a seeded generator. A failing
+// input is printed.
 
 /// A small random generator.
 struct Random(u64);
@@ -11,7 +11,7 @@ impl Random {
     }
 }
 
-/// Says which input it was, if somebody panics.
+/// Prints the input if a run panics.
 struct Progress<'i>(&'i [u8]);
 
 impl Drop for Progress<'_> {
@@ -31,11 +31,11 @@ pub(crate) fn inputs(corpus: &[u8]) -> Vec<&[u8]> {
         all.push(one);
         rest = behind;
     }
-    assert!(!all.is_empty() && rest.is_empty(), "the corpus is cut short");
+    assert!(!all.is_empty() && rest.is_empty(), "the corpus is truncated");
     all
 }
 
-/// Runs every input, and `changed` inputs that are made of them. `PAGEYARD_CASES` asks for more.
+/// Runs every input, and `changed` mutated inputs. `PAGEYARD_CASES` requests more.
 pub(crate) fn replay(corpus: &[u8], changed: usize, run: impl Fn(&[u8])) {
     const SEED: u64 = 1;
     let all = inputs(corpus);
@@ -55,16 +55,16 @@ pub(crate) fn replay(corpus: &[u8], changed: usize, run: impl Fn(&[u8])) {
     }
 }
 
-/// Whether changes of a corpus break a reader in the way that they must: any other panic is a fault
+/// Asserts that mutations of a corpus break a reader in the expected way. Any other panic is a bug
 /// of the test.
 #[allow(dead_code)]
 pub(crate) fn finds(what: &str, corpus: &[u8], changed: usize, run: impl Fn(&[u8])) {
     let found =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| replay(corpus, changed, run)));
-    let panic = found.expect_err("no change of the corpus breaks it");
+    let panic = found.expect_err("no mutation of the corpus breaks the reader");
     let said = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    assert!(said.contains(what), "it panics otherwise: {said}");
+    assert!(said.contains(what), "another panic: {said}");
 }
 
 fn change(input: &mut Vec<u8>, all: &[&[u8]], random: &mut Random) {

@@ -1,5 +1,5 @@
-// What is run on bytes that may be a recording or a state file: no input may do more than be
-// refused, and what is read without complaint is written and read back unchanged.
+// The body for bytes that may be a recording or a state file: the worst that an input may cause is
+// an error, and an input that is read without one is written and read back unchanged.
 
 use std::io::Cursor;
 
@@ -31,7 +31,7 @@ pub fn recording(data: &[u8]) {
         assert!(records.len() <= data.len(), "more records than bytes");
     }
     let _ = StateDir::from_attachments(reader.attachments());
-    // The fastest level: how well zstd compresses is not in question here.
+    // The fastest level, since compression is not tested here.
     let options = WriterOptions { level: 1, ..WriterOptions::default() };
     let mut w = TraceWriter::new(Vec::new(), options).unwrap();
     w.attach_all(reader.attachments()).unwrap();
@@ -43,13 +43,13 @@ pub fn recording(data: &[u8]) {
     assert_eq!(again.len(), records.len());
     assert!(again.iter().zip(&records).all(|(a, b)| same(a, &packed, b, &reader)));
     if records.is_empty() {
-        // Nothing, in text, is an empty file, which is refused.
+        // Without records the text is an empty file, which is refused.
         return;
     }
     let mut text = TextWriter::new(Vec::new(), None).unwrap();
     for r in &records {
         if text.write(reader.tasks(), r).is_err() {
-            // A `.pgy` file holds marks and names that no line of text does.
+            // A `.pgy` file can hold marks and names that no line of text can.
             return;
         }
     }
@@ -59,7 +59,7 @@ pub fn recording(data: &[u8]) {
     assert!(again.iter().zip(&records).all(|(a, b)| same(a, &text, b, &reader)));
 }
 
-/// The same but for the number that its task has.
+/// Whether two records are the same, except for the numbers of their tasks.
 fn same(a: &Record, of_a: &TraceReader, b: &Record, of_b: &TraceReader) -> bool {
     let mut moved = a.clone();
     let tasks = match (&mut moved, b) {
@@ -75,12 +75,12 @@ fn same(a: &Record, of_a: &TraceReader, b: &Record, of_b: &TraceReader) -> bool 
     named && moved == *b
 }
 
-/// A `.pgy` file whose checksums are made to fit first: damage goes past them.
+/// A `.pgy` file whose checksums are corrected first, so that damage gets past them.
 pub fn pgy(data: &[u8]) {
     recording(&mended(data));
 }
 
-/// The bytes with the head of a `.pgy` file, and the heads of chunks, as their checksums want it.
+/// Corrects the checksums of a `.pgy` file's header and of its chunk headers.
 pub fn mended(data: &[u8]) -> Vec<u8> {
     const HEAD: usize = 28;
     let mut out = data.to_vec();
@@ -108,7 +108,7 @@ pub fn mended(data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A state file; the first byte says which one.
+/// A state file; the first byte chooses which one.
 pub fn state(data: &[u8]) {
     let Some((which, data)) = data.split_first() else { return };
     let refused = match which % 8 {
@@ -142,7 +142,7 @@ pub fn state(data: &[u8]) {
             None
         }
         _ => {
-            // All at once, as they lie in a trace.
+            // All files at once, as attached to a trace.
             let mut files = Attachments::new();
             let names = ["before/zoneinfo", "after/vmstat", "sys_vm.traced_end", "pfnmap.after"];
             for (name, part) in names.iter().zip(data.split(|&b| b == 0)) {

@@ -1,7 +1,7 @@
-//! `corpus pack FOLDER FILE BYTES` puts the files of a folder into one, the smallest first, as many
-//! as are not more than so many bytes together; `corpus unpack FILE FOLDER` takes them out again: each
-//! as its length, four bytes, little end first, and its bytes.
-//! `corpus pgy TEXT FILE` makes a compact trace of a recording in text, as a seed.
+//! `corpus pack FOLDER FILE BYTES` packs the files of a folder into one, the smallest first, up to
+//! BYTES in total; `corpus unpack FILE FOLDER` unpacks them. Each file is stored as its length in
+//! four bytes, little-endian, followed by its bytes. `corpus pgy TEXT FILE` makes a compact trace
+//! from a text recording, as a seed.
 
 use std::fs;
 use std::path::Path;

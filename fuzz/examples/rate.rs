@@ -1,6 +1,6 @@
-//! `cargo run --release --example rate [--features lab] -- SECONDS [TARGET...]` says how often each
-//! target runs in a second, on its corpus and changes of it, for at least so long: without a fuzzer's
-//! instrumentation, so that two versions of a target can be compared on stable.
+//! `cargo run --release --example rate [--features lab] -- SECONDS [TARGET...]` prints how often
+//! each target runs per second, on its corpus and mutations of it, for at least SECONDS. It uses no
+//! fuzzer instrumentation, so that two versions of a target can be compared on stable.
 
 #[path = "../../crates/pageyard/tests/all/common/mod.rs"]
 #[allow(unused_imports)]
@@ -44,7 +44,7 @@ const TARGETS: &[Target] = &[
     ("replay", lab::replay),
 ];
 
-/// The corpus of a target, decompressed by the program zstd where it is compressed.
+/// The corpus of a target, decompressed by the program zstd if it is compressed.
 fn corpus(name: &str) -> Vec<u8> {
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
     let packed = base.with_extension("zst");

@@ -1,1 +1,1 @@
-//! Nothing: what is run lies in `bodies/`, included by the targets and by tests on stable.
+//! Empty: the code is in `bodies/`, which the targets and the tests on stable include.

@@ -1,4 +1,4 @@
-//! Says to the core's files that they are compiled for shuttle.
+//! Sets the `cfg` under which the core's files are compiled for shuttle.
 
 fn main() {
     println!("cargo::rustc-cfg=pageyard_shuttle");

@@ -72,7 +72,7 @@ impl Contestant for PackedPinned {
 
     fn new() -> Self {
         let region = region();
-        let pin = |cpu| UnsafeCell::new(region.pin(CpuId(cpu as u32)).expect("nobody has it"));
+        let pin = |cpu| UnsafeCell::new(region.pin(CpuId(cpu as u32)).expect("the CPU is free"));
         PackedPinned(std::array::from_fn(pin))
     }
 

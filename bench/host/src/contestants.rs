@@ -1,5 +1,5 @@
-//! Who takes part. Each gives blocks of 2^order pages; ours as it is by default, the others as
-//! their crates make them.
+//! The contestants. Each allocates blocks of 2^order pages. The project's own use their defaults,
+//! the others the configuration of their crates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{self, NonNull};
@@ -12,15 +12,15 @@ use pageyard_host::{Block, Builder, HostLock, HostYard, ThreadCache, cpu};
 use crate::frames::{Bitmap, Frames};
 use crate::pages::Pages;
 
-/// Bytes that each yard has.
+/// Bytes of each yard.
 const SIZE: u64 = 1 << 30;
 
-/// This project's, on the engine of the policy.
+/// A yard of this project, on the engine of the policy.
 pub struct Yard<P: Policy + 'static>(&'static HostYard<P>);
 
 impl<P: StaticPolicy + Send + Sync> Yard<P> {
     pub fn new(front: ThreadCache) -> Yard<P> {
-        let yard = Builder::new(SIZE).thread_cache(front).build_with().expect("there is memory");
+        let yard = Builder::new(SIZE).thread_cache(front).build_with().expect("memory is left");
         Yard(Box::leak(Box::new(yard)))
     }
 }
@@ -31,7 +31,7 @@ impl<P: StaticPolicy + Send + Sync> Pages for Yard<P> {
     #[inline(always)]
     fn take<const ORDER: u8>(&self) -> Block<'static, P> {
         let order = Order::new(ORDER).expect("an order");
-        self.0.alloc(order, Gfp::HIGHUSER_MOVABLE).expect("there is memory")
+        self.0.alloc(order, Gfp::HIGHUSER_MOVABLE).expect("memory is left")
     }
 
     #[inline(always)]
@@ -58,7 +58,7 @@ impl<P: StaticPolicy + Send + Sync> Pages for Yard<P> {
     }
 }
 
-/// Any allocator of Rust's interface.
+/// Any allocator with Rust's allocator interface.
 pub struct Heap<A>(pub A);
 
 const fn layout(order: u8) -> Layout {
@@ -84,7 +84,7 @@ impl<A: GlobalAlloc + Sync + 'static> Pages for Heap<A> {
 
     #[inline(always)]
     fn give<const ORDER: u8>(&self, block: Owned) {
-        // SAFETY: it came from there, with that layout.
+        // SAFETY: the block was allocated here, with this layout.
         unsafe { self.0.dealloc(block.0.as_ptr(), layout(ORDER)) };
     }
 }
@@ -92,10 +92,10 @@ impl<A: GlobalAlloc + Sync + 'static> Pages for Heap<A> {
 /// A block by its address, freed by its owner.
 pub struct Owned(NonNull<u8>);
 
-// SAFETY: it is memory that one has alone.
+// SAFETY: the memory has one owner.
 unsafe impl Send for Owned {}
 
-/// The system, a mapping for each block.
+/// The system: one mapping per block.
 pub struct Mappings;
 
 impl Pages for Mappings {
@@ -104,7 +104,7 @@ impl Pages for Mappings {
     #[inline(always)]
     fn take<const ORDER: u8>(&self) -> Owned {
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: asks for new addresses.
+        // SAFETY: requests a new mapping.
         let start = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(ptr::null_mut(), 4096 << ORDER, access, how, -1, 0)
@@ -120,13 +120,13 @@ impl Pages for Mappings {
 
     #[inline(always)]
     fn give<const ORDER: u8>(&self, block: Owned) {
-        // SAFETY: it is a mapping of this size.
+        // SAFETY: the block is a mapping of this size.
         unsafe { libc::munmap(block.0.as_ptr().cast(), 4096 << ORDER) };
     }
 }
 
-/// The least that per-CPU lists can cost: an array of the running CPU's behind a lock that is
-/// tried. Of use for pairs only.
+/// The minimum cost of per-CPU lists: an array of the running CPU, behind a lock that is only
+/// tried. For pairs only.
 pub struct Floor(Vec<Padded>);
 
 #[repr(align(128))]
@@ -165,12 +165,12 @@ impl Pages for Floor {
     }
 }
 
-/// What is done with a contestant, whichever it is.
+/// Code that works with any contestant.
 pub trait Visitor {
     fn visit<P: Pages>(self, pages: &'static P, peer: bool);
 }
 
-/// Names of all, ours first, page-frame allocators last.
+/// The names of all contestants: the project's own first, page-frame allocators last.
 pub const NAMES: [&str; 15] = [
     "pageyard",
     "pageyard-bare",
@@ -189,26 +189,26 @@ pub const NAMES: [&str; 15] = [
     Bitmap::NAME,
 ];
 
-/// Those that hand out numbers of frames, for kernels.
+/// The contestants that return frame numbers, for kernels.
 const FRAMES: [&str; 5] =
     [FrameDepot::NAME, FrameCore::NAME, BuddySlab::NAME, BuddySystem::NAME, Bitmap::NAME];
 
-/// Whether this is a peer that programs can use, for comparison.
+/// Whether this is a peer that programs can use.
 pub fn is_peer(name: &str) -> bool {
     let ours = ["pageyard", "pageyard-bare", "linux612", "linux612-bare", "list-floor"];
     !ours.contains(&name) && !is_of_frames(name)
 }
 
-/// Whether it hands out numbers of frames.
+/// Whether the contestant returns frame numbers.
 pub fn is_of_frames(name: &str) -> bool {
     FRAMES.contains(&name)
 }
 
-/// The patterns that a contestant does.
+/// The patterns that a contestant supports.
 pub fn does(name: &str) -> fn(&str) -> bool {
     match name {
         "list-floor" => |pattern| ["pair-4k", "pair-4k-2t"].contains(&pattern),
-        // Those that write to no memory.
+        // Patterns that do not write to memory.
         _ if is_of_frames(name) => |pattern| {
             let writes = ["kept", "pair-4k-touch", "fault1", "fault1-2t", "held-2m"];
             !writes.contains(&pattern)
@@ -217,7 +217,7 @@ pub fn does(name: &str) -> fn(&str) -> bool {
     }
 }
 
-/// Makes a contestant and visits it; `None`: there is none of that name.
+/// Creates a contestant and visits it. Returns `None` if the name is unknown.
 pub fn with(name: &str, visitor: impl Visitor) -> Option<()> {
     fn keep<T>(made: T) -> &'static T {
         Box::leak(Box::new(made))

@@ -10,7 +10,7 @@ use spin::mutex::SpinMutex;
 
 use crate::pages::Pages;
 
-/// One that manages so many frames, by numbers.
+/// An allocator that manages frames by number.
 pub struct Frames<C>(pub C);
 
 /// A block's number, never 0.
@@ -39,7 +39,7 @@ impl<C: Contestant + 'static> Pages for Frames<C> {
     }
 }
 
-/// `bitmap-allocator`: a tree of bits under a spin lock, as the kernels that use it have it.
+/// `bitmap-allocator`: a tree of bits under a spin lock, as kernels use it.
 pub struct Bitmap(SpinMutex<Box<BitAlloc1M>>);
 
 impl Contestant for Bitmap {
@@ -68,6 +68,6 @@ impl Contestant for Bitmap {
             0 => bits.dealloc(block),
             _ => bits.dealloc_contiguous(block, 1 << order),
         };
-        assert!(done, "it was allocated");
+        assert!(done, "the block was allocated");
     }
 }

@@ -1,8 +1,7 @@
-//! Pages from pageyard-host beside what a program would take them from today.
+//! Compares pages from pageyard-host with those of the allocators that programs use today.
 //!
-//! Every contestant runs in a process of its own, in an order drawn anew in every round; a ratio is
-//! taken within a round, then the median of the rounds. `cargo bench -p pageyard-host` builds and
-//! runs this.
+//! Every contestant runs in its own process, in a new random order each round. Ratios are computed
+//! within a round; the result is their median. `cargo bench -p pageyard-host` builds and runs this.
 
 mod contestants;
 mod frames;
@@ -70,7 +69,7 @@ fn one(args: &Args, name: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A contestant's process; the median of each pattern.
+/// Runs a contestant's process. Returns the median of each pattern.
 fn child(args: &Args, name: &str) -> Result<Found, Box<dyn Error>> {
     let out = Command::new(std::env::current_exe()?)
         .args(["--contestant", name, "--only", &args.only, "--times", &args.times.to_string()])
@@ -106,7 +105,7 @@ fn all(args: &Args) -> Result<(), Box<dyn Error>> {
     report.print(&PATTERNS);
     if let Some(file) = &args.json {
         let text = serde_json::to_string_pretty(&report)?;
-        // Whole or not at all.
+        // Replace the file atomically.
         let part = file.with_extension("part");
         fs::write(&part, text).and_then(|()| fs::rename(&part, file)).map_err(|e| {
             format!("--json {}: {e}; name a file in a writable folder", file.display())

@@ -1,4 +1,4 @@
-//! What is measured, in a process of one contestant's own.
+//! The measured patterns, run in the process of one contestant.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use pageyard_host::{clock, cpu};
 
 use crate::pages::Pages;
 
-/// What a pattern came to, run by run.
+/// Results by pattern, one per run.
 pub type Found = BTreeMap<String, Vec<f64>>;
 
-/// Names of all that is timed, in the order of the table, and what of.
+/// The names of all timed patterns, in the order of the table, with descriptions.
 pub const PATTERNS: [(&str, &str); 16] = [
     ("pair-4k", "a page taken and given back"),
     ("pair-4k-2t", "the same on two threads"),
@@ -36,7 +36,7 @@ pub const PATTERNS: [(&str, &str); 16] = [
     ("pass-on", "taken by one thread, given back by another; wall time"),
 ];
 
-/// Runs before those that count.
+/// Warm-up runs, which do not count.
 const WARM: usize = 2;
 const HELD: usize = 1 << 16;
 const FAULTS: usize = 1 << 15;
@@ -58,14 +58,14 @@ fn pairs<P: Pages, const ORDER: u8, const TOUCH: bool>(pages: &P, n: usize) {
     }
 }
 
-/// Nanoseconds of the thread's CPU time for each of `n`.
+/// Nanoseconds of the thread's CPU time for each of `n` operations.
 fn timed(n: usize, work: impl FnOnce()) -> f64 {
     let before = clock::thread();
     work();
     (clock::thread() - before) as f64 / n as f64
 }
 
-/// Threads meet here without sleeping.
+/// A barrier that spins instead of sleeping.
 struct Gate(AtomicUsize, usize);
 
 impl Gate {
@@ -77,7 +77,7 @@ impl Gate {
     }
 }
 
-/// Does it on threads of two CPUs at once; the slower one's times.
+/// Runs `work` on threads of two CPUs at once. Returns the times of the slower one.
 fn on_two(work: impl Fn(&Gate, u64) -> Vec<f64> + Sync) -> Vec<f64> {
     let (gate, cpus) = (Gate(AtomicUsize::new(0), 2), cpu::allowed().unwrap_or_default());
     std::thread::scope(|s| {
@@ -87,7 +87,7 @@ fn on_two(work: impl Fn(&Gate, u64) -> Vec<f64> + Sync) -> Vec<f64> {
                 if let Some(&cpu) = cpus.get(n) {
                     let _ = cpu::bind(&[cpu]);
                 }
-                // For those that are told the CPU.
+                // For contestants that are told the CPU.
                 pageyard_bench::set_cpu(n as u32);
                 gate.pass();
                 work(gate, n as u64)
@@ -109,16 +109,16 @@ fn faults<P: Pages>(pages: &P, held: &mut Vec<P::Block>) -> f64 {
     })
 }
 
-/// Room for so many that the system has given already.
+/// A vector for `n` elements whose memory is already mapped.
 fn room<T>(n: usize) -> Vec<T> {
     let mut room: Vec<T> = Vec::with_capacity(n);
     let bytes = room.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-    // SAFETY: within what was just reserved, which holds nothing yet.
+    // SAFETY: within the memory just reserved, which holds no elements yet.
     unsafe { bytes.write_bytes(1, n * size_of::<T>()) };
     room
 }
 
-/// Taken, given back in order, taken, given back at random, taken again.
+/// Allocates, frees in order, allocates, frees in random order, and allocates again.
 fn singles<P: Pages>(pages: &P, n: usize, seed: u64, gate: &dyn Fn()) -> Vec<f64> {
     let mut held = room::<P::Block>(n);
     let take = |held: &mut Vec<P::Block>| {
@@ -139,7 +139,7 @@ fn singles<P: Pages>(pages: &P, n: usize, seed: u64, gate: &dyn Fn()) -> Vec<f64
     vec![first, in_order, at_random, again]
 }
 
-/// A ring that one fills and another empties.
+/// A ring that one thread fills and another empties.
 struct Ring<T> {
     slots: Vec<UnsafeCell<MaybeUninit<T>>>,
     filled: Padded,
@@ -149,8 +149,8 @@ struct Ring<T> {
 #[repr(align(128))]
 struct Padded(AtomicU64);
 
-// SAFETY: a slot is the filler's until `filled` says otherwise, then the other's until `emptied`
-// does.
+// SAFETY: a slot belongs to the filling thread until `filled` passes it, then to the other thread
+// until `emptied` does.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
@@ -159,25 +159,25 @@ impl<T> Ring<T> {
         Ring { slots, filled: Padded(AtomicU64::new(0)), emptied: Padded(AtomicU64::new(0)) }
     }
 
-    /// Fills `n` slots from `at` on, then tells the other.
+    /// Fills `n` slots from `at` on, then publishes them.
     fn put(&self, at: u64, n: u64, value: impl Fn() -> T) {
         while at + n - self.emptied.0.load(Acquire) > self.slots.len() as u64 {
             spin_loop();
         }
         for at in at..at + n {
-            // SAFETY: see above; one thread puts.
+            // SAFETY: see `Sync`; only one thread puts.
             unsafe { (*self.slots[at as usize % self.slots.len()].get()).write(value()) };
         }
         self.filled.0.store(at + n, Release);
     }
 
-    /// Empties them once they are full.
+    /// Empties `n` slots once they are full.
     fn get(&self, at: u64, n: u64, mut each: impl FnMut(T)) {
         while self.filled.0.load(Acquire) < at + n {
             spin_loop();
         }
         for at in at..at + n {
-            // SAFETY: see above; one thread gets, each once.
+            // SAFETY: see `Sync`; only one thread gets, each slot once.
             let slot = unsafe { &*self.slots[at as usize % self.slots.len()].get() };
             // SAFETY: it was filled, and is read once.
             each(unsafe { slot.assume_init_read() });
@@ -186,7 +186,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// Pages told of at once, so that little is measured of how they are passed on.
+/// Pages published at once, so that passing them on costs little.
 const TOGETHER: u64 = 32;
 
 fn pass_on<P: Pages>(pages: &P) -> f64 {
@@ -205,14 +205,14 @@ fn pass_on<P: Pages>(pages: &P) -> f64 {
     took[0]
 }
 
-/// MiB that the process takes.
+/// Resident memory of the process in MiB.
 fn resident() -> f64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: f64 = text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0.0);
     pages * 4096.0 / f64::from(1 << 20)
 }
 
-/// What stays when 256 MiB were written and given back, in MiB: at once and after two seconds.
+/// Resident memory in MiB after 256 MiB were written and freed: at once and after two seconds.
 fn kept<P: Pages>(pages: &P) -> (f64, f64) {
     let mut held = room::<P::Block>(HELD);
     let before = resident();
@@ -227,12 +227,12 @@ fn kept<P: Pages>(pages: &P) -> (f64, f64) {
     (now.max(0.0), (resident() - before).max(0.0))
 }
 
-/// Everything whose name contains `only` and that a contestant does, each so many times.
+/// Runs every pattern that the contestant supports and whose name contains `only`, `times` times.
 pub fn run<P: Pages>(pages: &P, only: &str, times: usize, does: fn(&str) -> bool) -> Found {
     let mut found = Found::new();
     let wanted = |name: &str| name.contains(only) && does(name);
     if wanted("kept") {
-        // First, while there is nothing.
+        // First, while nothing is allocated.
         let (now, later) = kept(pages);
         found.insert("kept at once, MiB".into(), vec![now]);
         found.insert("kept after 2 s, MiB".into(), vec![later]);

@@ -1,4 +1,4 @@
-//! What came of it, for people and as JSON.
+//! The results, as tables and as JSON.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ fn part(values: &[f64], at: f64) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// A median of rounds, and what all of them lie between.
+/// A median of rounds, with the minimum and the maximum.
 #[derive(Clone, Copy, Serialize)]
 pub struct Spread {
     median: f64,
@@ -45,7 +45,7 @@ struct Contestant {
     name: String,
     /// By pattern: the median of each round's process.
     rounds: Found,
-    /// By pattern: ours to it.
+    /// By pattern: the ratio of pageyard to this contestant.
     ratios: BTreeMap<String, Spread>,
 }
 

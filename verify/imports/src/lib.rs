@@ -12,7 +12,6 @@
 //!
 //! Code under `#[cfg(test)]` is ignored. The analysis does not see method calls, macros called
 //! without a path, or the expansion of macros.
-//! expands to.
 
 mod graph;
 mod modules;

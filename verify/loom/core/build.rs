@@ -1,4 +1,4 @@
-//! Says to the core's files that they are compiled for loom.
+//! Sets the `cfg` under which the core's files are compiled for loom.
 
 fn main() {
     println!("cargo::rustc-cfg=pageyard_loom");

@@ -338,11 +338,8 @@ pub fn near_mark(planted: Planted) {
         }
     }
     leave_out_fences(planted.is());
-    let words = Arc::new(Words(
-        AtomicU32::new(NEAR_MARK),
-        AtomicI64::new(2_000),
-        [AtomicI64::new(50)],
-    ));
+    let words =
+        Arc::new(Words(AtomicU32::new(NEAR_MARK), AtomicI64::new(2_000), [AtomicI64::new(50)]));
     assert!(words.view().is_right());
     let others = [3_000, -4_945].map(|pages| {
         let words = words.clone();

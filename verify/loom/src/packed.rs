@@ -1,8 +1,8 @@
-//! The protocols of the packed engine: words against labels, labels against the index, whole
-//! pageblocks, stacks of magazines, states of frames.
+//! The protocols of the packed engine: words and labels, labels and the index, whole pageblocks,
+//! stacks of magazines, states of frames.
 //!
-//! The whole engine runs, through its public functions. What a model prepares and what it checks at
-//! the end is outside loom.
+//! The whole engine runs, through its public functions. A model's preparation and its final checks
+//! run outside loom.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,11 +16,11 @@ type R<'a> = Region<'a, Lock>;
 type Block = (Pfn, u8);
 type Shelf<'a> = (Stack, &'a [Link]);
 
-/// A bug of the engine, by its number there (`packed/planted.rs`).
+/// A bug of the engine, by its number in `packed/planted.rs`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Bug {
-    /// None.
+    /// No bug.
     No,
     NoSecondLook,
     NoRecount,
@@ -36,11 +36,11 @@ pub enum Bug {
     NoRecheck,
 }
 
-/// A thread's actions, as a CPU.
+/// A thread's actions on its CPU.
 type Part = fn(&R<'_>, CpuId);
 
 std::thread_local! {
-    // Of the thread that runs the model. The blocks in use: what a model frees it takes from here.
+    // Belongs to the thread that runs the model: the blocks in use, from which a model frees.
     static HELD: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -50,7 +50,7 @@ fn o(order: u8) -> Order {
 
 const TYPE: MigrateType = MigrateType::Movable;
 
-/// Allocates a block if there is one, to be freed at the end.
+/// Allocates a block if possible. It is freed at the end.
 fn take(region: &R<'_>, cpu: CpuId, order: u8) -> Option<Pfn> {
     let pfn = region.alloc(cpu, o(order), TYPE)?;
     HELD.with_borrow_mut(|held| {
@@ -63,7 +63,7 @@ fn take(region: &R<'_>, cpu: CpuId, order: u8) -> Option<Pfn> {
     Some(pfn)
 }
 
-/// Frees the block in use that begins at this frame.
+/// Frees the block in use that starts at this frame.
 fn give(region: &R<'_>, cpu: CpuId, frame: u64) {
     let block = HELD.with_borrow_mut(|held| {
         let at = held.iter().position(|(pfn, _)| pfn.0 == frame).expect("it is in use");
@@ -72,8 +72,9 @@ fn give(region: &R<'_>, cpu: CpuId, frame: u64) {
     region.free(cpu, block.0, o(block.1)).expect("it is in use");
 }
 
-/// Runs a model on a region of some pageblocks for three CPUs: `before`, then the parts at once,
-/// each as a CPU, then `after`. At the end everything is freed and must be whole.
+/// Runs a model on a region of some pageblocks for three CPUs: `before`, then the parts
+/// concurrently, each on its CPU, then `after`. At the end everything is freed and every pageblock
+/// must be whole.
 fn model<const N: usize>(bug: Bug, blocks: u32, before: Part, parts: [Part; N], after: Part) {
     plant(Planted::No);
     plant_bug(bug as u32);
@@ -133,12 +134,12 @@ fn roomy_value<T: Send + 'static>(
     thread::Builder::new().stack_size(1 << 15).spawn(body).expect("loom makes it")
 }
 
-/// All memory in use as blocks of order 6, a word each.
+/// Allocates all memory as blocks of order 6, one word each.
 fn all_words(region: &R<'_>, cpu: CpuId) {
     while take(region, cpu, 6).is_some() {}
 }
 
-/// The same, then the words from `from` on free.
+/// Allocates all memory as words, then frees those from `from` on.
 fn free_words(region: &R<'_>, cpu: CpuId, from: u64) {
     all_words(region, cpu);
     (from..8).for_each(|word| give(region, cpu, word * 64));
@@ -146,15 +147,15 @@ fn free_words(region: &R<'_>, cpu: CpuId, from: u64) {
 
 fn nothing(_: &R<'_>, _: CpuId) {}
 
-/// The last two words of a pageblock are freed at once: it becomes whole, once.
+/// The last two words of a pageblock are freed concurrently: it becomes whole exactly once.
 pub fn last_two_words(bug: Bug) {
     let before: Part = |r, c| free_words(r, c, 2);
     model(bug, 1, before, [|r, c| give(r, c, 0), |r, c| give(r, c, 64)], |r, _| {
-        assert_eq!(r.whole_blocks(), 1, "nobody made it whole");
+        assert_eq!(r.whole_blocks(), 1, "no free made it whole");
     });
 }
 
-/// A free while another CPU takes the pageblock to itself, refills and releases it.
+/// A free while another CPU claims the pageblock, refills from it and releases it.
 pub fn free_and_adopt(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
@@ -167,7 +168,7 @@ pub fn free_and_adopt(bug: Bug) {
     model(bug, 1, before, [|r, c| give(r, c, 64), adopt], nothing);
 }
 
-/// A free into the word from which another CPU takes a block.
+/// A free into the word from which another CPU allocates a block.
 pub fn free_and_take(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
@@ -181,7 +182,8 @@ pub fn free_and_take(bug: Bug) {
     model(bug, 1, before, [|r, c| give(r, c, 32), direct], nothing);
 }
 
-/// Two CPUs take blocks of two orders that overlap: one of them returns what it cannot use.
+/// Two CPUs allocate overlapping blocks of two orders: one of them returns the frames it cannot
+/// use.
 pub fn overlap(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
@@ -193,7 +195,7 @@ pub fn overlap(bug: Bug) {
     model(bug, 1, before, [large, small], nothing);
 }
 
-/// The same, and a third CPU frees into the word.
+/// The same, while a third CPU frees into the word.
 pub fn overlap_and_free(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
@@ -212,7 +214,7 @@ pub fn seal_and_thief(bug: Bug) {
     model(bug, 1, before, [|r, c| give(r, c, 0), thief], nothing);
 }
 
-/// A CPU takes the last free block of a pageblock while another one frees the next.
+/// A CPU allocates the last free block of a pageblock while another one frees the next block.
 pub fn empty_and_free(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
@@ -222,7 +224,7 @@ pub fn empty_and_free(bug: Bug) {
     model(bug, 1, before, [direct, |r, c| give(r, c, 64)], nothing);
 }
 
-/// A pageblock moves between buckets while frees and a taker change what it has.
+/// A pageblock moves between buckets while frees and an allocation change its free frames.
 pub fn move_in_index(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
@@ -232,7 +234,7 @@ pub fn move_in_index(bug: Bug) {
     model(bug, 1, before, [|r, c| give(r, c, 64), direct, |r, c| give(r, c, 128)], nothing);
 }
 
-/// A pageblock is isolated, and not any more, while a block of it is freed.
+/// A pageblock is isolated and un-isolated while a block of it is freed.
 pub fn isolate_and_free(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
@@ -246,7 +248,7 @@ pub fn isolate_and_free(bug: Bug) {
     model(bug, 1, before, [|r, c| give(r, c, 64), isolate], nothing);
 }
 
-/// The last free while the pageblock is isolated, and not any more.
+/// The last free of a pageblock while it is isolated and un-isolated.
 pub fn isolate_and_seal(bug: Bug) {
     let before: Part = |r, c| free_words(r, c, 1);
     let isolate: Part = |r, _| {
@@ -255,11 +257,11 @@ pub fn isolate_and_seal(bug: Bug) {
         }
     };
     model(bug, 1, before, [|r, c| give(r, c, 0), isolate], |r, _| {
-        assert_eq!(r.whole_blocks(), 1, "nobody made it whole");
+        assert_eq!(r.whole_blocks(), 1, "no free made it whole");
     });
 }
 
-/// A whole pageblock is isolated while another CPU takes it.
+/// A whole pageblock is isolated while another CPU claims it.
 pub fn isolate_and_claim(bug: Bug) {
     let isolate: Part = |r, _| {
         if r.isolate(Pfn(0)).is_ok() {
@@ -269,7 +271,7 @@ pub fn isolate_and_claim(bug: Bug) {
     model(bug, 1, nothing, [isolate, |r, c| _ = take(r, c, 9)], nothing);
 }
 
-/// Two CPUs take and free the only whole pageblock.
+/// Two CPUs allocate and free the only whole pageblock.
 pub fn claim_and_free(bug: Bug) {
     let both: Part = |r, c| {
         if let Some(pfn) = take(r, c, 9) {
@@ -280,15 +282,15 @@ pub fn claim_and_free(bug: Bug) {
     model(bug, 1, nothing, [both, both], nothing);
 }
 
-/// A block of order 10 while another CPU takes one of its pageblocks.
+/// A block of order 10 is allocated while another CPU claims one of its pageblocks.
 pub fn pair_and_half(bug: Bug) {
     let pair: Part = |r, c| _ = take(r, c, 10);
     let half: Part = |r, c| _ = take(r, c, 9);
     model(bug, 2, nothing, [pair, half], nothing);
 }
 
-/// The pageblock becomes whole and is taken as 2 MiB while the other of the last two frees looks
-/// at it.
+/// The pageblock becomes whole and is allocated as 2 MiB while the other of the last two frees
+/// still looks at it.
 pub fn seal_claim_and_late_look(bug: Bug) {
     let before: Part = |r, c| free_words(r, c, 2);
     let claim: Part = |r, c| {
@@ -298,12 +300,12 @@ pub fn seal_claim_and_late_look(bug: Bug) {
         }
     };
     model(bug, 1, before, [|r, c| give(r, c, 0), |r, c| give(r, c, 64), claim], |r, _| {
-        assert_eq!(r.whole_blocks(), 1, "nobody made it whole");
+        assert_eq!(r.whole_blocks(), 1, "no free made it whole");
     });
 }
 
-/// A thread takes two magazines of a stack, then puts another one and the first one on it, while a
-/// second thread takes one: the head and the count are as they were, the successor is not.
+/// A thread pops two magazines of a stack, then pushes another one and the first one, while a
+/// second thread pops one: the head and the count are unchanged, but the successor is not.
 pub fn stack(bug: Bug) {
     plant(Planted::No);
     plant_bug(bug as u32);
@@ -318,10 +320,10 @@ pub fn stack(bug: Bug) {
         };
         let mut got = vec![];
         staged(|| {
-            // Within, so that these pushes have no tag either if that is the bug.
+            // Inside the stage, so that with that bug these pushes have no tag either.
             (0..3).for_each(|n| stack.push(n));
             let shared: *const Shelf<'_> = &raw const stack;
-            // SAFETY: the thread is waited for below; only a lifetime changes.
+            // SAFETY: the thread is joined below; only a lifetime changes.
             let shared: &'static Shelf<'static> = unsafe { &*shared.cast() };
             let other = roomy_value(move || two(shared));
             got.extend(stack.pop());
@@ -334,7 +336,7 @@ pub fn stack(bug: Bug) {
     roomy(body).join().expect("it ends");
 }
 
-/// Two CPUs free one block: one succeeds.
+/// Two CPUs free one block: exactly one succeeds.
 pub fn free_twice(bug: Bug) {
     let free: Part = |r, c| {
         if r.free(c, Pfn(0), o(6)).is_ok() {
@@ -347,7 +349,7 @@ pub fn free_twice(bug: Bug) {
     model(bug, 1, all_words, [free, free], nothing);
 }
 
-/// Isolation ends on one CPU while it begins on another; some frames are free.
+/// Isolation ends on one CPU while it begins on another, with some frames free.
 pub fn isolate_and_end(bug: Bug) {
     let before: Part = |r, c| {
         all_words(r, c);
@@ -370,7 +372,8 @@ pub fn isolate_whole_and_end(bug: Bug) {
     model(bug, 1, nothing, [begin, end], |r, _| _ = r.unisolate(Pfn(0)));
 }
 
-/// A free moves the pageblock in the index while it is isolated: later frees stay in it.
+/// A free moves the pageblock in the index while it is isolated. Later frees must stay in the
+/// pageblock.
 pub fn isolate_and_move(bug: Bug) {
     let before: Part = |r, c| {
         // Word 0 as single pages, whose frees may go to magazines.
@@ -397,7 +400,7 @@ std::thread_local! {
     static SEEN: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
 }
 
-/// What is free in an isolated pageblock stays free.
+/// Free frames of an isolated pageblock stay free.
 pub fn isolate_and_take(bug: Bug) {
     let before: Part = |r, c| {
         SEEN.set(None);

@@ -1,5 +1,5 @@
-//! Every model holds, and each planted bug is found. The number of executions is printed
-//! (`-- --nocapture`); `LOOM_MAX_PREEMPTIONS=5` looks farther.
+//! Every model holds, and each planted bug is found. Prints the number of executions (`--
+//! --nocapture`); `LOOM_MAX_PREEMPTIONS=5` explores more.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{finds, holds};
 use pageyard_loom::Planted::{No, Yes};
 use pageyard_loom::models;
 
-/// What loom says of two threads that have the same thing at once.
+/// Loom's message when two threads use the same data concurrently.
 const TWO_OWNERS: &str = "Causality violation: Concurrent write accesses to `UnsafeCell`";
 
 #[test]

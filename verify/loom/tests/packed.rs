@@ -1,5 +1,5 @@
-//! The packed engine's protocols hold, and each planted bug is found. The bounds are those that end
-//! within seconds; `LOOM_MAX_PREEMPTIONS=3` takes minutes.
+//! The packed engine's protocols hold, and each planted bug is found. These bounds finish within
+//! seconds; `LOOM_MAX_PREEMPTIONS=3` takes minutes.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! The core's protocols hold, and each planted bug is found. The number of executions is printed
-//! (`-- --nocapture`); `LOOM_MAX_PREEMPTIONS=2` looks farther where there are three threads.
+//! The core's protocols hold, and each planted bug is found. Prints the number of executions (`--
+//! --nocapture`); `LOOM_MAX_PREEMPTIONS=2` explores more where there are three threads.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::{finds, holds};
 use pageyard_loom::yard;
 use pageyard_loom_atomics::Planted::{No, NoAcquire, NoWait, NoWaitUntold};
 
-/// What loom says of two holders of a lock that are not one after the other.
+/// Loom's message when two holders of a lock are not ordered.
 const TWO_HOLDERS: &str = "Causality violation: Concurrent write accesses to `UnsafeCell`";
 
 #[test]

@@ -1,8 +1,9 @@
-//! Loom's atomics for code that makes its own in constants, which loom cannot; and a lock of them.
+//! Loom's atomics for code that creates its own in constants, which loom does not support; and a
+//! lock made of them.
 //!
-//! Outside [`staged`] an atomic is a plain value, so that what is built before a model's threads
-//! begin, and looked at after their end, costs loom nothing. Within it, an atomic takes one of loom's
-//! from a store when it is first used.
+//! Outside [`staged`] an atomic is a plain value. Code that runs before a model's threads start or
+//! after they end therefore costs loom nothing. Inside, an atomic takes one of loom's from a store
+//! at its first use.
 
 mod lock;
 mod value;

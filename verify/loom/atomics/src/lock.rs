@@ -1,4 +1,4 @@
-//! A lock as an embedder gives the core one, with the bugs that it could have.
+//! A lock like an embedder's for the core, and the bugs that it could have.
 
 use std::cell::Cell;
 
@@ -11,36 +11,36 @@ use crate::value::{AtomicBool, is_staged, unstage, write};
 /// A bug of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Planted {
-    /// None.
+    /// No bug.
     No,
-    /// The next holder does not see what the last holder wrote.
+    /// The next holder does not see what the previous holder wrote.
     NoAcquire,
-    /// A thread that [skips](skip) it goes on though another one holds it.
+    /// A thread that [skips](skip) the lock continues although another thread holds it.
     NoWait,
-    /// The same, and loom is not told of what the lock protects: the damage has to show.
+    /// The same, and loom is not told what the lock protects, so the damage itself must be found.
     NoWaitUntold,
 }
 
 std::thread_local! {
-    // Of the thread that runs the model: loom's own are coroutines on it.
+    // Belongs to the thread that runs the model; loom's own threads are coroutines on it.
     static PLANTED: Cell<Planted> = const { Cell::new(Planted::No) };
-    // A bug of the core's own, by its number there; 0: none.
+    // A bug in the core, by its number there; 0: none.
     static BUG: Cell<u32> = const { Cell::new(0) };
 }
 
 loom::thread_local! {
-    // How many locks this thread of the model will not wait for.
+    // How many locks this thread of the model skips.
     static SKIPPED: Cell<u32> = Cell::new(0);
 }
 
-/// At the start of a model: its locks have this bug.
+/// At the start of a model: gives its locks this bug.
 pub fn plant(bug: Planted) {
-    // The one before may have ended in the middle.
+    // The previous model may have panicked midway.
     unstage();
     PLANTED.set(bug);
 }
 
-/// At the start of a model: the core has this bug of its own.
+/// At the start of a model: plants this bug in the core.
 pub fn plant_bug(bug: u32) {
     unstage();
     BUG.set(bug);
@@ -51,22 +51,22 @@ pub fn has_bug(bug: u32) -> bool {
     is_staged() && BUG.get() == bug
 }
 
-/// The calling thread of a model does not wait for the next so many locks, if that is the bug.
+/// With that bug planted, the calling thread does not wait for its next `locks` locks.
 pub fn skip(locks: u32) {
     if matches!(PLANTED.get(), Planted::NoWait | Planted::NoWaitUntold) {
         SKIPPED.with(|n| n.set(locks));
     }
 }
 
-/// A lock that is one word. Loom is told that every holder writes to what it protects, and panics
-/// where two holders are not one after the other to all that they know.
+/// A lock made of one word. Each holder reports to loom a write to the protected data; loom panics
+/// if two holders' writes are not ordered.
 pub struct Lock {
     held: AtomicBool,
     contents: Cell<Option<usize>>,
 }
 
-// SAFETY: all threads of a model are coroutines of one thread, which change places in operations of
-// loom's only.
+// SAFETY: all threads of a model are coroutines of one thread, which switch only in loom's
+// operations.
 unsafe impl Send for Lock {}
 // SAFETY: as above.
 unsafe impl Sync for Lock {}
@@ -88,8 +88,8 @@ impl Lock {
     }
 }
 
-// SAFETY: only one exchange from false to true can succeed before the next unlock; a planted bug is
-// to be found before anybody has the contents twice.
+// SAFETY: only one exchange from false to true can succeed before the next unlock. A planted bug
+// must be found before two threads use the contents.
 unsafe impl RawMutex for Lock {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Lock { held: AtomicBool::new(false), contents: Cell::new(None) };

@@ -1,4 +1,4 @@
-//! The atomics.
+//! The atomics and their store.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -7,12 +7,13 @@ use std::rc::Rc;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{self, Ordering};
 
-/// How many atomics, and how many locks, the threads of a model may use.
+/// The numbers of atomics and of locks that the threads of a model may use.
 const MOST: usize = 400;
 const MOST_LOCKS: usize = 16;
 
-/// Loom's part of all that the threads of a model use. Loom wants everything made before them, but
-/// what they will use shows when they do; so there is a store of them, handed out one by one.
+/// Loom's part of everything that the threads of a model use. Loom requires that it is created
+/// before the threads, but which atomics they use is known only later. Hence a store of them,
+/// handed out one by one.
 #[derive(Default)]
 struct Store {
     words: Vec<atomic::AtomicU64>,
@@ -22,12 +23,12 @@ struct Store {
 }
 
 std::thread_local! {
-    // Of the thread that runs the model: loom's own are coroutines on it.
+    // Belongs to the thread that runs the model; loom's own threads are coroutines on it.
     static STAGED: Cell<bool> = const { Cell::new(false) };
     static STORE: RefCell<Rc<Store>> = RefCell::default();
 }
 
-/// Runs the part of a model that has several threads; all of them end in it.
+/// Runs the part of a model that has several threads, all of which end in it.
 pub fn staged<T>(body: impl FnOnce() -> T) -> T {
     STORE.set(Rc::new(Store {
         words: (0..MOST).map(|_| atomic::AtomicU64::new(0)).collect(),
@@ -40,12 +41,12 @@ pub fn staged<T>(body: impl FnOnce() -> T) -> T {
     done
 }
 
-/// All atomics are plain values.
+/// Makes all atomics plain values.
 pub(crate) fn unstage() {
     STAGED.set(false);
 }
 
-/// Whether threads of a model run.
+/// Whether threads of a model are running.
 pub(crate) fn is_staged() -> bool {
     STAGED.get()
 }
@@ -59,10 +60,10 @@ pub(crate) fn write(place: &Cell<Option<usize>>) {
     let store = STORE.with_borrow(Rc::clone);
     place.set(place.get().or_else(|| next(&store.next_contents)));
     let contents = place.get().and_then(|i| store.contents.get(i));
-    contents.expect("there are as many locks").with_mut(|_| ());
+    contents.expect("the store has enough locks").with_mut(|_| ());
 }
 
-/// A value as loom has it: how far it is from what it was when the threads began.
+/// A value in loom: its distance from the value when the threads started.
 #[derive(Default)]
 struct Word(Cell<Option<usize>>);
 
@@ -71,16 +72,16 @@ impl Word {
         Word(Cell::new(None))
     }
 
-    /// What `f` does with loom's atomic.
+    /// Calls `f` with loom's atomic.
     #[track_caller]
     fn with<T>(&self, f: impl FnOnce(&atomic::AtomicU64) -> T) -> T {
         let store = STORE.with_borrow(Rc::clone);
         self.0.set(self.0.get().or_else(|| next(&store.next)));
         let word = self.0.get().and_then(|i| store.words.get(i));
-        f(word.expect("there are as many atomics"))
+        f(word.expect("the store has enough atomics"))
     }
 
-    /// How far it has come; none if no thread used it.
+    /// The final distance; `None` if no thread used the atomic.
     fn end(&self) -> Option<u64> {
         self.0.get()?;
         let far = self.with(|w| w.load(Ordering::SeqCst));
@@ -97,8 +98,8 @@ macro_rules! atomic {
             word: Word,
         }
 
-        // SAFETY: all threads of a model are coroutines of one thread, which change places in
-        // operations of loom's only.
+        // SAFETY: all threads of a model are coroutines of one thread, which switch only in loom's
+        // operations.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -109,19 +110,19 @@ macro_rules! atomic {
                 $name { plain: Cell::new(value), word: Word::new() }
             }
 
-            /// A value as loom has it.
+            /// Converts a value to loom's distance.
             fn far(&self, value: $value) -> u64 {
                 let bits: fn($value) -> u64 = $bits;
                 bits(value).wrapping_sub(bits(self.plain.get()))
             }
 
-            /// A value from what loom has.
+            /// Converts loom's distance to a value.
             fn value_of(&self, far: u64) -> $value {
                 let (bits, from): (fn($value) -> u64, fn(u64) -> $value) = ($bits, $from);
                 from(bits(self.plain.get()).wrapping_add(far))
             }
 
-            /// The plain value; what loom's was last.
+            /// The plain value, updated with loom's last one.
             fn plain(&self) -> &Cell<$value> {
                 if let Some(far) = self.word.end() {
                     self.plain.set(self.value_of(far));
@@ -217,7 +218,7 @@ macro_rules! atomic {
                 self.plain.get_mut()
             }
 
-            /// An operation that loom has not of a distance: a loop of exchanges.
+            /// An operation that cannot work on a distance: a compare-exchange loop.
             #[track_caller]
             fn change(&self, order: Ordering, f: impl Fn($value) -> $value) -> $value {
                 let changed = self.fetch_update(order, Ordering::Relaxed, |v| Some(f(v)));

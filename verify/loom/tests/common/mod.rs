@@ -1,17 +1,17 @@
-//! What both files of tests do with a model.
+//! Checks of a model, shared by the test files.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pageyard_loom::models;
 
-/// It holds in all executions with at most so many preemptions.
+/// Asserts that the model holds in all executions with at most this many preemptions.
 pub fn holds(name: &str, preemptions: Option<usize>, body: fn()) {
     let n = models::all(preemptions, body);
     println!("{name}: {n} executions");
     assert!(n > 1);
 }
 
-/// A planted bug is found: the model panics, and says this.
+/// Asserts that a planted bug is found: the model panics with this text.
 pub fn finds(name: &str, says: &str, body: fn()) {
     let found = catch_unwind(AssertUnwindSafe(|| models::all(Some(3), body)));
     let panic = found.expect_err("the bug is found");

@@ -1,5 +1,5 @@
-//! Every ordered pair of the packed engine's operations, in several states of a region. A case is
-//! named and replayed as those of the exact engine: `full/Packed/free-6/alloc-3@p17`.
+//! Every ordered pair of the packed engine's operations, in several states of a region. Cases are
+//! named and replayed like those of the exact engine: `full/Packed/free-6/alloc-3@p17`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,16 +17,16 @@ type R<'a> = Region<'a, Lock>;
 
 const BLOCKS: u64 = 6;
 const PAGES: u64 = BLOCKS * 512;
-/// The CPU that makes the states; the actors are CPUs 0 and 1.
+/// The CPU that prepares the states; the actors are CPUs 0 and 1.
 const BEFORE: CpuId = CpuId(2);
 
 use MigrateType::{Movable, Reclaimable, Unmovable};
 
-/// What is in use.
+/// The blocks in use.
 #[derive(Default)]
 struct Table {
     blocks: BTreeMap<Pfn, Order>,
-    /// A block that actors free at once, and how many succeeded.
+    /// A block that all actors free, and how many frees succeeded.
     same: Option<(Pfn, Order)>,
     same_freed: u32,
 }
@@ -40,7 +40,7 @@ impl Table {
         self.blocks.insert(pfn, order);
     }
 
-    /// Takes a block of this order out of the table, for its owner to free.
+    /// Removes a block of this order from the table, for its owner to free.
     fn pick(&mut self, order: u8) -> Option<(Pfn, Order)> {
         let (&pfn, &order) = self.blocks.iter().find(|(_, o)| o.get() == order)?;
         self.blocks.remove(&pfn);
@@ -73,7 +73,7 @@ impl Hand<'_> {
     }
 }
 
-/// What an operation takes from the table before it runs.
+/// Which block an operation removes from the table before it runs.
 #[derive(Clone, Copy)]
 enum Pick {
     Nothing,
@@ -137,7 +137,7 @@ fn split(h: &Hand<'_>, into: u8) {
 
 type State = fn(&Hand<'_>);
 
-/// All memory in use, as blocks of order 6.
+/// Allocates all memory as blocks of order 6.
 fn full(h: &Hand<'_>) {
     while let Some(pfn) = h.region.alloc(BEFORE, o(6), Movable) {
         h.table().own(pfn, o(6));
@@ -166,7 +166,7 @@ const STATES: [(&str, State); 7] = [
     }),
     ("pieces", |h| {
         full(h);
-        // Every second block of order 6 free; of one, every second group of 8 frames.
+        // Every second block of order 6 is free; in one block, every second group of 8 frames.
         (0..BLOCKS * 8).filter(|n| n % 2 == 0).for_each(|n| free_at(h, n * 64));
         (0..8).for_each(|_| h.alloc(3, Movable));
         (0..4).for_each(|_| h.alloc(0, Movable));
@@ -184,10 +184,10 @@ const STATES: [(&str, State); 7] = [
     }),
 ];
 
-/// Runs the actors in one state, then frees everything and checks. `None` if an operation means
-/// nothing there.
+/// Runs the actors in one state, then frees everything and checks. Returns `None` if an operation
+/// does not apply in this state.
 fn case(state: State, ops: &[&Op], plan: &Plan) -> Option<Result<Vec<Vec<Point>>, String>> {
-    // One more pageblock than the states use, for what is added.
+    // One pageblock more than the states use, for operations that add frames.
     let storage = OwnedStorage::<Lock>::new(PAGES as u32 + 512, 3, 3).unwrap();
     let region = storage.region(Pfn(0)).unwrap();
     region.add(Pfn(0)..Pfn(PAGES)).unwrap();
@@ -230,7 +230,7 @@ fn settle(region: &R<'_>, table: &Mutex<Table>) -> Result<(), String> {
             Ok(()) => region.unisolate(pfn).is_err(),
         })
         .collect();
-    // What is left is handed out, but for isolated pageblocks, and to one owner.
+    // Everything left can be allocated, except in isolated pageblocks, and has one owner.
     for order in [10, 9, 6, 0] {
         while let Some(pfn) = region.alloc(BEFORE, o(order), Movable) {
             if isolated.iter().any(|head| head.0 <= pfn.0 && pfn.0 < head.0 + 512) {
@@ -298,7 +298,7 @@ fn explore(wanted: impl Fn(&str, &str) -> bool, extent: &Extent, tally: &mut Tal
     }
 }
 
-/// Repeats one case.
+/// Replays one case.
 fn replay(name: &str) {
     let (names, point) = name.split_once("@p").expect("a case of the packed engine: …@pNUMBER");
     let [state, _, first, second] = names.split('/').collect::<Vec<_>>()[..] else {
@@ -315,7 +315,7 @@ fn replay(name: &str) {
 
 #[test]
 fn pairs_of_the_packed_engine() {
-    // Its protocols are of plain loads and stores too.
+    // The engine's protocols include plain loads and stores.
     let (mut extent, mut tally) = (Extent { plain: true, ..extent(20, 0) }, Tally::default());
     match std::env::var("PAGEYARD_CASE") {
         Ok(name) if name.contains("/Packed/") && name.contains('@') => return replay(&name),
@@ -326,7 +326,7 @@ fn pairs_of_the_packed_engine() {
     close("Packed", &extent, &tally);
 }
 
-/// Planted bugs: protocols of atomic operations that take two steps.
+/// Planted bugs: atomic operations that take two steps.
 #[test]
 fn torn_operations_of_the_packed_engine_are_detected() {
     let (torn, forced) = (Fault::Torn, Fault::Forced);

@@ -87,8 +87,9 @@ fn previously_failing_pairs() {
 }
 
 /// Marks of faulty frames, which frees and reports on the packed engine read without the zone lock.
-/// Found here: a free that does not look at a mark again, before and after it frees the frame; a
-/// report that returned a frame which was marked meanwhile; a route that lost its taint for a moment.
+/// Bugs found here: a free that did not check a mark both before and after it freed the frame; a
+/// report that returned a frame which was marked meanwhile; a route that lost its taint for a
+/// moment.
 #[test]
 fn marks_on_the_packed_engine() {
     let names = [

@@ -1,5 +1,5 @@
-//! Whole requests under many schedules: at every lock operation, every event and every access to an
-//! atomic of the core's, another thread may go on.
+//! Whole requests under many schedules: another thread may run at every lock operation, every event
+//! and every access to an atomic of the core.
 
 // The core with shuttle's atomics, under its own name.
 extern crate pageyard_shuttle as pageyard;

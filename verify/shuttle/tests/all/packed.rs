@@ -14,7 +14,7 @@ const BLOCKS: u32 = 4;
 type R<'a> = Region<'a, Turns>;
 type Part = fn(&R<'_>, &Stage, CpuId);
 
-/// Runs three parts as three CPUs, then frees what is left: every pageblock must be whole again.
+/// Runs three parts on three CPUs, then frees what is left: every pageblock must be whole again.
 fn scenario(parts: [Part; 3]) -> impl Fn() + Send + Sync {
     move || {
         let storage = OwnedStorage::<Turns>::new(BLOCKS * 512, 3, 3).unwrap();
@@ -30,7 +30,7 @@ fn scenario(parts: [Part; 3]) -> impl Fn() + Send + Sync {
         while let Some((pfn, order)) = owners.disown() {
             region.free(CpuId(0), pfn, order).unwrap();
         }
-        assert!(region.drain_all(), "no CPU is in a request");
+        assert!(region.drain_all(), "drain_all fails only while a CPU is in a request");
         region.validate().unwrap();
         assert_eq!(region.whole_blocks(), u64::from(BLOCKS), "frames are lost");
     }
@@ -42,14 +42,14 @@ fn take(region: &R<'_>, owners: &Stage, cpu: CpuId, order: u8, t: MigrateType) {
     }
 }
 
-/// Frees the lowest block in use, whoever allocated it.
+/// Frees the lowest block in use, whichever CPU allocated it.
 fn free_one(region: &R<'_>, owners: &Stage, cpu: CpuId) {
     if let Some((pfn, order)) = owners.disown() {
         region.free(cpu, pfn, order).unwrap();
     }
 }
 
-/// Blocks of several orders, two types, half of them freed.
+/// Allocates blocks of several orders and two types, and frees half of them.
 fn requests(region: &R<'_>, owners: &Stage, cpu: CpuId) {
     let t = [MigrateType::Movable, MigrateType::Unmovable][cpu.0 as usize % 2];
     for order in [0, 3, 0, 6, 9, 1] {
@@ -85,7 +85,8 @@ fn requests_of_the_packed_engine() {
     explore("packed: everything", 200, scenario([requests, isolation, upkeep]));
 }
 
-/// All memory in pieces of 64 pages; whoever takes the last frames returns what it cannot use.
+/// Allocates all memory in pieces of 64 pages. A CPU that takes the last frames returns those it
+/// cannot use.
 #[test]
 fn the_last_blocks_of_the_packed_engine() {
     let exhaust: Part = |region, owners, cpu| {
@@ -98,10 +99,10 @@ fn the_last_blocks_of_the_packed_engine() {
     explore("packed: the last blocks", 200, scenario([exhaust; 3]));
 }
 
-/// How one thread frees a block that the others free too.
+/// How a thread frees a block that the other threads free too.
 type Way = fn(&R<'_>, CpuId, Pfn, Order) -> bool;
 
-/// Three threads free the same blocks: one of them has freed each.
+/// Three threads free the same blocks: exactly one free of each block succeeds.
 fn everybody_frees(way: Way) -> impl Fn() + Send + Sync {
     move || {
         let storage = OwnedStorage::<Turns>::new(BLOCKS * 512, 3, 3).unwrap();

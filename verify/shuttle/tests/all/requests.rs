@@ -1,4 +1,4 @@
-//! Whole requests of three threads beside whatever else may happen to a yard meanwhile.
+//! Whole requests of three threads, concurrent with every other operation on a yard.
 
 use pageyard::policy::*;
 use pageyard::{CpuId, FreeError, Gfp, MigrateType, Order, Pfn, ZoneKind};
@@ -54,13 +54,13 @@ fn requests_with_disabled_lists_and_settings() {
     explore("disabled lists and settings", 200, scenario(each));
 }
 
-/// §8.5: the last CPU goes offline and online, beside a change of limits and another CPU's drain.
+/// §8.5: the last CPU goes offline and online while limits change and another CPU drains.
 #[test]
 fn requests_with_cpu_hotplug() {
     let each: Part<Turns, C> = |y, cpu| match cpu {
         0 => requests(y, 0),
         1 => {
-            // What it left on its lists before.
+            // Pages that CPU 3 left on its lists earlier.
             CPU.with(|c| c.set(3));
             (0..3).for_each(|_| take(y, 0, Gfp::KERNEL));
             free_one(y);
@@ -81,7 +81,8 @@ fn requests_with_cpu_hotplug() {
     explore("a CPU goes and comes back", 200, scenario(each));
 }
 
-/// §4.11, §4.12: pageblocks are isolated and a contiguous range is taken out of what others use.
+/// §4.11, §4.12: pageblocks are isolated, and a contiguous range is allocated, while others
+/// allocate and free.
 #[test]
 fn requests_with_isolation_and_contiguous_ranges() {
     let each: Part<Turns, C> = |y, cpu| match cpu {
@@ -124,26 +125,26 @@ fn s8_3_watermarks_follow_the_last_written_setting() {
     });
 }
 
-/// The planted bug: a lock that one CPU does not wait for is found within some schedules.
+/// The planted bug: a lock that one CPU does not wait for. It is found within some schedules.
 #[test]
 fn a_lock_that_one_cpu_ignores_is_detected() {
     let small: Part<Impatient, C> = |y, cpu| {
         (0..2).for_each(|_| take(y, 4, [Gfp::KERNEL, Gfp::ATOMIC, Gfp::NOWAIT][cpu as usize]));
         free_one(y);
     };
-    let found = find(200, scenario(small)).expect_err("two are in the zone at once");
-    // The seed repeats it.
+    let found = find(200, scenario(small)).expect_err("two threads are in the zone at once");
+    // The seed reproduces it.
     let again = crate::schedules::one(found.seed, scenario(small)).expect_err("as before");
     assert_eq!(again.why, found.why);
-    // What `validate` says of the zone; no other panic is meant.
+    // The text of `validate`; no other panic counts.
     assert!(found.why.starts_with("Normal of node 0: "), "{}", found.why);
     println!("found with {:#x}: {}", found.seed, found.why);
 }
 
-/// How one thread frees a block that the others free too.
+/// How a thread frees a block that the other threads free too.
 type Way = fn(&Y<'_, Turns, C>, Pfn, Order) -> Result<(), FreeError>;
 
-/// Three threads free the same blocks, each in its way: one of them has freed each.
+/// Three threads free the same blocks, each in its way: exactly one free of each block succeeds.
 fn everybody_frees(ways: [Way; 3]) -> impl Fn() + Send + Sync {
     move || {
         let m = Machine::normal(PAGES).cpus(&[0, 0, 1, 0]);
@@ -174,7 +175,7 @@ fn everybody_frees(ways: [Way; 3]) -> impl Fn() + Send + Sync {
     }
 }
 
-/// §11.8.
+/// §11.8: exactly one of several frees of a block succeeds.
 #[test]
 fn frees_of_the_same_blocks() {
     let free: Way = |y, pfn, order| y.free(pfn, order);

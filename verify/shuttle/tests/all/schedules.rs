@@ -1,7 +1,7 @@
-//! Many schedules from seeds, counted; one that fails is named by its seed.
+//! Runs many schedules, each from a seed; a failing one is reported by its seed.
 //!
-//! `PAGEYARD_SCHEDULES=10000 cargo test -p pageyard-shuttle` looks longer (so many seeds a test);
-//! `PAGEYARD_SEED=0x5eed0007 cargo test -p pageyard-shuttle NAME` repeats one.
+//! `PAGEYARD_SCHEDULES=10000 cargo test -p pageyard-shuttle` tries that many seeds per test;
+//! `PAGEYARD_SEED=0x5eed0007 cargo test -p pageyard-shuttle NAME` replays one.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,12 +11,12 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
 const FIRST: u64 = 0x5eed_0000;
-/// Schedules of one seed where threads have priorities that change at a few places (PCT).
+/// Schedules per seed in which threads have priorities that change at a few points (PCT).
 const BY_PRIORITY: usize = 8;
-/// At how many places they change.
+/// At how many points the priorities change.
 const CHANGES: usize = 3;
 
-/// What a seed broke.
+/// A failing seed, and why it fails.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) seed: u64,
@@ -25,15 +25,15 @@ pub(crate) struct Found {
 
 fn config() -> Config {
     let mut config = Config::new();
-    // A yard of shuttle's atomics is large, and is built on a thread's stack.
+    // A yard with shuttle's atomics is large, and is built on a thread's stack.
     config.stack_size = 4 << 20;
     config.max_steps = MaxSteps::FailAfter(10_000_000);
-    // The seed says it all.
+    // The seed is enough to reproduce it.
     config.failure_persistence = FailurePersistence::None;
     config
 }
 
-/// One seed: a switch anywhere by chance, or few switches that last.
+/// Runs one seed: random switches anywhere, or a few lasting priority changes.
 fn run(seed: u64, body: &Arc<dyn Fn() + Send + Sync>) -> Result<usize, Found> {
     let body = body.clone();
     let once = move || {
@@ -63,7 +63,7 @@ fn number(name: &str) -> Option<u64> {
     Some(parsed.unwrap_or_else(|e| panic!("{name}={text}: {e}; give a number, as 7 or 0x7")))
 }
 
-/// The first of so many seeds that breaks `body`.
+/// Returns the first of `seeds` seeds that breaks `body`.
 pub(crate) fn find(seeds: u64, body: impl Fn() + Send + Sync + 'static) -> Result<usize, Found> {
     let body: Arc<dyn Fn() + Send + Sync> = Arc::new(body);
     let mut schedules = 0;
@@ -73,12 +73,12 @@ pub(crate) fn find(seeds: u64, body: impl Fn() + Send + Sync + 'static) -> Resul
     Ok(schedules)
 }
 
-/// What one seed does to `body`.
+/// Runs `body` with one seed.
 pub(crate) fn one(seed: u64, body: impl Fn() + Send + Sync + 'static) -> Result<usize, Found> {
     run(seed, &(Arc::new(body) as Arc<dyn Fn() + Send + Sync>))
 }
 
-/// Panics with the seed where one of so many breaks `body`.
+/// Panics with the seed if one of `seeds` seeds breaks `body`.
 pub(crate) fn explore(name: &str, seeds: u64, body: impl Fn() + Send + Sync + 'static) {
     let found = match number("PAGEYARD_SEED") {
         Some(seed) => one(seed, body),

@@ -1,5 +1,5 @@
-//! Three threads as three CPUs: a lock that gives way at every operation, and a platform that gives
-//! way wherever the core tells it something, locks held or not, and knows who owns what.
+//! Three threads as three CPUs: a lock that yields at every operation, and a platform that yields
+//! at every event of the core, whether locks are held or not, and records the owners of blocks.
 #![allow(unsafe_code)] // locks over shuttle's atomics
 
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use shuttle::thread;
 use crate::common::check::{Owned, check};
 use crate::common::{Machine, o};
 
-/// How many pages there are.
+/// Number of pages in the machine.
 pub(crate) const PAGES: u64 = 3072;
 
 /// A spin lock whose every operation is a scheduling point.
@@ -45,12 +45,12 @@ unsafe impl RawMutex for Turns {
     }
 }
 
-/// The bug that is to be found: CPU 1 does not wait for a lock that it must have. It is right about
-/// locks that it only tries, so two never have the lists of a CPU, which lie behind such a lock, at
-/// once; the zone lock has no data of its own.
+/// The planted bug: CPU 1 does not wait for a lock that it must take. It does respect locks that it
+/// only tries. So two CPUs never use a CPU's lists, which are behind such a lock, at once; the zone
+/// lock protects no data of its own.
 pub(crate) struct Impatient(Turns);
 
-// SAFETY: none; the tests that use it wait for no lock but those over `()`.
+// SAFETY: none; the tests that use it only wait for locks over `()`.
 unsafe impl RawMutex for Impatient {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Impatient(Turns::INIT);
@@ -69,7 +69,7 @@ unsafe impl RawMutex for Impatient {
     }
 
     unsafe fn unlock(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { self.0.unlock() };
     }
 }
@@ -78,7 +78,7 @@ shuttle::thread_local! {
     pub(crate) static CPU: Cell<u32> = Cell::new(0);
 }
 
-/// What is in use, by its first frame.
+/// The blocks in use, by first frame.
 #[derive(Default)]
 pub(crate) struct Stage {
     blocks: Mutex<BTreeMap<Pfn, Order>>,
@@ -132,7 +132,7 @@ impl Defences for Stage {}
 
 pub(crate) type Y<'y, R, P> = Yard<'y, Hooked<R, Stage, P>>;
 
-/// What one of the three threads does.
+/// What each of the three threads does.
 pub(crate) type Part<R, P> = fn(&Y<'_, R, P>, u32);
 
 /// Runs three threads as three CPUs, then frees what is left, drains and checks.
@@ -162,7 +162,7 @@ where
     }
 }
 
-/// Asks for a block; everybody may free it from now on.
+/// Allocates a block, which any thread may free from now on.
 pub(crate) fn take<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>, order: u8, gfp: Gfp) {
     if let Ok(pfn) = y.alloc(o(order), gfp) {
         if gfp.contains(Gfp::MOVABLE) {
@@ -172,7 +172,7 @@ pub(crate) fn take<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>, order: u8, gfp
     }
 }
 
-/// Frees a block of anybody's; whether there was one.
+/// Frees a block of any owner. Returns whether there was one.
 pub(crate) fn free_one<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>) -> bool {
     let next = y.hooks().disown();
     if let Some((pfn, order)) = next {
@@ -181,7 +181,7 @@ pub(crate) fn free_one<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>) -> bool {
     next.is_some()
 }
 
-/// Requests of several orders, and a free by this CPU after each.
+/// Requests of several orders, and a free on this CPU after each.
 pub(crate) fn requests<R: RawMutex, P: StaticPolicy>(y: &Y<'_, R, P>, cpu: u32) {
     for order in [0, 1, 0, 4] {
         take(y, order, [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::ATOMIC][cpu as usize]);
