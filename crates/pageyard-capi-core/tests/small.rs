@@ -1,5 +1,5 @@
-//! The core's C interface as a caller in Rust sees it, small enough for Miri (`scripts/miri.sh`): room and layout as a
-//! C program has them, at an odd address, and two threads.
+//! The core's C interface as called from Rust, small enough for Miri (`scripts/miri.sh`): room and
+//! layout as in a C program, at an odd address, and two threads.
 
 #![allow(unsafe_code)]
 
@@ -22,14 +22,14 @@ use pageyard_capi_core::text::*;
 const FIRST: u64 = 1 << 20;
 const PAGES: u64 = 2048;
 
-/// A yard in room of which nothing was written before, at an odd address.
+/// A yard in uninitialised room at an odd address.
 struct Yard {
     handle: *mut pageyard_core,
     room: *mut u8,
     size: Layout,
 }
 
-// SAFETY: the interface says which functions any number of threads may call.
+// SAFETY: the interface documents which functions any number of threads may call.
 unsafe impl Sync for Yard {}
 
 const ENGINES: [u64; 2] = [PAGEYARD_ENGINE_LINUX612, PAGEYARD_ENGINE_PACKED];
@@ -60,14 +60,14 @@ impl Yard {
     fn new(engine: u64) -> Yard {
         with_layout(engine, |layout| {
             let mut bytes = 0;
-            // SAFETY: a layout and a place for the answer.
+            // SAFETY: a valid layout, and a place for the answer.
             assert_eq!(unsafe { pageyard_core_room(layout, &mut bytes) }, PAGEYARD_OK);
             let size = Layout::from_size_align(bytes + 1, 1).unwrap();
             // SAFETY: the size is not 0.
             let room = unsafe { alloc(size) };
             let mut handle = ptr::null_mut();
             let mut why = [0 as c_char; 80];
-            // SAFETY: all of it lives until the call returns, and the room until `drop`.
+            // SAFETY: all arguments live until the call returns, and the room until `drop`.
             let done = unsafe {
                 let from = room.add(1).cast::<c_void>();
                 let (why, long) = (why.as_mut_ptr(), why.len());
@@ -80,19 +80,19 @@ impl Yard {
 
     fn alloc(&self, order: u32, flags: u32) -> u64 {
         let mut pfn = 0;
-        // SAFETY: a yard, and a place for the answer.
+        // SAFETY: a valid yard, and a place for the answer.
         let done = unsafe { pageyard_core_alloc(self.handle, order, flags, &mut pfn) };
         assert_eq!(done, PAGEYARD_OK);
         pfn
     }
 
     fn free(&self, pfn: u64, order: u32) -> pageyard_status {
-        // SAFETY: a yard.
+        // SAFETY: a valid yard.
         unsafe { pageyard_core_free(self.handle, pfn, order) }
     }
 
     fn drain(&self) {
-        // SAFETY: a yard.
+        // SAFETY: a valid yard.
         assert_eq!(unsafe { pageyard_core_drain(self.handle) }, PAGEYARD_OK);
     }
 
@@ -111,7 +111,7 @@ impl Yard {
 
 impl Drop for Yard {
     fn drop(&mut self) {
-        // SAFETY: the yard is used no more; the room was made with this layout.
+        // SAFETY: the yard is not used any more; the room was allocated with this layout.
         unsafe {
             assert_eq!(pageyard_core_destroy(self.handle), PAGEYARD_OK);
             assert_eq!(pageyard_core_drain(self.handle), PAGEYARD_ERR_HANDLE);
@@ -132,7 +132,7 @@ fn stay_within_their_memory(engine: u64) {
     let large = yard.alloc(3, PAGEYARD_HIGHUSER_MOVABLE);
     assert_eq!(yard.free(one, 1), PAGEYARD_ERR_WRONG_ORDER);
     assert_eq!((yard.free(one, 0), yard.free(one, 0)), (PAGEYARD_OK, PAGEYARD_ERR_DOUBLE_FREE));
-    // SAFETY: a yard, and places for answers that are as long as said.
+    // SAFETY: a valid yard, and places for answers with the given lengths.
     unsafe {
         assert_eq!(pageyard_core_set_movable(y, large, 3, 1), PAGEYARD_OK);
         assert_eq!(pageyard_core_split(y, large, 3, 0), PAGEYARD_OK);
@@ -170,7 +170,7 @@ fn stay_within_their_memory(engine: u64) {
         assert_eq!(pageyard_core_compact(y), PAGEYARD_OK);
         assert_eq!(pageyard_core_compact_background(y, 0, &mut sleep), PAGEYARD_OK);
         yard.drain();
-        // One byte of a text, then all of it.
+        // Request one byte of a text, then all of it.
         for kind in [PAGEYARD_TEXT_BUDDYINFO, PAGEYARD_TEXT_JSON] {
             let mut needed = 0;
             let short = pageyard_core_text(y, kind, pfns.as_mut_ptr().cast(), 1, &mut needed);

@@ -194,8 +194,8 @@ fn physical(at: u64, bytes: usize) -> *mut u8 {
     memory.as_mut_ptr().wrapping_add(aligned).wrapping_sub(at as usize)
 }
 
-/// The maps are placed as high as they fit below 4 GiB, in no reserved range, and every other free
-/// page is handed out.
+/// The maps are placed as high as possible below 4 GiB, outside reserved ranges, and every other
+/// free page can be allocated.
 #[test]
 #[cfg_attr(miri, ignore = "minutes")]
 fn maps_lie_in_free_memory() {
@@ -230,13 +230,13 @@ fn maps_lie_in_free_memory() {
     assert!(pages.windows(2).all(|two| two[0] < two[1]), "a page has two owners");
     for &page in &pages {
         assert!(!maps.contains(&page.address()), "{page} holds maps");
-        // SAFETY: the page is this caller's, in the leaked buffer.
+        // SAFETY: the page has this test as its only owner, and lies in the leaked buffer.
         unsafe { map.direct_map.wrapping_add(page.address() as usize).write_bytes(0xff, 4096) };
     }
     pages.into_iter().for_each(|p| y.free(p, Order::ZERO).unwrap());
     y.drain_all(None);
     assert_eq!(y.validate(), Ok(()), "what is written to pages does not reach the maps");
-    // Boot memory comes back, but never that of the maps.
+    // Boot memory can be released, but never that of the maps.
     let own = Pfn::containing(maps.start)..Pfn::containing(maps.end);
     assert_eq!(y.release(own.clone()), Err(ReleaseError::Hole(own.start)));
     // SAFETY: refused before any memory is accessed.

@@ -1,9 +1,10 @@
-//! Every format that is read, in a process of its own with 512 MiB of address space and 10 seconds on
-//! a CPU for each input: the fuzzers' corpora (`fuzz/`) and changes of them. No input may abort it,
-//! stop it, or make it panic.
+//! Reads every format in a process with 512 MiB of address space and 10 seconds of CPU time per
+//! input: the fuzzers' corpora (`fuzz/`) and mutations of them. No input may abort it, hang it, or
+//! make it panic.
 //!
-//! `PAGEYARD_CASES=100000 cargo test --release -p pageyard-lab --test limits` tries as many changes of
-//! each; `-- FORMAT...` tries only these. A program of its own, without libtest: it sets limits of its process.
+//! `PAGEYARD_CASES=100000 cargo test --release -p pageyard-lab --test limits` tries that many
+//! mutations of each; `-- FORMAT...` tries only these. A program of its own, without libtest: it
+//! sets limits of its process.
 
 #![allow(missing_docs, unreachable_pub)]
 
@@ -27,7 +28,7 @@ use rustix::time::{ClockId, clock_gettime};
 const MEMORY: u64 = 512 << 20;
 const SECONDS: u64 = 10;
 
-/// Every format: its name, its corpus, what reads it, and how many changes are tried by default.
+/// A format: its name, its corpus, its reader, and the default number of mutations.
 type Format = (&'static str, &'static str, fn(&[u8]), usize);
 
 const FORMATS: [Format; 8] = [
@@ -41,16 +42,16 @@ const FORMATS: [Format; 8] = [
     ("replay", "replay.zst", lab::replay, 200),
 ];
 
-/// Says where a child is to begin: which format, or which wrong reader.
+/// Tells a child which format to read, or which planted reader to run.
 const CHILD: &str = "PAGEYARD_LIMITS";
 
-/// Sets the limits of this process, and from then on those of each input.
+/// Sets the limits of this process, then those of each input.
 fn within_limits(corpus: &[u8], changed: usize, read: impl Fn(&[u8])) {
     let limit = |resource, n| {
         setrlimit(resource, Rlimit { current: Some(n), maximum: None }).unwrap();
     };
     limit(Resource::As, MEMORY);
-    // A file that dumps its core would be written each time.
+    // No core file per crash.
     limit(Resource::Core, 0);
     let inputs = Cell::new(0u64);
     replay::replay(corpus, changed, |data| {
@@ -64,7 +65,7 @@ fn within_limits(corpus: &[u8], changed: usize, read: impl Fn(&[u8])) {
 
 fn child(what: &str) {
     match what {
-        // What must be found: each breaks one of the limits, at some change of the corpus.
+        // The planted readers: each exceeds one of the limits at some mutation of the corpus.
         "greedy" => within_limits(&corpora::read("state.zst"), 100, |data| {
             let all = vec![1u8; (600 << 20) + data.len()];
             assert!(std::hint::black_box(&all).len() > data.len());
@@ -79,7 +80,7 @@ fn child(what: &str) {
     }
 }
 
-/// Runs a child; what it said, or how it ended.
+/// Runs a child. Returns its output, or how it ended.
 fn run(what: &str) -> Result<String, String> {
     let own = std::env::current_exe().unwrap();
     let o = Command::new(own).env(CHILD, what).output().unwrap();

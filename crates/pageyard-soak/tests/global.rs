@@ -1,5 +1,5 @@
-//! A yard as the allocator of the soak itself: with the owner of each of its pages on record, while
-//! its pressure comes and goes, and threads tick and drain it.
+//! A yard as the allocator of the soak itself, with the owner of each of its pages recorded, while
+//! its pressure changes, and threads tick and drain it.
 //!
 //! A program of its own: its global allocator is the yard.
 
@@ -18,14 +18,15 @@ const SIZE: u64 = 64 << 20;
 const PAGES: usize = (SIZE / PAGE_SIZE) as usize;
 const GFP: Gfp = Gfp::NOWAIT.union(Gfp::NOWARN);
 
-/// The allocator, with a shadow map of the yard's pages: 0, or which request got it.
+/// The allocator, with a shadow map of the yard's pages: 0, or the number of the request that owns
+/// it.
 struct Watched {
     pages: PageAlloc<System>,
     owners: [AtomicU64; PAGES],
     requests: AtomicU64,
-    /// Where the first page lies.
+    /// The address of the first page.
     base: AtomicUsize,
-    /// A page that had an owner already, or had another one, or none, and how often that was.
+    /// The last page with a wrong owner in the map, and how often that occurred.
     wrong: [AtomicU64; 2],
 }
 
@@ -72,17 +73,17 @@ fn bytes(layout: Layout) -> usize {
     layout.size().max(layout.align())
 }
 
-// SAFETY: everything is the inner allocator's, which keeps the contract.
+// SAFETY: every call is forwarded to the inner allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         let start = unsafe { self.pages.alloc(layout) };
         self.take(start, bytes(layout));
         start
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         let start = unsafe { self.pages.alloc_zeroed(layout) };
         self.take(start, bytes(layout));
         start
@@ -90,13 +91,13 @@ unsafe impl GlobalAlloc for Watched {
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         self.give(start, bytes(layout));
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         unsafe { self.pages.dealloc(start, layout) }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         self.give(start, bytes(layout));
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         let new = unsafe { self.pages.realloc(start, layout, size) };
         match new.is_null() {
             true => self.take(start, bytes(layout)),
@@ -118,7 +119,7 @@ fn install() -> &'static HostYard {
     yard
 }
 
-/// Takes most of the yard past the allocator and returns it.
+/// Allocates most of the yard, past the global allocator, and frees it.
 fn swing(yard: &'static HostYard) {
     let mut all: Vec<Block<'static>> = Vec::with_capacity(PAGES);
     for order in [10, 5, 0].into_iter().filter_map(Order::new) {
@@ -133,7 +134,7 @@ fn swing(yard: &'static HostYard) {
     }
 }
 
-/// Phases; `PAGEYARD_SOAK_PHASES` for more.
+/// Number of phases; set `PAGEYARD_SOAK_PHASES` for more.
 fn phases() -> u64 {
     std::env::var("PAGEYARD_SOAK_PHASES").ok().and_then(|n| n.parse().ok()).unwrap_or(8)
 }
@@ -158,21 +159,21 @@ fn a_soak_runs_under_the_global_allocator() {
         let plan = Plan { size: 64 << 20, phases: phases(), seed: 5, ..Plan::new(u64::MAX) };
         let report = soak(&plan, &mut |_| ControlFlow::Continue(()));
         over.store(true, Relaxed);
-        // The end of a scope does not wait for what threads free as they exit; this does.
+        // The end of a scope does not wait for frees at thread exit; joining does.
         helpers.into_iter().for_each(|helper| helper.join().unwrap());
         report.unwrap()
     });
     assert_eq!(report.found, None);
     let [page, times] = [0, 1].map(|n| HEAP.wrong[n].load(Relaxed));
     assert_eq!(times, 0, "page {page} of the program's allocator has two owners");
-    // What is still allocated is this program's, and on record.
+    // Everything still allocated belongs to this program and is recorded.
     yard.drain();
     yard.validate().unwrap();
     let owned = HEAP.owners.iter().filter(|p| p.load(Relaxed) != 0).count() as u64;
     assert_eq!(yard.status().used, owned);
     assert!(HEAP.requests.load(Relaxed) > 10_000, "{}", HEAP.requests.load(Relaxed));
     assert!(yard.thread_cache_stats().presses > 0);
-    // A page that is handed out while it has an owner is found.
+    // A page that is allocated while it has an owner is detected.
     let page = vec![0u8; PAGE_SIZE as usize];
     assert!(HEAP.pages.is_of_yard(page.as_ptr()));
     HEAP.take(page.as_ptr().cast_mut(), page.len());

@@ -1,6 +1,6 @@
-//! A defect of the thread cache as it once was: one page with two owners, or lost.
+//! A former defect of the thread cache: a page with two owners, or lost.
 //!
-//! A program of its own: the switch of the defect is one for the process.
+//! A program of its own: the switch for the defect is process-wide.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -13,8 +13,8 @@ use pageyard_soak::{Found, Plan, soak};
 #[test]
 fn a_fill_that_rereads_its_limit_is_detected() {
     FILL_READS_LIMIT_AGAIN.store(true, Relaxed);
-    // A phase in which thread caches are refilled and pressed all the time. It finds the defect
-    // within some ten CPU seconds.
+    // A phase in which thread caches are refilled and drained under pressure continuously. It finds
+    // the defect within about ten CPU seconds.
     let plan = Plan { seed: 890, only: Some(1), phases: 500, ..Plan::new(u64::MAX) };
     let report = soak(&plan, &mut |_| ControlFlow::Continue(())).unwrap();
     let found = report.found.expect("it is found").found;

@@ -1,10 +1,11 @@
-//! Soaks of some phases: one that finds nothing, and one for each planted mistake.
+//! Soaks of a few phases: one without a finding, and one for each planted mistake.
 
 use std::ops::ControlFlow;
 
 use pageyard_soak::{Found, Plan, Plant, Report, soak};
 
-/// Phases in which a planted mistake must be found: it is made in the first one that can make it.
+/// Phases within which a planted mistake must be found; it is made in the first phase that can make
+/// it.
 const SOON: u64 = 20;
 
 fn plan(phases: u64, plant: Option<Plant>) -> Plan {

@@ -14,8 +14,8 @@ type Heap = KernelHeap<Lock, DirectMapped<Bare<Lock, ()>>>;
 const BASE: u64 = 1 << 32;
 const BYTES: usize = 64 << 20;
 
-/// A heap and its yard. The function that names the yard has no state, so each test has a static of its
-/// own.
+/// Defines a heap and its yard. The function that names the yard has no state, so each test has its
+/// own static.
 macro_rules! heap {
     () => {{
         static YARD: spin::Once<Y> = spin::Once::new();
@@ -41,7 +41,7 @@ fn layout(size: usize, align: usize) -> Layout {
     Layout::from_size_align(size, align).unwrap()
 }
 
-/// Every block is filled by its owner, and still is when it is freed.
+/// Each block is filled by its owner, and still is when it is freed.
 #[test]
 fn threads_own_what_they_allocate() {
     let (heap, yard) = heap!();
@@ -80,7 +80,7 @@ fn threads_own_what_they_allocate() {
 }
 
 fn free(heap: &Heap, (block, layout, tag): (*mut u8, Layout, u8)) {
-    // SAFETY: the block is the caller's, with this layout.
+    // SAFETY: the caller owns the block, which has this layout.
     unsafe {
         let bytes = std::slice::from_raw_parts(block, layout.size());
         assert!(bytes.iter().all(|&b| b == tag), "{block:?} has two owners");
@@ -98,7 +98,7 @@ fn empty_chunks_return_to_the_yard() {
         assert!(used(yard) > 5000 * 500 / 4096, "{} pages", used(yard));
         blocks.into_iter().for_each(|block| heap.dealloc(block, layout(500, 8)));
         assert!(used(yard) <= 16, "{} pages are left: more than one chunk", used(yard));
-        // Large blocks are the yard's own: as large as their size, and gone at once.
+        // Large blocks come from the yard: rounded up to a block, and freed at once.
         let before = used(yard);
         for (size, pages) in [(16 << 10 | 1, 8), (1 << 20, 256), (4 << 20, 1024)] {
             let block = heap.alloc(layout(size, 4096));
@@ -128,7 +128,7 @@ fn requests_fail_without_a_yard_and_without_memory() {
         while yard.alloc(Order::ZERO, Gfp::NOWAIT).is_ok() {}
         assert!(heap.alloc(layout(12 << 10, 8)).is_null() || used(yard) > 0);
         let full = (0..10).find(|_| heap.alloc(layout(12 << 10, 8)).is_null());
-        assert!(full.is_some(), "the chunk is used up, and there is no other");
+        assert!(full.is_some(), "the chunk is used up, and there is no memory for another");
         heap.dealloc(block, layout(8, 8));
     }
 }

@@ -1,4 +1,4 @@
-//! Every adapter against the published crate that defines its trait or memory map.
+//! Tests every adapter against the published crate that defines its trait or memory map.
 //!
 //!     cargo test -p pageyard-adapters --all-features
 
@@ -11,7 +11,8 @@ mod maps;
 #[cfg(feature = "x86_64")]
 mod page_tables;
 
-/// Memory of this program as physical memory from `base` on. Returns the address of physical address 0.
+/// Memory of this program as physical memory from `base` up. Returns the address of physical
+/// address 0.
 #[cfg(any(feature = "x86_64", feature = "heap"))]
 fn physical(base: u64, bytes: usize) -> usize {
     const BLOCK: usize = 4 << 20;

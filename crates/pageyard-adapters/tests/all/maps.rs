@@ -1,4 +1,4 @@
-//! The memory maps of four loaders describe one machine, and all give the same allocator.
+//! The memory maps of four boot loaders describe one machine, and all give the same allocator.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ fn check(usable: impl Iterator<Item = Range<u64>> + Clone) {
     let mut room = [const { 0..0 }; 2];
     assert_eq!(collect(usable.clone(), &mut room), Ok(&merged()[..]));
     assert_eq!(collect(usable.clone(), &mut room[..1]), Err(TooManyRanges));
-    // The iterator itself will do for maps without an array.
+    // Maps without an array pass the iterator itself.
     let memory = FreeMemory::new(usable, [LATER].into_iter());
     assert_eq!(memory.runs().count(), 2);
 }

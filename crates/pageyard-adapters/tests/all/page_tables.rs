@@ -38,7 +38,7 @@ fn page_tables_are_built_from_frames_and_torn_down() {
         ptr::with_exposed_provenance_mut(address)
     };
     let top: PhysFrame = frames.allocate_frame().unwrap();
-    // SAFETY: the frame is this test's, in mapped memory.
+    // SAFETY: this test owns the frame, which is in mapped memory.
     let table = unsafe {
         at(top).write(PageTable::new());
         &mut *at(top)
@@ -46,7 +46,7 @@ fn page_tables_are_built_from_frames_and_torn_down() {
     // SAFETY: all frames of the yard are mapped at this offset.
     let mut mapper = unsafe { OffsetPageTable::new(table, VirtAddr::new(offset as u64)) };
     let flags = PageTableFlags::PRESENT | PageTableFlags::WRITABLE;
-    // In many tables: pages 16 MiB and 512 GiB apart.
+    // Spread over many tables: pages 16 MiB and 512 GiB apart.
     let pages: Vec<Page<Size4KiB>> = (0..600u64)
         .map(|n| (n % 3) << 39 | n << 24 | (n % 7) << 12)
         .map(|address| Page::containing_address(VirtAddr::new(address)))
@@ -55,7 +55,8 @@ fn page_tables_are_built_from_frames_and_torn_down() {
     for &page in &pages {
         let frame = frames.allocate_frame().unwrap();
         assert!(owned.insert(frame), "{frame:?} has two owners");
-        // SAFETY: the frame is this test's, in mapped memory: a second owner would overwrite a table.
+        // SAFETY: this test owns the frame, which is in mapped memory. A second owner's table would
+        // be overwritten.
         unsafe { at(frame).cast::<[u64; 512]>().write([!0; 512]) };
         // SAFETY: no CPU uses these tables.
         unsafe { mapper.map_to(page, frame, flags, &mut frames) }.unwrap().ignore();
@@ -98,7 +99,7 @@ fn large_frames_are_aligned_and_a_wrong_free_is_counted() {
         frames.deallocate_frame(large);
     }
     assert_eq!((free_pages(&yard), frames.refused()), (all, 2));
-    // No frame is left.
+    // Allocate every frame.
     while FrameAllocator::<Size2MiB>::allocate_frame(&mut frames).is_some() {}
     while yard.alloc(Order::ZERO, Gfp::NOWAIT).is_ok() {}
     assert_eq!(FrameAllocator::<Size4KiB>::allocate_frame(&mut frames), None);

@@ -1,4 +1,4 @@
-//! The program as its user meets it: what it prints, where, and its exit code.
+//! The program as a user sees it: what it prints, where, and its exit code.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn with_input(args: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The table on the front page is what the command above it prints.
+/// The command on the front page prints the table below it.
 #[test]
 fn the_readmes_replay_prints_its_table() {
     let readme = include_str!("../../../../README.md");
@@ -52,7 +52,7 @@ fn a_short_soak_finds_no_errors() {
     }
 }
 
-/// Every help says what the command is for, and what its exit codes mean where there are several.
+/// Every help says what the command does, and lists its exit codes if there are several.
 #[test]
 fn help_introduces_the_program() {
     let long: &[&[&str]] = &[
@@ -84,7 +84,7 @@ fn help_introduces_the_program() {
     assert!(policies.contains("`pageyard policies` lists them"), "{policies}");
 }
 
-/// A folder that goes away.
+/// A folder that is removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -322,7 +322,7 @@ fn an_output_appears_only_when_complete() {
     assert!(err(&o).contains("t.txt: line 4") && err(&o).contains("--lenient"), "{}", err(&o));
     assert_eq!(folder.files(), ["t.txt"]);
 
-    // The same file by another name is still there afterwards.
+    // The same file under another name is unchanged afterwards.
     let again = folder.file("./t.txt");
     for args in [&["trace", "export", &text, "-o", &again][..], &["trace", "import", &text, &again]]
     {
@@ -359,7 +359,7 @@ fn errors_name_state_files_that_cannot_be_extracted() {
     assert!(err(&o).contains("file/state/before/"), "{}", err(&o));
 }
 
-/// Somebody who reads one line and leaves is no error.
+/// A reader that closes the pipe after one line causes no error.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let folder = Folder::new("pipe");

@@ -1,4 +1,4 @@
-//! `pageyard compare` as its user meets it: saved files in, tables out, and errors that help.
+//! `pageyard compare` as a user sees it: saved files in, tables out, and errors that name the fix.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ fn out(o: &Output) -> String {
     String::from_utf8(o.stdout.clone()).unwrap()
 }
 
-/// A folder that goes away.
+/// A folder that is removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -50,7 +50,7 @@ impl Drop for Folder {
 const OLD: [f64; 10] = [540., 540., 540., 540., 540., 540., 540., 550., 550., 550.];
 const NEW: [f64; 10] = [530.; 10];
 
-/// The same results in every form, from saved files; each says that they were simulated.
+/// The same saved results in every form; each form says that they were simulated.
 #[test]
 fn every_form_and_every_output() {
     let folder = Folder::new("forms");
@@ -93,7 +93,7 @@ fn every_form_and_every_output() {
     let tsv = with(&["--tsv"]);
     assert_eq!(tsv.lines().count(), 20);
     assert!(tsv.starts_with("elapsed\ttrunc files=10\tVanilla\t1\t540\tms\n"), "{tsv}");
-    // A wider band, and a claim less.
+    // A wider band claims one change fewer.
     assert!(with(&["--band", "5"]).contains("p<0.0001 ~\n"));
     assert!(with(&["--form", "mmtests-2024", "--rows", "multiops-2026"]).contains("BAmean.95 "));
     assert!(with(&["--form", "mmtests-2019", "--precision", "4"]).contains(" 543.0000 ("));

@@ -1,4 +1,4 @@
-//! `pageyard reproduce`, where it is not a simulation but counts instructions by valgrind.
+//! `pageyard reproduce` for experiments that count instructions by valgrind instead of simulating.
 
 use std::process::{Command, Output};
 
@@ -25,7 +25,7 @@ fn fast_path_counts_what_each_idea_saves() {
     let ours = |table: usize, pattern: usize, row: usize| {
         tables[table]["columns"][pattern]["ours"][row].as_f64().unwrap()
     };
-    // In any build the variant without any of the ideas does more.
+    // In any build, the variant without these ideas executes more instructions.
     for pattern in 0..4 {
         for quantity in 0..2 {
             let (today, none) = (ours(quantity, pattern, 0), ours(quantity, pattern, 7));

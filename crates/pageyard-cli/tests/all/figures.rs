@@ -1,7 +1,8 @@
-//! Figures of the documents that a command prints within seconds are what it prints now.
+//! Figures in documents that a command prints within seconds equal its current output.
 //!
-//! A document marks them itself: `<!-- checked: pageyard ARGUMENTS -->` stands before a code block, each of whose lines
-//! the command must print, in that order (spaces do not count). Other figures are in tables here.
+//! A document marks them: `<!-- checked: pageyard ARGUMENTS -->` precedes a code block, and the
+//! command must print each line of the block, in that order (spaces are ignored). Other figures are
+//! in tables here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
-/// What the program prints in the repository's root. Paths that begin with `samples/` may have a `*`.
+/// Runs the program in the repository's root. Paths that start with `samples/` may contain a `*`.
 fn printed(args: &[&str]) -> String {
     let mut real = Vec::new();
     for arg in args {
@@ -48,7 +49,7 @@ fn squeezed(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The first line of `block` that `output` lacks after the lines before it.
+/// The first line of `block` that `output` does not have after the previous ones.
 fn lacks<'b>(output: &str, block: &'b str) -> Option<&'b str> {
     let mut lines = output.lines().map(squeezed);
     block
@@ -101,7 +102,7 @@ fn a_changed_figure_is_detected() {
     assert_eq!(marked, [(vec!["a", "b"], "x\n")]);
 }
 
-/// A document, what it says, a command, and what that prints.
+/// A document, a sentence in it, a command, and its output.
 const SENTENCES: [(&str, &str, &[&str], &str); 1] = [(
     "README.md",
     "compares 121,427 answers and 600 complete states",

@@ -1,4 +1,5 @@
-//! The program from outside, in one test program: what one test waits for, another one can use.
+//! Tests of the program from outside, in one test program, so that tests can share resources and
+//! wait for each other.
 
 mod cli;
 mod compare;
@@ -17,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pageyard");
 
-/// Held while this process publishes statistics that `top` of it must not see, and while `top` looks at it.
+/// Held while this process publishes statistics that its `top` must not see, and while `top` reads
+/// it.
 fn publishing() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -33,7 +33,7 @@ fn an_unknown_experiment_is_an_error_that_names_the_known() {
     assert!(said.contains("unknown experiment bulkfree; expected one of bulk-free, "), "{said}");
 }
 
-/// A.5: the pagesets are computed by an allocator, and batches of 7 cost what batches of 63 do not.
+/// A.5: an allocator computes the pagesets, and batches of 7 cost more than batches of 63.
 #[test]
 fn a_5_limits_computed_too_early() {
     let all = json(&["recalculate", "--small", "--json"]);

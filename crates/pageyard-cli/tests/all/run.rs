@@ -1,4 +1,4 @@
-//! `pageyard run`, `workloads` and `machines` as their user meets them.
+//! `pageyard run`, `workloads` and `machines` as a user sees them.
 
 use std::process::Output;
 
@@ -33,7 +33,7 @@ fn a_simulated_run_is_labelled() {
         "{text}"
     );
     assert!(text.contains("rate, writes/s") && text.contains("Step3"), "{text}");
-    assert!(err(&o).is_empty(), "no progress where nobody watches: {}", err(&o));
+    assert!(err(&o).is_empty(), "no progress output without a terminal: {}", err(&o));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `pageyard top` looks at this very process.
+//! `pageyard top` reads this process.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The allocator against recorded answers of Linux 6.12.117: all of them, and what `conform` says
-//! when something is wrong. The eight recordings in `samples/oracle` cover refills and drains,
+//! The allocator against recorded answers of Linux 6.12.117: all recordings, and the errors of
+//! `conform`. The eight recordings in `samples/oracle` cover refills and drains,
 //! the tick, disabled lists, reclaim, knobs, boosts, claims and steals, bulk and batch requests,
 //! shared pages, highatomic reserves, the watermarks' margins, isolation, contiguous ranges, and
 //! requests that walk two zones.
@@ -225,7 +225,7 @@ fn mismatched_zones_are_an_error() {
     assert!(e.contains("line 1: "), "{e}");
 }
 
-/// The flag of one zone's lists, in a recording that changes it in both.
+/// The flag of one zone's lists, in a recording that changes both.
 #[test]
 fn zone_operations_apply_to_the_selected_zone() {
     let flags = |line: &str| -> Vec<bool> {
@@ -248,7 +248,7 @@ fn zone_operations_apply_to_the_selected_zone() {
         .collect();
     let o = run("chosen", &lines).unwrap();
     assert!(o.matches(), "{o}");
-    // In the other zone they are a difference, which names both zones.
+    // Applied to the other zone, they cause a difference that names both zones.
     let lines: Vec<String> = lines.iter().map(|l| l.replace("z 1", "z 0")).collect();
     let o = run("other", &lines).unwrap();
     let details = o.difference.unwrap().details;
@@ -285,7 +285,7 @@ fn an_endless_line_is_an_error() {
     let long = "1".repeat(40 << 20);
     let e = run("long", std::slice::from_ref(&long)).unwrap_err().to_string();
     assert!(e.contains("line 1: the line is longer than 32 MiB"), "{e}");
-    // Of a compressed one, less is read.
+    // The limit for a compressed line is lower.
     let path = std::env::temp_dir().join(format!("pageyard-{}-long.zst", std::process::id()));
     std::fs::write(&path, zstd::encode_all(long.as_bytes(), 1).unwrap()).unwrap();
     let e = run_file(&path).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! What the fuzzers have found worth keeping (`fuzz/`), replayed on stable with changes: nothing that
-//! the lab reads makes it panic or hang, and what it refuses it names.
+//! Replays the inputs that the fuzzers kept (`fuzz/`) on stable, with mutations. No input makes the
+//! lab panic or hang, and an error names its input.
 
 #[path = "../../../../fuzz/bodies/corpora.rs"]
 mod corpora;
@@ -29,7 +29,7 @@ fn traces() {
     replay::replay(&corpora::read("replay.zst"), 5000, lab::replay);
 }
 
-/// A reader that takes what it reads for what it should be.
+/// A reader that does not validate its input.
 fn trusting(data: &[u8]) {
     let text = std::str::from_utf8(data).unwrap_or_default();
     for line in text.lines().filter(|l| l.starts_with("memory = [\"")) {

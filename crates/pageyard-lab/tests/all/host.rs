@@ -1,5 +1,5 @@
-//! Workloads on this host: each runs on threads and real memory, and gives everything back (a run that
-//! loses a page is an error). Nothing is said of how long anything takes.
+//! Workloads on this host: each runs on threads and real memory, and frees everything (a run that
+//! loses a page is an error). Durations are not checked.
 
 use pageyard_lab::replay;
 use pageyard_lab::result::{RunResult, World};
@@ -7,7 +7,7 @@ use pageyard_lab::workload::{self, Host, HostOptions, RECIPES, WorkloadError};
 
 use crate::small::small;
 
-/// Small forms that fit on two CPUs, and on one where the workload does.
+/// Small forms that run on two CPUs, or on one if the workload can.
 fn options(name: &str, policies: &[&str]) -> HostOptions {
     let few: &[(&str, &str)] = match name {
         "page_fault1" => &[("processes", "1,all")],
@@ -76,7 +76,7 @@ fn policies_take_turns_and_every_iteration_is_a_sample() {
         assert_eq!(result.metrics[0].name, "rate");
         assert!(value(result, "rate") > 0.0);
         assert_eq!(value(result, "failed"), 0.0);
-        // 3,000 pages and their tables a process: more than lists of 64 MiB hold.
+        // Each process uses 3,000 pages and their tables: more than the lists of 64 MiB hold.
         assert!(value(result, "zone_pages") > 0.0 && value(result, "hold_alloc_avg") > 0.0);
         assert!(value(result, "hold_free_avg") > 0.0);
     }
@@ -88,7 +88,7 @@ fn sent_blocks_are_freed_on_the_other_cpu() {
     let recipe = workload::by_name("unix").unwrap();
     match host.run(&recipe, &options("unix", &["Linux612"]), &mut |_, _| {}) {
         Ok(results) => assert!(value(&results[0], "remote") > 50.0),
-        // A host of one CPU has no pairs.
+        // A host with one CPU cannot run pairs.
         Err(WorkloadError::BadParameter { .. }) => {}
         Err(e) => panic!("{e}"),
     }

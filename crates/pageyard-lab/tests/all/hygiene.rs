@@ -1,4 +1,4 @@
-//! Memory of different mobility stays apart (spec §4.8, §4.10), or does not, round after round.
+//! Whether memory of different mobility stays separate (spec §4.8, §4.10), round by round.
 
 use pageyard_lab::hygiene::{HygieneError, Options, Report, run};
 
@@ -15,15 +15,15 @@ fn s4_8_linux612_has_no_list_mismatch_and_vanilla_has() {
     for (n, round) in report.linux612.rounds.iter().enumerate() {
         assert_eq!(round.mismatches, round.steals, "round {}", n + 1);
     }
-    // Something was at stake: blocks did change their type.
+    // The load was real: pageblocks changed their type.
     assert!(report.linux612.rounds.iter().map(|r| r.claims).sum::<u64>() > 0);
 
-    // The same checks see what they look for where it is.
+    // The same checks detect the defects where they exist.
     let vanilla = report.vanilla.summary();
     assert!(vanilla.type_check_failures > 0 && vanilla.beyond_steals > 0, "{vanilla:?}");
 
-    // What was asked for does not depend on the policy, but for what failed: a huge page not got
-    // is 512 small ones, and a process with fewer pages needs fewer to note them when it exits.
+    // The requests do not depend on the policy, except for failures: a failed huge page becomes 512
+    // small ones, and a process with fewer pages needs fewer to note them when it exits.
     for (v, l) in report.vanilla.rounds.iter().zip(&report.linux612.rounds) {
         assert_eq!(v.huge + v.huge_missed, l.huge + l.huge_missed);
         let [v_asked, l_asked] = [v, l].map(|r| r.requests - 512 * r.huge_missed);
@@ -31,8 +31,8 @@ fn s4_8_linux612_has_no_list_mismatch_and_vanilla_has() {
     }
 }
 
-/// The shape of the published series (A.3), on the heap that is shipped as the default: from round
-/// 14 on hardly a steal with the patches, and no mismatch but these; without them mismatches go on.
+/// The shape of the published series (A.3), on the default heap: from round 14 on there is hardly a
+/// steal with the patches, and no mismatch except by a steal. Without them mismatches continue.
 #[test]
 fn a_3_linux612_settles_by_round_14_and_vanilla_goes_on() {
     let report = run(&Options { rounds: 20, ..Options::default() }, &()).unwrap();
@@ -43,7 +43,7 @@ fn a_3_linux612_settles_by_round_14_and_vanilla_goes_on() {
     }
     let going_on = late(&report.vanilla).iter().filter(|r| r.mismatches > r.steals).count();
     assert!(going_on >= 5, "of 7 rounds: {:?}", late(&report.vanilla));
-    // Memory was short, and whole pageblocks were fought over.
+    // Memory was short, and types competed for whole pageblocks.
     let last = report.linux612.rounds.last().unwrap();
     assert!(last.reclaimed > 0 && last.huge > 0 && last.huge_missed > 0, "{last:?}");
 }

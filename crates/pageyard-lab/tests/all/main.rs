@@ -1,4 +1,5 @@
-//! The lab, tested from outside, in one program. What sets limits of a process is a program of its own (`tests/limits.rs`).
+//! Tests of the lab from outside, in one program. Tests that set process limits are a separate
+//! program (`tests/limits.rs`).
 
 mod conform;
 mod corpus;

@@ -1,4 +1,4 @@
-//! Spec §9.7: who holds what at the end of a trace that is replayed.
+//! Spec §9.7: the owners of pages at the end of a replayed trace.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -38,8 +38,8 @@ fn of_sample(policies: &[&str]) -> Owners {
     owners(Input::Path(sample("kbuild.pgy")), &options(policies), &mut |_, _, _| {}).unwrap()
 }
 
-/// One request is freed again, one in part; another's page left its list without an event, and a
-/// frame changes hands.
+/// One request is freed completely, one in part; the page of another left its list without an
+/// event, and a frame gets a new owner.
 const SMALL: &str = "\
 cc1-12 [000] 10.000001: mm_page_alloc_zone_locked: page=0x1 pfn=0x2000 order=0 migratetype=1 percpu_refill=1
 cc1-12 [000] 10.000002: mm_page_alloc_zone_locked: page=0x1 pfn=0x2001 order=0 migratetype=1 percpu_refill=1
@@ -55,7 +55,7 @@ sh-8 [000] 10.000011: mm_page_alloc: page=0x1 pfn=0x2800 order=4 migratetype=0 g
 sh-8 [000] 10.000012: mm_page_free: page=0x1 pfn=0x2800 order=4
 ";
 
-/// The lines of each block but for where the policy put it.
+/// The lines of each block, without the address that the policy chose.
 fn requests(owners: &Owners) -> Vec<String> {
     let text = owners.to_string();
     assert!(text.ends_with("\n\n"));
@@ -82,7 +82,7 @@ fn s9_7_unfreed_requests_are_owners() {
                 .to_owned(),
         ]
     );
-    // The page that went silently is in use and has no owner.
+    // The page that was allocated without an event is in use and has no owner.
     assert_eq!((owners.pages(), owners.in_use), (4, 5));
     let notes = owners.notes();
     assert!(notes[0].starts_with("1 of 5 pages in use have no record"), "{notes:?}");
@@ -118,8 +118,8 @@ fn owners_as_json() {
     assert_eq!(groups[0], serde_json::json!({ "task": "make (pid 7)", "blocks": 2, "pages": 3 }));
 }
 
-/// Whoever asked last for a frame that was not freed since, frame by frame, from the events alone:
-/// pages by task and moment.
+/// The owner of each frame in use, from the events alone: the last request for the frame that was
+/// not freed since. Pages by task and time.
 fn by_hand(path: &Path) -> BTreeMap<(u32, u64), u64> {
     let mut reader = TraceReader::open(path, pageyard_trace::Options::default()).unwrap();
     let mut frames: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
@@ -146,7 +146,7 @@ fn by_hand(path: &Path) -> BTreeMap<(u32, u64), u64> {
     sums
 }
 
-/// Under every policy the same requests are open; where their pages are is the policy's.
+/// Under every policy the same requests are open; only the addresses depend on the policy.
 #[test]
 fn s9_7_owners_of_a_recorded_build_match_its_events() {
     let expected = by_hand(&sample("kbuild.pgy"));
@@ -167,7 +167,7 @@ fn s9_7_owners_of_a_recorded_build_match_its_events() {
     assert_ne!(texts[0], texts[1]);
 }
 
-/// As it came out when this was written; the recording cannot change.
+/// The result when this was written; the recording cannot change.
 const BY_NAME: &str = "\
 6914 times, 6967 pages: cc1
 2460 times, 2660 pages: cp
@@ -198,7 +198,7 @@ const BY_NAME: &str = "\
 #[test]
 fn s9_7_owners_of_a_recorded_build_in_the_kernels_format() {
     let owners = of_sample(&[]);
-    assert_eq!(owners.policy, "Linux612", "that of the kernel that recorded");
+    assert_eq!(owners.policy, "Linux612", "the policy of the recording kernel");
     let summary = owners.summary(By::Name);
     let (_, groups) = summary.split_once('\n').unwrap();
     assert_eq!(groups, BY_NAME);

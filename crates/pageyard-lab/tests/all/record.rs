@@ -1,5 +1,5 @@
-//! Events as ftrace text (spec §9.5): what was written is what is read, and what is read is
-//! written as it was.
+//! Events as ftrace text (spec §9.5): reading returns what was written, and writing reproduces what
+//! was read.
 
 use std::cell::RefCell;
 
@@ -9,13 +9,13 @@ use pageyard_lab::hygiene::{Options, soak};
 use pageyard_lab::record::{Recorder, Sink, tracepoint};
 use pageyard_trace::{Kind, Options as Reading, Record, TextWriter, TraceReader};
 
-/// Writes, and remembers the first events.
+/// Writes events, and keeps the first ones.
 struct Both {
     recorder: Recorder<Vec<u8>>,
     seen: RefCell<Vec<(u64, CpuId, Event)>>,
 }
 
-/// Enough of them for every kind to occur.
+/// Enough events for every kind to occur.
 const MOST: usize = 1_200_000;
 
 impl Sink for Both {
@@ -61,9 +61,9 @@ fn s9_5_recorded_events_survive_a_round_trip() {
             again.write(reader.tasks(), record).unwrap();
             match record {
                 Record::Event(e) => read.push((e.t_ns, e.cpu, e.kind)),
-                // Those have a test of their own.
+                // Compaction events have their own test.
                 Record::Compaction { .. } => {}
-                Record::Mark { .. } => panic!("a mark nobody wrote"),
+                Record::Mark { .. } => panic!("a mark that was not written"),
             }
         }
     }

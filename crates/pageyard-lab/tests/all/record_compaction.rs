@@ -1,5 +1,5 @@
-//! Compaction's events as ftrace text and in `.pgy`: what was written is what is read, and what is
-//! read is written as it was.
+//! Compaction events as ftrace text and in `.pgy`: reading returns what was written, and writing
+//! reproduces what was read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -81,8 +81,8 @@ fn work(yard: &Yard<'_, Hooked<Lock, &Machine>>, machine: &Machine) {
     yard.compact_node(NodeId(0));
 }
 
-/// What a run that compacts, fails, is deferred, and leaves work to the daemon writes; and the
-/// events themselves.
+/// The trace of a run that compacts, fails, is deferred, and leaves work to the daemon; and its
+/// events.
 fn recorded() -> (Vec<u8>, Vec<(u64, Event)>) {
     let machine = Machine {
         recorder: Recorder::new(Vec::new(), 1, "compacts").unwrap(),
@@ -145,5 +145,5 @@ fn s7_recorded_compaction_survives_a_round_trip() {
     assert!(read == wanted, "events differ");
     assert!(again == text, "text differs");
     let (read, again, _) = through(pgy);
-    assert!(read == wanted && again == text, "by way of .pgy");
+    assert!(read == wanted && again == text, "converted to .pgy and back");
 }

@@ -1,4 +1,4 @@
-//! Replays of small traces with outcomes that can be worked out by hand, and of a real one.
+//! Replays of small traces with outcomes computed by hand, and of a real trace.
 
 use std::io::Cursor;
 
@@ -122,7 +122,7 @@ fn a_page_freed_while_on_its_list_was_taken_silently() {
 
 #[test]
 fn lists_contain_the_pages_they_supplied() {
-    // Allocated without a refill: they were on the list, in this order. Drained: at its tail.
+    // Allocated without a refill, so both were on the list, in this order. Drained from its tail.
     let t = Trace::new().alloc(F, 0, 0).alloc(F + 1, 0, 0).drain(F + 3, 0, 0).drain(F + 2, 0, 0);
     let r = t.replay("Linux612");
     assert_eq!((r.start.cached, r.start.conflicts), (4, 0));
@@ -163,7 +163,7 @@ fn blocks_are_split_when_freed_in_parts() {
 
 #[test]
 fn unmatched_frees_are_counted() {
-    // Allocated as one page, freed as two.
+    // Allocated as single pages, freed as pairs.
     let r = Trace::new().alloc(F, 0, 1).alloc(F + 8, 0, 1).free(F, 1).free(F + 8, 0).replay("Base");
     let m = r.policies[0].figures.matching.unwrap();
     assert_eq!((m.frees, m.unmatched), (2, 1));
@@ -199,7 +199,7 @@ fn base_drains_growing_batches() {
     let ours = r.policies[0].figures;
     assert_eq!((ours.moved.drain_pages, ours.moved.drain_holds), (18, 3));
     assert_eq!(ours.idle_peak, 11);
-    assert_eq!(r.recorded.moved.drain_pages, 0, "the machine is not the one that recorded");
+    assert_eq!(r.recorded.moved.drain_pages, 0, "this is not the recording machine");
     assert_eq!(r.understanding.live_before, 21);
 }
 
@@ -245,7 +245,7 @@ fn s5_10_lists_shrink_while_recorded_kswapd_is_active() {
     let moved = r.policies[0].figures.moved;
     assert_eq!((moved.drain_pages, moved.drain_holds), (9, 1));
     assert_eq!((r.reclaim.runs, r.reclaim.active_ms, r.reclaim.direct), (1, 800, 1));
-    // Another node's reclaim has nothing to do with these zones.
+    // Reclaim on another node does not affect these zones.
     let r = frees_after(&[(0, "mm_vmscan_kswapd_wake: nid=3 order=0")]).replay("Linux612");
     assert_eq!(r.policies[0].figures.moved.drain_holds, 1);
 }
@@ -260,7 +260,7 @@ fn active_kswapd_is_inferred_from_its_page_events() {
     assert_eq!((moved.drain_pages, moved.drain_holds), (18, 2));
     assert_eq!((r.reclaim.source, r.reclaim.runs), (ReclaimSource::Inferred, 1));
     assert!(r.to_string().contains(": inferred from its page events\n"), "{r}");
-    // It napped meanwhile: its pages are more than a tenth of a second apart.
+    // kswapd napped meanwhile: its pages are more than a tenth of a second apart.
     let napped = frees_after(&[(800, &before)]).line(1, "kswapd0-50", 10_000_030, &after);
     let r = napped.replay("Linux612");
     assert_eq!((r.policies[0].figures.moved.drain_holds, r.reclaim.runs), (1, 2));
@@ -269,7 +269,7 @@ fn active_kswapd_is_inferred_from_its_page_events() {
     assert!(none.to_string().contains("reclaim  none: no events of kswapd\n"), "{none}");
 }
 
-/// A request that got nothing.
+/// A request that failed.
 const REFUSED: &str = "mm_page_alloc: page=(nil) pfn=0x0 order=10 migratetype=1 gfp_flags=0x820";
 
 /// All 16 blocks of the largest order are in use, by requests that may reclaim.
@@ -288,7 +288,7 @@ fn recorded_failed_requests_are_repeated() {
     let r = full().then(REFUSED).replay("Linux612");
     assert_eq!((r.recorded.failed, r.policies[0].figures.failed), (1, 1));
     assert!(!r.to_string().contains("warning:"), "{r}");
-    // Where there is a block for it, that goes straight back.
+    // If the request is served, its block is freed at once.
     let again = (0..20).fold(Trace::new(), |t, _| t.then(REFUSED)).alloc(F, 10, 1);
     let r = again.replay("Linux612");
     let ours = r.policies[0].figures;
@@ -309,13 +309,14 @@ fn requests_that_may_reclaim_are_served_below_the_watermarks() {
 
 #[test]
 fn requests_without_a_block_are_served_after_later_frees_or_counted() {
-    // The trace never freed what was there; it goes when its frame is allocated again.
+    // The trace never freed the old block; it is freed when its frame is allocated again.
     let r = full().alloc(0x1000, 10, 1).free(0x1000, 10).replay("Linux612");
     let ours = r.policies[0].figures;
     let m = ours.matching.unwrap();
     assert_eq!((ours.failed, m.replaced, m.waited), (0, 1, 1));
     assert_eq!((ours.alloc_blocks, ours.free_blocks), (17, 1));
-    // Half a block comes free, which is not enough: the request waits in vain until it is freed.
+    // Half a block becomes free, which is too little: the request waits until the trace frees its
+    // block, and counts as failed.
     let halves = || {
         let all = (0..15).fold(Trace::new(), |t, i| t.alloc(i * 1024, 10, 1));
         all.alloc(0x3c00, 9, 1).alloc(0x3e00, 9, 1).alloc(0x3c00, 10, 1)
@@ -324,7 +325,7 @@ fn requests_without_a_block_are_served_after_later_frees_or_counted() {
     let ours = r.policies[0].figures;
     let m = ours.matching.unwrap();
     assert_eq!((ours.failed, m.waited, m.of_failed), (1, 0, 1));
-    // So it does until the trace ends.
+    // It still waits when the trace ends.
     let r = halves().replay("Linux612");
     assert_eq!(r.policies[0].figures.failed, 1);
     let warning = "warning: 1 requests fail under Linux612, but 0 failed in the recording";
@@ -370,7 +371,7 @@ fn off(ours: u64, recorded: u64) -> f64 {
     (ours as f64 / recorded as f64 - 1.0).abs() * 100.0
 }
 
-/// The machine is true to what it runs: its locks, its coroutines and its prices change no answer.
+/// Simulating a machine, with locks, coroutines and prices, changes no answer.
 #[test]
 fn a_recorded_build_on_a_machine_has_the_same_counters() {
     let path = sample("kbuild.pgy");
@@ -397,7 +398,7 @@ fn a_machine_that_is_too_small_is_rejected() {
     assert!(refused.to_string().contains("desktop has 4 CPUs and 1 nodes, but the trace has 64"));
 }
 
-/// A build on a real 6.12: what the policy that stands for it moves is what the kernel moved.
+/// A build on a real 6.12: the policy that models it moves as many pages as the kernel did.
 #[test]
 fn a_recorded_build() {
     let path = sample("kbuild.pgy");
@@ -420,7 +421,7 @@ fn a_recorded_build() {
     ] {
         assert!(off(ours, recorded) <= 5.0, "{ours} against {recorded}");
     }
-    // As it came out when this was written; the recording itself cannot change.
+    // The result when this was written; the recording cannot change.
     let m = recorded.moved;
     assert_eq!((m.refill_pages, m.refill_holds), (83_362, 414));
     assert_eq!((m.drain_pages, m.drain_holds), (63_081, 43));
@@ -429,7 +430,7 @@ fn a_recorded_build() {
     assert_eq!(json, serde_json::to_string(&again).unwrap(), "the same seed, the same result");
 }
 
-/// The same build on the packed engine, which serves every request and finds every block again.
+/// The same build on the packed engine, which serves every request and matches every free.
 #[test]
 fn a_recorded_build_on_the_packed_engine() {
     let o = Options {
@@ -445,11 +446,11 @@ fn a_recorded_build_on_the_packed_engine() {
     assert_eq!(ours.alloc_blocks, recorded.alloc_blocks);
     assert_eq!(ours.free_pages, recorded.free_pages);
     assert!(ours.idle_peak < recorded.idle_peak, "{} idle pages", ours.idle_peak);
-    // As it came out when this was written (docs/packed.md).
+    // The result when this was written (docs/packed.md).
     assert_eq!((ours.moved.refill_pages, ours.idle_peak), (82_988, 9_667));
 }
 
-/// What the allocator says of its lists in that build, with the numbers behind it.
+/// The allocator's explanation of its lists in that build, with the figures behind it.
 #[test]
 fn a_recorded_build_explained() {
     let path = sample("kbuild.pgy");
@@ -483,7 +484,8 @@ fn a_recorded_build_explained() {
     assert!(text.contains("The per-CPU lists under Linux612, over the whole trace:\n  node 0 "));
 }
 
-/// Also those that keep no high-order blocks on their lists, where the kernel had some at the start.
+/// Includes policies that keep no high-order blocks on lists where the kernel had some at the
+/// start.
 #[test]
 fn every_policy_replays_a_recorded_build() {
     let path = sample("kbuild.pgy");
@@ -506,7 +508,7 @@ fn every_policy_replays_a_recorded_build() {
     }
 }
 
-/// A track's steps add up to what the run counted, and recording changes nothing.
+/// A track's steps add up to the run's totals, and recording changes nothing.
 #[test]
 fn a_recorded_replay_counts_the_same() {
     let path = sample("kbuild.pgy");
@@ -526,7 +528,7 @@ fn a_recorded_replay_counts_the_same() {
         let moved = column.figures.moved;
         assert!(drains >= moved.drain_holds, "{drains} {}", moved.drain_holds);
         let heap = &track.heap;
-        // Pages in use changed by what was allocated, less what was freed.
+        // Pages in use change by the pages allocated minus the pages freed.
         let change = *heap.in_use.last().unwrap() as i64 - heap.in_use[0] as i64;
         let counted = column.figures.alloc_pages as i64 - column.figures.free_pages as i64;
         let silent = report.understanding.silent_pages as i64;
@@ -534,7 +536,7 @@ fn a_recorded_replay_counts_the_same() {
     }
 }
 
-/// Each CPU's clock is its own: what is recorded over time does not mind one that is behind.
+/// Each CPU has its own clock: a track over time tolerates a clock that is behind.
 #[test]
 fn time_may_go_back_slightly() {
     let event = |pfn| drain(pfn, 0, 0);
@@ -561,7 +563,7 @@ fn an_impossible_time_is_rejected() {
     assert!(e.contains("timestamp of 10000000000 seconds"), "{e}");
 }
 
-/// Settings are those of their column alone, and what they change is what the allocator then does.
+/// Settings apply to their column only, and change the allocator's behaviour there.
 #[test]
 fn settings_apply_to_their_column() {
     let path = sample("kbuild.pgy");

@@ -1,9 +1,8 @@
-//! Spec §9.1, §9.4: files that real kernels printed come out of our writers as they went in, also
-//! by way of an allocator that is in the recorded state; and states of the oracle print the
-//! recorded figures.
+//! Spec §9.1, §9.4: files printed by real kernels are reproduced by our writers, also through an
+//! allocator restored to the recorded state; and states of the oracle print the recorded figures.
 //!
-//! The files are those in this repository. `PAGEYARD_SHARED=DIR` names a folder with more: every
-//! trace folder in `DIR/traces` and every recording in `DIR/oracle` is tried as well.
+//! The files are in this repository. `PAGEYARD_SHARED=DIR` names a folder with more: every trace
+//! folder in `DIR/traces` and every recording in `DIR/oracle` is tested as well.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +35,7 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// State files by trace: that of the sample, then those of the shared folder.
+/// State files by trace: those of the sample, then those of the shared folder.
 fn traces() -> Vec<(String, Attachments)> {
     let trace = sample("kbuild.pgy");
     let reader = TraceReader::open(&trace, Options::default()).unwrap();
@@ -71,7 +70,7 @@ fn recordings() -> Vec<PathBuf> {
     all
 }
 
-/// Whether a text comes out as it went in; `None`: a file of another kind.
+/// Whether a text is reproduced exactly. `None` for a file of another kind.
 fn comes_back(name: &str, data: &[u8]) -> Option<bool> {
     let mut s = Snapshot::default();
     let form = if name.contains("zoneinfo") {
@@ -151,7 +150,7 @@ fn states_of_the_oracle_print_the_recorded_figures() {
     }
 }
 
-/// Compares every zone of a state with what is shown of it.
+/// Compares every zone of a state with the text that is shown for it.
 fn compare(path: &Path, line: u64, state: &Value) {
     let states = state.as_array().map_or(std::slice::from_ref(state), Vec::as_slice);
     let shown = |form| show(path, form, When { line: Some(line), at: None }).unwrap();
@@ -228,7 +227,7 @@ fn compare_zone(path: &Path, line: u64, state: &Value) {
     }
 }
 
-/// The figures of two recorded files that are not the allocator's.
+/// The figures of two recorded files that do not come from the allocator.
 struct Recorded<'s> {
     zoneinfo: &'s ZoneInfo,
     vmstat: Option<&'s Counters>,
@@ -259,8 +258,8 @@ impl Extra for Recorded<'_> {
     }
 }
 
-/// A zone in which free blocks, pageblocks and per-CPU lists are so many as recorded. Where they
-/// lie is not recorded and does not matter here.
+/// A zone with the recorded numbers of free blocks, pageblocks and cached pages. Their addresses
+/// are not recorded and do not matter here.
 fn records(zone: &Zone, types: &PageTypeInfo, cpus: &[NodeId]) -> Vec<Record> {
     let marks = &zone.watermarks;
     assert_eq!(marks.boost, 0);
@@ -282,7 +281,7 @@ fn records(zone: &Zone, types: &PageTypeInfo, cpus: &[NodeId]) -> Vec<Record> {
     let kind = |name: &str| MigrateType::ALL.into_iter().find(|t| t.name() == name).unwrap();
     let here = |node: u16, name: &str| node == zone.node && name == zone.name;
 
-    // Pageblocks for the largest free blocks, in pairs, and the others.
+    // Pageblocks for the largest free blocks, in pairs, and single ones.
     let free: Vec<_> = types.free.iter().filter(|r| here(r.node, &r.zone)).collect();
     let row = types.blocks.iter().find(|r| here(r.node, &r.zone)).unwrap();
     let (mut single, mut paired) = (Vec::new(), Vec::new());
@@ -292,7 +291,7 @@ fn records(zone: &Zone, types: &PageTypeInfo, cpus: &[NodeId]) -> Vec<Record> {
         single.extend(std::iter::repeat_n(kind(name), (blocks - 2 * pairs) as usize));
         paired.extend(std::iter::repeat_n(kind(name), 2 * pairs as usize));
     }
-    // A pair is aligned and wholly inside the zone; so some of the others may have to follow them.
+    // A pair is aligned and inside the zone, so some single pageblocks may have to follow it.
     let (first, end) = (start >> 9, start + zone.spanned);
     let least = usize::from(end % 512 != 0);
     if least > 0 {
@@ -308,10 +307,11 @@ fn records(zone: &Zone, types: &PageTypeInfo, cpus: &[NodeId]) -> Vec<Record> {
         records.push(Record::Block { pfn: Pfn((i << 9).max(start)), migrate_type });
     }
 
-    // From the largest down, each free block lies right below the last one, and so is aligned.
+    // From the largest order down, each free block lies right below the previous one, and so is
+    // aligned.
     let mut room: Vec<(MigrateType, u64, u64)> = Vec::new();
     for (i, &t) in (first..).zip(before).chain((behind_at..).zip(behind)) {
-        // At the zone's end, only what has a block's alignment.
+        // At the zone's end, only up to a pageblock boundary.
         let to = if (i + 1) << 9 > end { i << 9 } else { (i + 1) << 9 };
         room.push((t, (i << 9).max(start), to));
     }
@@ -361,7 +361,7 @@ fn records(zone: &Zone, types: &PageTypeInfo, cpus: &[NodeId]) -> Vec<Record> {
     records
 }
 
-/// The recorded files of a moment against those of an allocator in that state.
+/// Compares recorded files with those of an allocator restored to that state.
 fn allocator_prints(place: &str, s: &Snapshot, files: [&str; 2]) {
     let (info, types) = (s.zoneinfo.as_ref().unwrap(), s.pagetypeinfo.as_ref().unwrap());
     let kind = |name: &str| ZoneKind::ALL.into_iter().find(|k| k.name() == name).unwrap();
@@ -373,7 +373,7 @@ fn allocator_prints(place: &str, s: &Snapshot, files: [&str; 2]) {
             ZoneSpec { kind: kind(&z.name), node: NodeId(z.node), span }
         })
         .collect();
-    // Which CPU is on which node is not recorded and does not show in these texts.
+    // The node of each CPU is not recorded and does not show in these texts.
     let (cpus, nodes) = (info.populated().next().unwrap().pagesets.len(), info.nodes.len());
     let cpus: Vec<_> = (0..cpus).map(|c| NodeId(info.nodes[c * nodes / cpus].node)).collect();
     let layout = Layout {
@@ -397,8 +397,8 @@ fn allocator_prints(place: &str, s: &Snapshot, files: [&str; 2]) {
     assert_eq!(yard_text(&yard, Form::Zoneinfo, &extra), zoneinfo, "{place}");
     assert_eq!(yard_text(&yard, Form::Pagetypeinfo, &extra), pagetypeinfo, "{place}");
 
-    // The kernel's files are read one after the other; buddyinfo and vmstat may have other free
-    // blocks than these two, and only by that they differ.
+    // The kernel's files are read one after the other, so buddyinfo and vmstat may have other free
+    // blocks than these two, and may differ only by that.
     let buddyinfo = yard_text(&yard, Form::Buddyinfo, &extra);
     let summed = BuddyInfo::parse("ours", buddyinfo.as_bytes()).unwrap();
     for row in &summed.rows {
@@ -455,7 +455,7 @@ fn show_mem_of_a_trace_is_made_from_its_files() {
     assert!(lines[2].starts_with(&start), "{}", report.text);
     assert!(lines[4].starts_with("Node 0 DMA: 0*4kB 0*8kB "), "{}", report.text);
     assert!(lines[4].contains("3*4096kB (M) = "), "{}", report.text);
-    // Without a pagetypeinfo nobody knows the types.
+    // The types are unknown without a pagetypeinfo.
     let at = When { at: Some(Moment::TracedStart), line: None };
     let report = show(&trace, Form::ShowMem, at).unwrap();
     assert!(report.text.contains(" 3*4096kB = "), "{}", report.text);

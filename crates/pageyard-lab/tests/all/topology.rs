@@ -1,4 +1,4 @@
-//! Machines as data: what a description means, and what is wrong with one.
+//! Machines as data: the meaning of a description, and the errors in one.
 
 use pageyard::{Hooked, Knobs, NodeId, Pfn, Yard, ZoneKind};
 use pageyard_lab::topology::{Cache, Description, Node, SHIPPED, Topology, Zone};
@@ -69,7 +69,7 @@ fn a_yard_is_created_from_a_topology() {
     assert!(yard.set_cache_slice(pageyard::CpuId(1), t.caches()[1]));
 }
 
-/// Sums and orders worked out by hand.
+/// Sums and orders computed by hand.
 #[test]
 fn a_topology_as_json() {
     let t = machine()
@@ -90,7 +90,7 @@ fn a_topology_as_json() {
     let near = [id(0, "Normal"), id(0, "DMA32"), id(0, "DMA")];
     let far = [id(1, "Movable"), id(1, "Normal")];
     let (from_0, from_1) = ([&near[..], &far].concat(), [&far[..], &near].concat());
-    // Both are as far away, and as often the next: the first comes first (§2.5).
+    // Both are equally far, and equally often second; the first one precedes (§2.5).
     let from_2 = from_0.clone();
     assert_eq!(
         t.json(),

@@ -1,5 +1,5 @@
-//! Workloads on the simulated machine: the same seed gives the same bytes, everything is given back
-//! (a run that loses a page is an error), and each shows what it is for.
+//! Workloads on the simulated machine: the same seed gives the same bytes, everything is freed (a
+//! run that loses a page is an error), and each shows the effect it is made for.
 
 use pageyard_lab::replay;
 use pageyard_lab::result::{RunResult, World};
@@ -34,8 +34,8 @@ fn value(result: &RunResult, metric: &str) -> f64 {
     found.unwrap_or_else(|| panic!("{}: no metric {metric}", result.workload)).samples[0]
 }
 
-/// What a metric was when this was written. The machine is deterministic: another value is another
-/// behaviour, or another price of something.
+/// Asserts a metric's value from when this was written. The machine is deterministic: another value
+/// means another behaviour or another price.
 #[track_caller]
 fn is(result: &RunResult, metric: &str, expected: f64) {
     let found = value(result, metric);
@@ -43,15 +43,15 @@ fn is(result: &RunResult, metric: &str, expected: f64) {
     assert!(digits, "{} under {}: {metric} is {found}", result.workload, result.policy);
 }
 
-/// The packed engine is a column like any policy. Its shared lines are priced, the exact engine's are
-/// not.
+/// The packed engine is a column like any policy. Its shared lines are priced; the exact engine's
+/// are not.
 #[test]
 fn every_workload_runs_on_the_packed_engine() {
     for recipe in RECIPES {
         let both = replay::columns("Linux612,Packed").unwrap();
         let mut options = Options { policies: both, ..options(recipe.name, &[]) };
         if recipe.name == "thp" {
-            // Each huge page that memory lacks is looked for in every pageblock.
+            // A request for a huge page that fails searches every pageblock.
             let fewer = [("rounds", "1"), ("jobs", "1")];
             options.set.retain(|(name, _)| fewer.iter().all(|f| f.0 != name));
             options.set.extend(fewer.map(|(name, n)| (name.to_owned(), n.to_owned())));
@@ -112,7 +112,7 @@ fn a_result_describes_its_run() {
     assert_eq!(result.parameters["pairs"], "2");
     assert!(result.metrics.iter().all(|m| m.samples.len() == 2), "{:?}", result.metrics);
     assert_eq!(result.metrics[0].name, "rate");
-    // All that was sent went through: writes are counted where they arrive.
+    // Everything sent has arrived: writes are counted at the receiver.
     assert!(value(result, "rate") > 0.0);
     assert_eq!(value(result, "failed"), 0.0);
 }
@@ -130,7 +130,7 @@ fn unix_and_sctp_free_on_another_cpu() {
         let result = &run(name, &options(name, &["Linux612"]))[0];
         is(result, "remote", 100.0);
     }
-    // A build frees where it allocated.
+    // A build frees pages on the CPU that allocated them.
     is(&run("kbuild", &options("kbuild", &["Linux612"]))[0], "remote", 0.0);
 }
 
@@ -156,9 +156,9 @@ fn high_order_free_drains_decrease_by_step() {
 
 #[test]
 fn s8_4_larger_batches_hold_the_lock_longer() {
-    // As the kernel frees: runs of pages take less.
+    // As in the kernel, freeing runs of pages takes less time.
     let result = &run("batch", &options("batch", &["BlockByBlock<Base>"]))[0];
-    // Eight times the pages, less what a hold costs whatever moves, in microseconds.
+    // Eight times the pages, minus the fixed cost of a hold, in microseconds.
     is(result, "hold_alloc_avg-63", 0.6769093208661418);
     is(result, "hold_alloc_avg-511", 2.356969796875);
     is(result, "hold_free_avg-63", 2.8271995191740413);
@@ -168,7 +168,7 @@ fn s8_4_larger_batches_hold_the_lock_longer() {
 #[test]
 fn s8_2_trunc_only_frees_in_bulk() {
     let results = run("trunc", &options("trunc", &["TwoPassBulkFree<Base>", "Base"]));
-    // Two passes touch what they free twice (A.1).
+    // Two passes touch the descriptors of freed pages twice (A.1).
     for (result, hold, time) in
         [(&results[0], 6.451175, 0.001024864), (&results[1], 1.26603, 0.00096245)]
     {
@@ -225,7 +225,7 @@ fn errors_name_the_parameter_and_its_valid_values() {
 #[test]
 fn s8_9_memcached_has_orders_2_and_3_at_its_rate() {
     let result = &run("memcached", &options("memcached", &["Linux612"]))[0];
-    // 0.608 of four pages and 0.392 of eight: 5.57, and 3,000 a second.
+    // 0.608 of four pages and 0.392 of eight: 5.57; and 3,000 requests a second.
     is(result, "block", 5.621935483870968);
     is(result, "rate", 2997.886351832362);
 }
@@ -254,7 +254,7 @@ fn a_5_limits_of_one_section_stay_without_recomputation() {
     let policies = ["EarlyLimits<SixBatches<Base>>", "SixBatches<Base>"];
     let results = run("deferred", &options("deferred", &policies));
     let of = |metric: &str| [value(&results[0], metric), value(&results[1], metric)];
-    // The fifth seed's own figures, and C.2's.
+    // The figures of the fifth seed itself, and of C.2.
     assert_eq!(of("batch-Normal-0"), [7.0, 63.0]);
     assert_eq!(of("high-Normal-0"), [42.0, 378.0]);
     is(&results[0], "hits", 85.71120903879924);
@@ -274,7 +274,7 @@ fn s8_6_huge_pages_are_requested_on_full_memory() {
     // Two rounds, each with its figures.
     assert!(result.metrics.iter().any(|m| m.name == "steals-2"));
     assert!(!result.metrics.iter().any(|m| m.name == "steals-3"));
-    // The network's buffers and huge pages are there beside single pages.
+    // Network buffers and huge pages are allocated beside single pages.
     is(result, "block", 1.304919700103768);
 }
 
@@ -291,7 +291,7 @@ fn s8_14_a_recording_keeps_its_order_and_its_pace() {
         is(result, "unknown", 0.01);
         is(result, "again", 0.0);
     }
-    // What is asked for is recorded, however fast.
+    // The requests come from the recording, at any speed.
     assert_eq!(value(fast, "block"), value(paced, "block"));
     options.set.push(("trace".into(), "/nowhere.pgy".into()));
     let recipe = workload::by_name("trace").unwrap();
@@ -303,12 +303,12 @@ fn s8_14_a_recording_keeps_its_order_and_its_pace() {
 fn s8_13_random_frees_leave_few_huge_pages() {
     let result = &run("llfree-frag", &options("llfree-frag", &["Linux612"]))[0];
     (0..=3).for_each(|n| is(result, &format!("huge-{n}"), 23.204169499206888));
-    // What comes and goes on one CPU stays there.
+    // Pages allocated and freed on one CPU stay there.
     let result = &run("llfree-repeat", &options("llfree-repeat", &["Linux612"]))[0];
     assert_eq!(value(result, "remote"), 0.0);
 }
 
-/// Looking takes no virtual time, and a track agrees with what the run measured.
+/// Recording takes no virtual time, and a track agrees with the run's measurements.
 #[test]
 fn a_recorded_run_measures_the_same() {
     for name in ["unix", "page_fault1", "memcached"] {
@@ -328,8 +328,8 @@ fn a_recorded_run_measures_the_same() {
                     assert_eq!(list.high.len(), samples);
                     assert!(list.high.iter().all(|&h| h > 0), "{name}: {:?}", list.high);
                 }
-                // The run looks at the lists in steps of 64 calls, so a track may see more than it;
-                // no list holds much more than its `high`.
+                // The run samples the lists every 64 calls, so a track may show larger values; no
+                // list exceeds its `high` by much.
                 let over = |l: &ListTrack| {
                     l.count.iter().max() > l.high.iter().max().map(|h| h + 512).as_ref()
                 };

@@ -50,7 +50,7 @@ fn s7_1_background_reclaim_wakes_and_keeps_requests_succeeding() {
                     let (cache, failed, reclaimed) = (&cache, &failed, &reclaimed);
                     s.spawn(CpuId(0), move |task| {
                         for _ in 0..30_000 {
-                            // Slow enough for naps of 100 ms between two rounds.
+                            // Slow enough for kswapd to nap for 100 ms between two rounds.
                             task.think(100_000);
                             task.sync();
                             match yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE) {

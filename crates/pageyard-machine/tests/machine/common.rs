@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ pub(crate) fn round_costs() -> Costs {
     }
 }
 
-/// Who owns what: nothing is handed out twice, and nothing is freed that nobody owns.
+/// The owners of frames: no frame is allocated twice, and none is freed without an owner.
 #[derive(Default)]
 pub(crate) struct Owners(RefCell<HashMap<u64, u8>>);
 
@@ -81,7 +81,7 @@ impl Owners {
     }
 }
 
-/// Nothing is allocated: all memory is free, in blocks as large as at the start.
+/// Asserts that all memory is free, in blocks as large as at the start.
 pub(crate) fn check_all_free<E: Hooks>(yard: &SimYard<'_, P, E>, start: &[[u64; 11]]) {
     yard.drain_all(None);
     for (zone, start) in yard.zone_ids().zip(start) {

@@ -1,4 +1,4 @@
-//! The allocator itself after a run in which everybody is in everybody's way.
+//! The allocator after a run in which all CPUs contend with each other.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ fn the_core_keeps_its_invariants_on_224_cpus() {
         with_yard::<P, (), _>(&machine, (), |yard| {
             let start = free_blocks(yard);
             let owners = Owners::default();
-            // Blocks that wait for whoever frees them.
+            // Blocks that another task will free.
             let passed = RefCell::new(Vec::new());
             machine
                 .run(|s| {
@@ -61,7 +61,7 @@ fn the_core_keeps_its_invariants_on_224_cpus() {
     }
 }
 
-/// Every CPU is somewhere at every moment, and waits are counted alike by CPUs and by locks.
+/// Asserts that every CPU's time is accounted for, and that CPUs and locks count the same waits.
 fn assert_times_add_up(stats: &pageyard_machine::Stats) {
     for (n, cpu) in stats.cpus.iter().enumerate() {
         let sum = cpu.busy() + cpu.idle;
@@ -77,7 +77,7 @@ fn assert_times_add_up(stats: &pageyard_machine::Stats) {
         assert_eq!(lock.alloc_holds.total() + lock.free_holds.total(), lock.acquired);
         assert_eq!(lock.held_alloc + lock.held_free, lock.held);
         assert!(lock.alloc_holds.total() > 0 && lock.free_holds.total() > 0);
-        assert!(lock.held <= stats.elapsed_ns * 1000, "one at a time");
+        assert!(lock.held <= stats.elapsed_ns * 1000, "one holder at a time");
     }
 }
 
@@ -105,8 +105,8 @@ fn the_core_and_the_machine_measure_a_zone_lock_alike() {
         let ours = ours.zone_locks().next().unwrap();
         assert_eq!(ours.acquired, 1600);
         assert!(ours.contended > 300, "{}", ours.contended);
-        // The core times whole nanoseconds, from when it asks; the machine does not count taking a
-        // free lock as waiting for it, nor the lines that come with it as anything but holding.
+        // The core measures in whole nanoseconds, from its request on. The machine does not count
+        // taking a free lock as a wait, and counts fetching its cache lines as part of the hold.
         let near = |a: u64, b: u64| a.abs_diff(b) * 10 < a.max(b);
         let (machine, core) = ((ours.waited + ours.held) / 1000, core.wait_ns + core.hold_ns);
         assert!(near(machine, core), "{machine} {core}");

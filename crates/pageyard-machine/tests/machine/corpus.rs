@@ -1,5 +1,5 @@
-//! Machine files that a fuzzer has found worth keeping (`fuzz/`), and changes of them: each is a
-//! machine that can be, or refused with the file's name.
+//! Machine files that a fuzzer kept (`fuzz/`), and mutations of them: each describes a possible
+//! machine, or is refused with the file's name.
 
 #[path = "../../../../fuzz/bodies/machine.rs"]
 mod machine;

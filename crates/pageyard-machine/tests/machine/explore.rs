@@ -1,4 +1,4 @@
-//! Interleavings: planted bugs are found and repeat themselves; the allocator has none of them.
+//! Interleavings: planted bugs are found and reproduced; the allocator has none of them.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,7 +13,7 @@ fn desktop() -> MachineSpec {
     MachineSpec::shipped("desktop").unwrap()
 }
 
-/// Reads under the lock, writes under it, but lets go in between.
+/// Reads under the lock and writes under the lock, but releases it in between.
 fn lost_update(machine: &Machine) -> Result<(), Stuck> {
     let counter = Mutex::<SimLock, u32>::new(0);
     let counter = &counter;
@@ -29,7 +29,7 @@ fn lost_update(machine: &Machine) -> Result<(), Stuck> {
     Ok(())
 }
 
-/// Wrong only where the first task stands still inside while the second one gives up.
+/// Fails only if the first task stalls inside the lock while the second one gives up.
 fn impatient(machine: &Machine) -> Result<(), Stuck> {
     let lock = Mutex::<SimLock, ()>::new(());
     let (lock, served) = (&lock, Cell::new(false));
@@ -107,12 +107,12 @@ fn correct_code_is_explored_completely() {
     assert!(explored.complete && explored.schedules > 100, "{explored:?}");
     let few = Explorer::exhaustive(3, 10).run(&desktop(), right).unwrap();
     assert!(!few.complete && few.schedules == 10);
-    // Without preemptions, only the order of the three matters.
+    // Without preemptions, only the order of the three tasks varies.
     let explored = Explorer::exhaustive(0, 100_000).run(&desktop(), right).unwrap();
     assert_eq!(explored.schedules, 6);
 }
 
-/// Three CPUs, one zone: requests, frees by others, a drain.
+/// Three CPUs, one zone: requests, frees by other CPUs, a drain.
 fn requests(machine: &Machine) -> Result<(), Stuck> {
     with_yard::<P, (), _>(machine, (), |yard| {
         let start = free_blocks(yard);
@@ -145,7 +145,7 @@ fn requests(machine: &Machine) -> Result<(), Stuck> {
     })
 }
 
-/// Requests fail where the schedule says so.
+/// Makes requests fail where the schedule says so.
 struct Failing<'m>(&'m Machine);
 
 impl Platform for Failing<'_> {}
@@ -187,7 +187,7 @@ fn hook_failures_are_explored() {
     assert_eq!(explored, Explored { schedules: 3, complete: true });
 }
 
-/// `PAGEYARD_SCHEDULES=100000 cargo test -p pageyard-machine --test machine explore` looks longer.
+/// `PAGEYARD_SCHEDULES=100000 cargo test -p pageyard-machine --test machine explore` explores more.
 #[test]
 fn the_allocator_under_random_schedules_with_stalls() {
     let asked = std::env::var("PAGEYARD_SCHEDULES").ok().and_then(|n| n.parse().ok());

@@ -5,15 +5,15 @@ use pageyard_machine::{Machine, MachineSpec, Memory, Options, SimYard};
 
 use crate::common::P;
 
-/// In the process's present, in MiB.
+/// Resident memory of the process in MiB.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find(|l| l.starts_with("VmHWM")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// 1,024 CPUs and 1 TiB, of which a part is initialised (§8.2). With every descriptor and every stamp
-/// written it takes 6.9 GiB: 16 + 8 + 2 bytes a frame.
+/// 1,024 CPUs and 1 TiB, only a part of which is initialised (§8.2). With every descriptor and
+/// every stamp written it would take 6.9 GiB: 16 + 8 + 2 bytes per frame.
 #[test]
 fn s8_2_1024_cpus_and_1_tib() {
     let spec = MachineSpec::shipped("8x64").unwrap();
@@ -42,7 +42,7 @@ fn s8_2_1024_cpus_and_1_tib() {
         .unwrap();
     let stats = machine.stats();
     assert_eq!(stats.cpus.len(), 1024);
-    // Both threads of a core work at times.
+    // Both threads of a core are busy at times.
     assert!(stats.cpus.iter().all(|c| (400_000..=640_000).contains(&c.think)));
     assert!(resident() < 20 << 10, "{} MiB", resident());
 }

@@ -1,4 +1,5 @@
-//! Who gets a lock, when, and what that costs, against examples computed by hand.
+//! The order in which CPUs get a lock, when, and what that costs, compared with examples computed
+//! by hand.
 
 use lock_api::Mutex;
 use pageyard::{CpuId, ZoneKind};
@@ -19,7 +20,8 @@ fn only_lock(machine: &Machine) -> LockStats {
     stats.locks[0].clone()
 }
 
-/// Each of these CPUs thinks so long, then holds the lock for 100 ns. Who got it, in order.
+/// Each of these CPUs thinks for the given time, then holds the lock for 100 ns. Returns the order
+/// in which they got it.
 fn contend(machine: &Machine, asks: &[(u32, u64)]) -> Vec<u32> {
     contend_for(machine, Lock::new(Vec::new()), asks)
 }
@@ -47,7 +49,7 @@ fn a_queued_lock_is_fair_and_costs_the_distance() {
     // CPU 1 is a neighbour of CPU 0, CPU 20 is on the other socket.
     assert_eq!(contend(&machine, &[(0, 0), (1, 30), (20, 20)]), [0, 20, 1]);
     let lock = only_lock(&machine);
-    // CPU 0 has it from 10 to 111; CPU 20 from 111 + 5 + 100 to 317; CPU 1 from 317 + 5 + 100.
+    // CPU 0 holds it from 10 to 111; CPU 20 from 111 + 5 + 100 to 317; CPU 1 from 317 + 5 + 100.
     assert_eq!(machine.stats().elapsed_ns, 422 + 101);
     assert_eq!((lock.acquired, lock.contended, lock.refused), (3, 2, 0));
     assert_eq!((lock.waited, lock.longest_wait), ((216 - 20 + 422 - 30) * 1000, 392_000));
@@ -62,8 +64,8 @@ fn a_free_lock_costs_the_distance_to_its_last_owner() {
     for (second, way) in [(0, 0), (40, 0), (1, 50), (20, 100)] {
         let machine = two_sockets(Options::default());
         contend(&machine, &[(0, 0), (second, 1000)]);
-        // CPU 40 is the other thread of CPU 0's core: it thinks at 1.6 times the price. Tasks of one
-        // CPU switch, 1000 ns.
+        // CPU 40 is the other thread of CPU 0's core: it thinks at 1.6 times the price. Tasks on
+        // one CPU switch, which costs 1000 ns.
         let start = [(0, 111 + 1000 + 1000), (40, 1600)];
         let start = start.iter().find(|s| s.0 == second).map_or(1000, |s| s.1);
         assert_eq!(machine.stats().elapsed_ns, start + 10 + way + 101, "CPU {second}");
@@ -78,7 +80,7 @@ fn a_test_and_set_lock_favours_the_nearest_and_costs_per_waiter() {
     for seed in 0..100 {
         let machine =
             two_sockets(Options { seed, lock: LockKind::TestAndSet, ..Options::default() });
-        // CPU 20 asks first.
+        // CPU 20 requests the lock first.
         let order = contend(&machine, &[(0, 0), (1, 30), (20, 20)]);
         let elapsed = machine.stats().elapsed_ns;
         if order == [0, 1, 20] {
@@ -90,7 +92,7 @@ fn a_test_and_set_lock_favours_the_nearest_and_costs_per_waiter() {
             assert_eq!(elapsed, 218 + 101 + 105 + 101);
         }
     }
-    // Twice as near, twice as likely.
+    // At half the distance, twice as likely.
     assert!((55..80).contains(&near_first), "{near_first} of 100");
 }
 
@@ -101,8 +103,9 @@ fn lines_protected_by_a_zone_lock_follow_it() {
     let name = LockName::Zone(ZoneKind::Normal.into());
     machine.name_locks(name, || drop(lock.lock()));
     assert_eq!(contend_for(&machine, lock, &[(0, 0), (1, 20)]), [0, 1]);
-    // The allocator tells of nothing: each hold has one block's 3.96 ns. CPU 0 has it from 10 to
-    // 114.96; CPU 1 from 114.96 + 5 + 50, and two lines come, until 169.96 + 100 + 104.96.
+    // The allocator touches nothing: each hold costs one block's 3.96 ns. CPU 0 holds the lock from
+    // 10 to 114.96; CPU 1 waits until 114.96 + 5 + 50, fetches two lines, and ends at 169.96 + 100
+    // + 104.96.
     let stats = machine.stats();
     assert_eq!(stats.elapsed_ns, 374);
     let lock = only_lock(&machine);
@@ -128,7 +131,7 @@ fn a_failed_try_lock_continues() {
             s.spawn(CpuId(1), |task| {
                 task.think(50);
                 assert!(lock.try_lock().is_none());
-                // The try, and the line.
+                // The attempt, and the cache line.
                 assert_eq!(task.now(), 50 + 10 + 50);
                 task.think(1000);
                 assert!(lock.try_lock().is_some());

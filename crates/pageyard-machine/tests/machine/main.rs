@@ -1,4 +1,4 @@
-//! The machine, tested from outside.
+//! Tests of the machine from outside.
 
 mod background;
 mod common;

@@ -1,8 +1,9 @@
-//! Everything at once under random schedules: requests of all kinds, drains, a CPU and memory that
-//! go and come back, isolation, contiguous ranges, compaction, settings; tasks stall where they hold
-//! a lock, and hooks refuse. What each task does next is a choice of the schedule too.
+//! All operations at once under random schedules: requests of all kinds, drains, a CPU and a
+//! section that go offline and online, isolation, contiguous ranges, compaction, settings. Tasks
+//! stall while they hold a lock, and hooks refuse. The schedule also chooses what each task does
+//! next.
 //!
-//! `PAGEYARD_SCHEDULES=10000` looks longer, `PAGEYARD_SEED=0x5eed0007` repeats one:
+//! `PAGEYARD_SCHEDULES=10000` explores more, `PAGEYARD_SEED=0x5eed0007` repeats one schedule:
 //! `cargo test -p pageyard-machine --test machine mixed`.
 
 use std::cell::RefCell;
@@ -20,13 +21,13 @@ use crate::common::{P, free_blocks, with_yard};
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
 const FIRST: u64 = 0x5eed_0000;
-/// Operations of a task in each of the phases; in between nobody is inside.
+/// Operations of a task in each phase. Between phases no task is inside the yard.
 const OPS: u32 = 10;
 const PHASES: u32 = 3;
-/// Two sections, the second of which may go.
+/// Two sections; the second can go offline.
 const BYTES: u64 = 2 * SECTION_PAGES * pageyard::PAGE_SIZE;
 
-/// What is in use: which of it may move.
+/// The blocks in use, and whether they may move.
 #[derive(Default)]
 struct Blocks(BTreeMap<u64, (u8, bool)>);
 
@@ -44,15 +45,15 @@ impl Blocks {
     }
 }
 
-/// How often what may be refused was not.
+/// How often each operation that may be refused succeeded.
 type Did = RefCell<BTreeMap<&'static str, u64>>;
 
-/// An embedder that knows who owns what, and refuses where the schedule says so.
+/// An embedder that records owners, and refuses where the schedule says so.
 struct Embedder<'m> {
     machine: &'m Machine,
     did: &'m Did,
     blocks: RefCell<Blocks>,
-    /// The bug that is to be found: it moves blocks and forgets to tell their owner.
+    /// The planted bug: it moves blocks without updating their owner.
     forgets: bool,
 }
 
@@ -110,7 +111,7 @@ impl Defences for Embedder<'_> {
 
 type Yard<'a, 'm> = SimYard<'a, P, Embedder<'m>>;
 
-/// One task's way.
+/// The view of one task.
 struct Actor<'y, 'a, 'm> {
     y: &'y Yard<'a, 'm>,
     e: &'y Embedder<'m>,
@@ -139,7 +140,7 @@ impl Actor<'_, '_, '_> {
         let n = Order::new(order).unwrap();
         let Ok(pfn) = self.y.alloc(n, gfp) else { return };
         let movable = gfp.contains(Gfp::MOVABLE);
-        // Owned first: it moves as soon as it may.
+        // Record the owner first: the block may move as soon as it is movable.
         self.e.blocks.borrow_mut().own(pfn, order, movable);
         if movable {
             self.y.set_movable(pfn, n, true).unwrap();
@@ -188,7 +189,7 @@ impl Actor<'_, '_, '_> {
         }
     }
 
-    /// What only one does at a time.
+    /// Operations that only one task makes at a time.
     fn rare(&self) {
         let y = self.y;
         match self.me {
@@ -202,7 +203,7 @@ impl Actor<'_, '_, '_> {
                 }
             }
             1 => {
-                // In the name of one that is down nothing happens; nobody runs there.
+                // No operation runs on a CPU that is down: no task runs on CPU 3.
                 if y.cpu_dead(CpuId(3)) {
                     self.e.did("CPU down");
                     assert_eq!(y.pageset(NORMAL, CpuId(3)).unwrap().count, 0);
@@ -232,7 +233,7 @@ impl Actor<'_, '_, '_> {
     }
 }
 
-/// Nobody is inside: everything is free, on a list, or owned.
+/// Asserts, while no task is inside the yard, that all memory is free, cached or owned.
 fn quiet(y: &Yard<'_, '_>, e: &Embedder<'_>) {
     for zone in y.zone_ids() {
         let info = y.zone_info(zone).unwrap();
@@ -322,7 +323,7 @@ fn an_unreported_migration_is_detected() {
     let found = random(FIRST, 500, true, &Did::default()).expect_err("a block has two places");
     let seed = found.seed.expect("it was drawn");
     println!("found with {seed:#x}: {}", found.why);
-    // It frees the block where it was: there it is free by now, or another one's.
+    // It frees the block at its old place, which is free by now or has another owner.
     assert!(["DoubleFree", "was handed out twice"].iter().any(|w| found.why.contains(w)));
     assert_eq!(
         random(seed, 1, true, &Did::default()).expect_err("the seed repeats it").why,

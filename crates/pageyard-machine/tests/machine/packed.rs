@@ -77,7 +77,7 @@ fn only_the_same_seed_gives_the_same_bytes() {
 fn a_hot_pair_waits_for_no_line() {
     let machine = small("2x20", 1);
     with_packed(&machine, |yard| {
-        // The first round brings each CPU its magazine.
+        // The first round fills each CPU's magazine.
         for pairs in [1, 2_000] {
             machine.reset_stats();
             let round = move |task: &Task<'_, '_>| {
@@ -91,7 +91,7 @@ fn a_hot_pair_waits_for_no_line() {
         }
     });
     let stats = machine.stats();
-    // The first turns find lines that other CPUs had in the round before.
+    // The first requests find lines that other CPUs used in the round before.
     assert!(stats.line_share() < 1_000 && stats.zone_lock_share() == 0, "{stats}");
 }
 

@@ -1,4 +1,4 @@
-//! Same seed, same bytes.
+//! The same seed gives the same bytes.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use pageyard_machine::{LockKind, Options, Pipe, Stalls};
 
 use crate::common::{Owners, P, machine, with_yard};
 
-/// A little of everything; all that can be seen of it, as text.
+/// A bit of every operation. Returns everything observable as text.
 fn run(name: &str, seed: u64, options: Options) -> String {
     let machine = machine(name, Options { seed, memory: Some(256 << 20), ..options });
     let out = RefCell::new(String::new());
@@ -67,7 +67,8 @@ fn only_the_same_seed_gives_the_same_bytes() {
     }
 }
 
-/// On every host: the order of tasks and their draws, which no cost and no allocator is part of.
+/// The order of tasks and their random draws, which depend on no cost and no allocator, are the
+/// same on every host.
 #[test]
 fn results_do_not_depend_on_the_host() {
     let hash = |text: &str| {

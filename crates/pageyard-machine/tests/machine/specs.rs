@@ -1,4 +1,4 @@
-//! Hardware as data: what is shipped, what is wrong, what is found.
+//! Hardware as data: shipped machines, errors in descriptions, and detection.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn cpus_are_numbered_threads_last() {
 
 #[test]
 fn s5_13_the_share_of_the_last_level_reaches_the_allocator() {
-    // .9375 MB per thread, as the seed quotes for this machine (A.4).
+    // .9375 MB per thread, as the seed states for this machine (A.4).
     let spec = MachineSpec::shipped("2x56").unwrap();
     let slice = spec.cache_slice(CpuId(0)).unwrap();
     assert_eq!(slice, CacheSlice { last_level: 983_040, all_levels: 983_040 + (1048 << 10) });
@@ -138,7 +138,7 @@ fn invalid_descriptions_are_named_with_a_fix() {
 
 #[test]
 fn the_current_machine_is_detected() {
-    // Where the host's /sys says enough of itself; elsewhere the error says what is missing.
+    // Succeeds if the host's /sys has enough information; otherwise the error says what is missing.
     match MachineSpec::detect() {
         Ok(spec) => {
             assert!(!spec.cpus().is_empty() && spec.last_level() > 0 && spec.memory() > 0);

@@ -1,4 +1,4 @@
-//! What tasks do to each other: sharing a CPU, sleeping, waiting, passing things on.
+//! Interactions of tasks: sharing a CPU, sleeping, waiting, passing data.
 
 use std::cell::{Cell, RefCell};
 
@@ -46,7 +46,7 @@ fn a_sleeping_task_releases_its_cpu_and_wakes_in_time() {
                 // The CPU was idle: waking up costs 2 us.
                 assert_eq!(task.now(), 12_000);
                 task.sleep_until(5);
-                assert_eq!(task.now(), 14_000, "a time that has passed: only the wake-up");
+                assert_eq!(task.now(), 14_000, "the time has passed, so only the wake-up costs");
             });
             s.spawn(CpuId(1), |task| {
                 task.think(3000);
@@ -81,7 +81,7 @@ fn a_waiting_task_sleeps_until_woken() {
             });
         })
         .unwrap();
-    assert_eq!(machine.stats().total().other_wait, 0, "nobody spins");
+    assert_eq!(machine.stats().total().other_wait, 0, "no task spins");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_task_can_migrate_and_spawn_tasks() {
             });
         })
         .unwrap();
-    // Each comes to an idle CPU: 2 us.
+    // Each moves to an idle CPU: 2 us.
     assert_eq!(*cpus.borrow(), [(CpuId(2), 7000), (CpuId(3), 9000)]);
 }
 
@@ -153,8 +153,8 @@ fn a_daemon_runs_concurrently_and_does_not_delay_the_end() {
             });
         })
         .unwrap();
-    // Long before the slice of 100 us is over; each tick, the other one loses two switches of 1 us,
-    // and so the 600 us end at 625, and ticks are 52 us apart.
+    // Long before the slice of 100 us ends. Each tick costs the other task two switches of 1 us, so
+    // the 600 us end at 625, and ticks are 52 us apart.
     assert_eq!(ticks.get(), 12);
 }
 

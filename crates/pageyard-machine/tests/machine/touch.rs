@@ -1,11 +1,11 @@
-//! What pages and descriptors cost, against sums done by hand.
+//! The cost of touching pages and descriptors, compared with sums computed by hand.
 
 use pageyard::{CpuId, Gfp, Order, Pfn};
 use pageyard_machine::{Costs, Level, Machine, MachineSpec, Options, Touch, spec::Description};
 
 use crate::common::{P, machine, small, with_yard};
 
-/// A core holds 2 pages, a last-level cache 8.
+/// A core's cache holds 2 pages, the last-level cache 8.
 fn tiny() -> Machine {
     let text = "sockets = 1\ncores = 2\nclock_mhz = 1000\nlast_level = '32K'\nprivate = '8K'\n\
                 memory = '16M'";
@@ -84,7 +84,7 @@ fn memory_of_a_node_serves_requests_in_sequence() {
         .unwrap();
     let page = 64 * 14_902;
     assert_eq!(machine.stats().elapsed_ns, 40 * page / 1000);
-    // The four end with the 37th, 38th, 39th and 40th page.
+    // The four tasks end with the 37th, 38th, 39th and 40th page.
     assert_eq!(machine.stats().total().touch, (37 + 38 + 39 + 40) * page);
 }
 
@@ -109,7 +109,7 @@ fn a_zeroed_request_costs_the_zeroing() {
 
 #[test]
 fn larger_descriptors_lengthen_zone_lock_holds() {
-    // CPU 0 frees what CPU 1 then takes: descriptors change hands under the lock.
+    // CPU 0 frees what CPU 1 then allocates: descriptors move between caches under the lock.
     let held = |descriptor| {
         let machine = machine(
             "desktop",

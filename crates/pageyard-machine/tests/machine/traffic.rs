@@ -1,4 +1,4 @@
-//! Bandwidth, links and threads of a core, against sums done by hand.
+//! Bandwidth, links and threads of a core, compared with sums computed by hand.
 
 use pageyard::{CpuId, NodeId, Order, Pfn};
 use pageyard_machine::{
@@ -24,22 +24,22 @@ fn run(machine: &Machine, cpus: &[u32], program: impl Fn(&Task<'_, '_>) + Copy) 
         .unwrap();
 }
 
-/// How long that takes on a new machine, in nanoseconds.
+/// The time that this takes on a new machine, in nanoseconds.
 fn elapsed(lines: &str, cpus: &[u32], program: impl Fn(&Task<'_, '_>) + Copy) -> u64 {
     let machine = machine(lines);
     run(&machine, cpus, program);
     machine.stats().elapsed_ns
 }
 
-/// Nanoseconds; so many that the first windows do not count.
+/// Nanoseconds; long enough that the first windows do not matter.
 const LONG: u64 = 1_000_000;
-/// What 1 GiB/s moves meanwhile.
+/// Bytes that 1 GiB/s moves in that time.
 const GIB: u64 = LONG * (1 << 30) / 1_000_000_000;
 const FOUR: [u32; 4] = [0, 1, 2, 3];
 
 #[test]
 fn work_beyond_memory_bandwidth_takes_longer() {
-    // 4 GiB/s, and four CPUs that ask for 2 GiB/s each: half as fast.
+    // 4 GiB/s, and four CPUs that request 2 GiB/s each: half as fast.
     let slow = machine("bandwidth = '4G'");
     run(&slow, &FOUR, |task| task.work(LONG, 2 * GIB, NodeId(0)));
     let stats = slow.stats();
@@ -47,12 +47,12 @@ fn work_beyond_memory_bandwidth_takes_longer() {
     assert!((LONG * 19 / 10..LONG * 21 / 10).contains(&took), "{took}");
     assert!((470_000..530_000).contains(&share), "{share}");
     assert_eq!(stats.memory_wait, stats.total().think - 4 * LONG * 1000);
-    // Three quarters of what it moves is no more than is asked, and neither is nothing.
+    // Three quarters of the bandwidth in total, or no traffic at all, slows nothing down.
     let one = |task: &Task<'_, '_>| task.work(LONG, 3 * GIB / 4, NodeId(0));
     assert_eq!(elapsed("bandwidth = '4G'", &FOUR, one), LONG);
     let none = |task: &Task<'_, '_>| task.work(LONG, 0, NodeId(0));
     assert_eq!(elapsed("bandwidth = '4G'", &FOUR, none), LONG);
-    // Where nothing is said of bandwidth it is work like any other.
+    // Without a bandwidth, memory traffic costs no more than other work.
     let free = machine("");
     run(&free, &FOUR, |task| task.work(LONG, 2 * GIB, NodeId(1)));
     assert_eq!((free.stats().elapsed_ns, free.stats().memory_wait), (LONG, 0));
@@ -78,7 +78,7 @@ fn remote_work_uses_the_link() {
     assert_eq!(elapsed(lines, &FOUR, near), LONG);
     let took = elapsed(lines, &FOUR, far);
     assert!((LONG * 19 / 10..LONG * 21 / 10).contains(&took), "{took}");
-    // The other way is another one: two CPUs of each socket, 3 GiB/s each way.
+    // Each direction has its own bandwidth: two CPUs of each socket, 3 GiB/s each way.
     let both = |task: &Task<'_, '_>| {
         task.work(LONG, 3 * GIB / 2, NodeId(u16::from(task.cpu().0 < 4)));
     };
@@ -93,7 +93,7 @@ fn a_page_of_another_socket_uses_the_link() {
     let page = 64 * 29_803;
     run(&machine, &[0], |task| task.touch(far, Order::ZERO, Touch::Use));
     assert_eq!(machine.stats().total().touch, page);
-    // From the first socket's caches to the second's: the other way, and as slow.
+    // From the first socket's caches to the second's: the other direction, equally slow.
     run(&machine, &[4], |task| task.touch(far, Order::ZERO, Touch::Use));
     assert_eq!(machine.stats().total().touch, 2 * page);
     let near = 64 * Costs::default().stream_remote;
@@ -109,13 +109,13 @@ fn smt_threads_slow_each_other_down() {
     assert_eq!(think("siblings = true", &[0, 1]), 10_000);
     assert_eq!(think("siblings = true", &[0, 8]), 10_000 * c.smt_work / 1000);
     assert_eq!(think("", &[0, 8]), 10_000);
-    // They are looked at anew in parts: most of this is done alone.
+    // The price is recomputed per part: most of this runs alone.
     let took = elapsed("siblings = true", &[0, 8], |task| {
         task.think(if task.cpu().0 == 0 { 4_000_000 } else { 1_000_000 });
     });
     // CPU 8 is done after 1.6 ms; CPU 0 has done 1 ms of work by then.
     assert!(took.abs_diff(4_600_000) <= 50_000, "{took}");
-    // What memory costs is not the core's.
+    // The cost of memory accesses does not depend on the core's other thread.
     let touched = |lines: &str| {
         elapsed(lines, &[0, 8], |task| {
             task.touch(Pfn(u64::from(task.cpu().0)), Order::ZERO, Touch::Use);
@@ -126,7 +126,7 @@ fn smt_threads_slow_each_other_down() {
 
 #[test]
 fn a_spinning_thread_yields_the_core() {
-    // CPU 8, of CPU 0's core, waits for the lock that CPU 0 has.
+    // CPU 8, on the same core as CPU 0, waits for the lock that CPU 0 holds.
     let machine = machine("siblings = true");
     let lock = lock_api::Mutex::<SimLock, ()>::new(());
     machine
@@ -143,7 +143,7 @@ fn a_spinning_thread_yields_the_core() {
         })
         .unwrap();
     let held = machine.stats().locks[0].held / 1000;
-    // In parts of 67.109 us: CPU 8 comes in the first one, and spins in the second.
+    // In parts of 67.109 us: CPU 8 starts in the first one and spins in the second.
     let c = Costs::default();
     let wanted = 67_109 + (100_000 - 67_109) * c.smt_spin / 1000;
     assert!(held.abs_diff(wanted) <= 5, "{held} {wanted}");

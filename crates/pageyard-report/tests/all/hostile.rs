@@ -1,8 +1,8 @@
-//! Every public function of the crate with invalid and extreme arguments: the ends of all numbers, records
-//! of frames that the yard does not have, counters that cannot be. None panics, no number overflows, and the
-//! yard is unchanged.
+//! Calls every public function of the crate with invalid and extreme arguments: the extremes of all
+//! numbers, records of frames that the yard does not have, impossible counters. None panics, no
+//! number overflows, and the yard is unchanged.
 //!
-//! `examples/calls/table.rs` has the functions; `scripts/no-panic.sh` looks at their machine code.
+//! The functions are in `examples/calls/table.rs`; `scripts/no-panic.sh` checks their machine code.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ mod public;
 use calls::{Hostile, WIDTH, is_called, leak, machine};
 use public::{functions, functions_under};
 
-/// One row: what calls a function with each of its arguments, and its name.
+/// A row: a function's name, and code that calls it with each of its arguments.
 type Row = (&'static str, fn(&Y<'_, Linux612>, &mut dyn FnMut()));
 
 include!("../../examples/calls/table.rs");
@@ -33,7 +33,7 @@ fn owners() -> Vec<PageOwner<'static>> {
     vec![none, PageOwner::new(Pfn(u64::MAX), some()), PageOwner::new(Pfn(4), some())]
 }
 
-/// Counters and tunings at their ends.
+/// Counters and tunings at their extremes.
 fn samples() -> Vec<&'static [CpuSample]> {
     let of = |n: u64| {
         let stats = CpuStats {
@@ -121,13 +121,13 @@ fn extreme_arguments_do_not_panic_on_an_unknown_cpu() {
 fn every_public_function_has_a_row() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut declared = functions_under(&package.join("src"));
-    assert!(declared.len() > 30, "{}: the sources have changed their form", declared.len());
+    assert!(declared.len() > 30, "{}: the form of the sources has changed", declared.len());
     let table = std::fs::read_to_string(package.join("examples/calls/table.rs")).unwrap();
     let missing = |declared: &std::collections::BTreeSet<String>| -> Vec<String> {
         declared.iter().filter(|f| !is_called(&table, f)).cloned().collect()
     };
     assert_eq!(missing(&declared), [""; 0]);
-    // Functions without one are found.
+    // Functions without a row are found.
     declared.extend(functions("text", "pub fn melt() {}\n"));
     assert_eq!(missing(&declared), ["text::melt"]);
 }

@@ -60,15 +60,15 @@ fn run(f: impl FnOnce(&Yard<'_, Hooked<Lock, &Machine<'_>, Linux612>>, &Machine<
         .run_on(&machine, |y: &Yard<'_, Hooked<Lock, &Machine<'_>, Linux612>>| f(y, &machine));
 }
 
-/// Every page that is handed out has an owner, whatever it came by (§6.1), and whatever became of
-/// its block.
+/// Every allocated page has an owner, whichever function allocated it (§6.1), and whatever happened
+/// to its block since.
 #[test]
 fn every_page_in_use_has_an_owner_9_7() {
     run(|y, m| {
         let held = || m.owner.owners().map(|b| (b.pfn.0, b.order.get())).collect::<Vec<_>>();
         let mut slots = [None; 5];
         let got = y.alloc_bulk(Gfp::KERNEL, &mut slots).unwrap();
-        assert_eq!(got, 1, "page by page while owners are recorded");
+        assert_eq!(got, 1, "one page per call while owners are recorded");
         assert_eq!(held(), [(slots[0].unwrap().0, 0)]);
         y.free(slots[0].unwrap(), Order::ZERO).unwrap();
         assert_eq!(y.alloc_bulk_each(5, Gfp::KERNEL, |p| y.free(p, Order::ZERO).unwrap()), Ok(1));
@@ -114,13 +114,14 @@ fn mixed_blocks_9_4() {
     run(|y, m| {
         let mixed = || m.owner.mixed_blocks(y, ZoneKind::Normal).unwrap();
         assert_eq!(mixed(), [0; 6]);
-        // Pages of their own block's type only.
+        // Only pages of their own block's type.
         let a = y.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
         assert_eq!(y.block_type(a), Some(MigrateType::Movable));
         let b = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
         assert_eq!(y.block_type(b), Some(MigrateType::Unmovable));
         assert_eq!(mixed(), [0; 6]);
-        // Memory runs out: types mix. Every block with a stranger counts once, under its own type.
+        // Memory runs out, so types mix. Every block with a page of another type counts once, under
+        // its own type.
         while y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::RECLAIMABLE | Gfp::MEMALLOC).is_ok() {}
         let mut want = [0; 6];
         for block in (FIRST..FIRST + PAGES).step_by(512) {
@@ -132,7 +133,10 @@ fn mixed_blocks_9_4() {
             want[t as usize] += u64::from(stranger);
         }
         assert_eq!(mixed(), want);
-        assert!(want.iter().sum::<u64>() > 0, "the two pages above are strangers now");
+        assert!(
+            want.iter().sum::<u64>() > 0,
+            "the two pages above are in blocks of another type now"
+        );
     });
     // A block of the largest order is in two pageblocks.
     run(|y, m| {
@@ -150,7 +154,7 @@ fn mixed_blocks_9_4() {
     });
 }
 
-/// Records up to the last frame number there is.
+/// Records up to the highest frame number.
 #[test]
 fn owners_are_split_up_to_the_last_frame_number() {
     let records = <[OwnerRecord; 8]>::default();

@@ -1,5 +1,5 @@
-//! Spec §9.1, §9.4, §9.8: the texts of a live allocator, to the byte. That they are the kernel's is
-//! shown in the lab, on recorded files.
+//! Spec §9.1, §9.4, §9.8: the texts of a live allocator, byte for byte. The lab's tests show on
+//! recorded files that they equal the kernel's.
 
 use crate::common;
 
@@ -10,7 +10,7 @@ use pageyard_report::text::{
     self, CMA_EVENTS, EVENTS, Extra, MACHINE_STATS, NODE_STATS, NUMA_STATS, ZONE_STATS,
 };
 
-/// A NORMAL zone of four pageblocks, two CPUs, with something to say on every line.
+/// A NORMAL zone of four pageblocks and two CPUs, with nonzero values on every line.
 fn state() -> State {
     State::new(2048)
         .label(0, MigrateType::Unmovable)
@@ -148,8 +148,8 @@ fn s9_4_zoneinfo_says_that_reclaim_gave_up() {
     });
 }
 
-/// The zones are kept from the highest kind down, and printed from the lowest up; a zone without
-/// memory only has a place in `zoneinfo`.
+/// Zones are stored from the highest kind down, and printed from the lowest up. A zone without
+/// memory appears only in `zoneinfo`.
 #[test]
 fn s9_4_rows_are_ordered_by_node_then_by_kind() {
     let machine = Machine::new()
@@ -363,7 +363,7 @@ fn every_event_of_the_allocator_has_a_line() {
     for e in VmEvent::ALL {
         let name = e.name();
         assert!(names.clone().any(|n| *n == name), "{name}");
-        // They stand in the order of vmstat, but for the two that are not always there.
+        // In the order of vmstat, except for the two optional ones.
         assert!(name.starts_with("cma") || names.any(|n| *n == name), "{name} is out of order");
     }
 }

@@ -1,5 +1,5 @@
-//! What the tuning says of itself: every finding from a yard that gets into that state by work,
-//! and the history of `high` with the reasons of §5.4, §5.8, §5.10, §5.14.
+//! The tuning's findings: each from a yard that a workload brings into that state, and the history
+//! of `high` with the reasons of §5.4, §5.8, §5.10, §5.14.
 
 use crate::common;
 
@@ -26,7 +26,7 @@ fn sample(y: &Y<'_>) -> Vec<CpuSample> {
     (0..y.cpus()).map(|c| CpuSample::of(y, ZONE, CpuId(c)).unwrap()).collect()
 }
 
-/// The verdicts over some work that takes so many seconds.
+/// The verdicts over some work that takes this many seconds.
 fn judge(y: &Y<'_>, seconds: u64, work: impl FnOnce()) -> Vec<Verdict> {
     let before = sample(y);
     work();
@@ -54,7 +54,7 @@ fn give(y: &Y<'_>, pages: Vec<Pfn>, order: u8) {
     pages.into_iter().for_each(|p| y.free(p, o(order)).unwrap());
 }
 
-/// So many blocks up and down, so many times.
+/// Allocates and frees `n` blocks, `times` times.
 fn swing(y: &Y<'_>, n: usize, order: u8, times: usize) {
     for _ in 0..times {
         let pages = take(y, n, order);
@@ -106,7 +106,7 @@ fn remote_frees_are_distinguished_from_a_low_high() {
         let start = "CPU 0 refills and CPU 1 drains 1,900 pages/s of the same type (Unmovable): \
                      frees are remote; raising high will not help";
         assert!(text.starts_with(start), "{text}");
-        // The other end is named here, and only what else is to be said of it follows.
+        // The verdict of CPU 0 names CPU 1, so CPU 1 only has other findings.
         assert!(findings(&v, 1).iter().all(|f| matches!(f, Finding::Stranded { .. })), "{v:#?}");
     });
 }
@@ -196,7 +196,7 @@ fn a_fixed_high_is_reported_with_its_cause() {
         let v = judge(y, 1, || swing(y, 800, 0, 20));
         assert_eq!(fixed(v), (320, FixedBy::Policy));
     });
-    // A zone that many CPUs share: both limits are four batches (§5.4).
+    // Many CPUs share the zone, so both limits are four batches (§5.4).
     Machine::normal(16384).cpus(&[0; 256]).run(|y: &Y<'_>| {
         let v = judge(y, 1, || swing(y, 800, 0, 20));
         let limits = y.pageset(ZONE, CpuId(0)).unwrap().limits;
@@ -221,7 +221,7 @@ fn s5_8_below_the_high_watermark_lists_may_not_grow() {
         assert_eq!(told, mark);
         assert!(free < mark && high == y.pageset(ZONE, CpuId(0)).unwrap().limits.high_min);
 
-        // The shortage has passed: what it did to the lists has no name that can be seen now.
+        // The shortage has passed, and its cause cannot be observed any more.
         let v = judge(y, 1, || {
             swing(y, 900, 0, 20);
             give(y, std::mem::take(&mut held), 0);
@@ -238,7 +238,7 @@ fn requested_drains_are_reported() {
         let v = judge(y, 1, || {
             for _ in 0..20 {
                 swing(y, 100, 0, 1);
-                // Another CPU drains, and has it in its counters.
+                // Another CPU drains, and counts it.
                 y.hooks().on(1);
                 y.drain_all(Some(ZONE.into()));
                 y.hooks().on(0);
@@ -274,7 +274,7 @@ fn swings_beyond_the_limit_and_growth_are_reported() {
             panic!("{v:#?}")
         };
         assert!(churn.pages > 60_000 && churn.refills > 20, "{churn:?}");
-        // With ticks, too.
+        // The same with ticks.
         let v = judge(y, 5, || {
             for _ in 0..5 {
                 swing(y, 12_000, 0, 1);
@@ -289,7 +289,7 @@ fn swings_beyond_the_limit_and_growth_are_reported() {
 fn a_past_boost_leaves_lists_unsettled() {
     machine().run(|y: &Y<'_>| {
         swing(y, 2000, 0, 1);
-        // Reclaim lowers high batch by batch, and has ended by the next sample.
+        // Reclaim lowers high batch by batch, and has ended when the sample is taken.
         let v = judge(y, 1, || {
             y.set_reclaim_active(ZONE, true);
             swing(y, 500, 0, 20);
@@ -317,7 +317,7 @@ fn pages_on_a_cpu_that_allocates_none_are_stranded() {
         };
         assert_eq!(pages, y.pageset(ZONE, CpuId(1)).unwrap().count);
         assert!(pages >= 3000);
-        // Ticks let go of them.
+        // Ticks drain the stranded pages.
         (0..40).for_each(|_| _ = y.tick(CpuId(1)));
         assert_eq!(findings(&judge(y, 5, work), 1), []);
     });
@@ -331,10 +331,13 @@ fn missing_ticks_are_reported() {
             |v: &[Verdict]| findings(v, 0).iter().any(|f| matches!(f, Finding::TickMissing { .. }));
         let v = judge(y, 5, || swing(y, 2000, 0, 50));
         assert!(missing(&v), "{v:#?}");
-        assert!(matches!(findings(&v, 0)[0], Finding::Settled { .. }), "and settled all the same");
+        assert!(
+            matches!(findings(&v, 0)[0], Finding::Settled { .. }),
+            "and it is settled nevertheless"
+        );
         assert!(!missing(&judge(y, 2, || swing(y, 2000, 0, 50))), "too short to tell");
         y.set_knob("stat_interval", "10").unwrap();
-        assert!(!missing(&judge(y, 5, || swing(y, 2000, 0, 50))), "none was due");
+        assert!(!missing(&judge(y, 5, || swing(y, 2000, 0, 50))), "no tick was due");
         y.set_knob("stat_interval", "1").unwrap();
         let v = judge(y, 5, || {
             swing(y, 2000, 0, 50);
@@ -379,7 +382,7 @@ impl Defences for Recorder<'_> {}
 
 type Recorded<'y, 'r, 'h> = Yard<'y, Hooked<Lock, &'r Recorder<'h>, Linux612>>;
 
-/// Runs something on a yard that remembers the changes of `high`.
+/// Runs `f` on a yard that records the changes of `high`.
 fn recorded(f: impl FnOnce(&Recorded<'_, '_, '_>)) {
     let zones = [ZoneId::from(ZONE)];
     let rings: Vec<_> = (0..2).map(|_| lock_api::Mutex::new(Ring::new())).collect();
@@ -415,7 +418,7 @@ fn every_change_of_high_is_reported_with_its_reason() {
         assert_eq!(told, [(0, 320, HighReason::Limits), (320, 335, HighReason::Refill)]);
         assert_eq!((changes[1].1.refills, changes[1].1.count), (0, 0), "before it is there");
 
-        // §5.10: more is freed in a row than fits.
+        // §5.10: more pages are freed in a row than the list holds.
         free(first, 0);
         let many = alloc(4000, 0);
         assert_eq!(last(y).2, HighReason::Refill);
@@ -426,7 +429,7 @@ fn every_change_of_high_is_reported_with_its_reason() {
         assert_eq!((last(y).1, last(y).2), (320, HighReason::Decay));
         let noted = ring(y, 0).noted();
         y.tick(CpuId(0));
-        assert_eq!(ring(y, 0).noted(), noted, "nothing changes, nothing is told");
+        assert_eq!(ring(y, 0).noted(), noted, "without a change nothing is recorded");
         free(many, 0);
         assert_eq!(last(y).2, HighReason::Free, "§5.10");
         let drains = ring(y, 0).iter().last().unwrap().1.drains;
@@ -451,7 +454,7 @@ fn every_change_of_high_is_reported_with_its_reason() {
         let _ = alloc(4000, 0);
         assert_eq!((last(y).1, last(y).2), (320, HighReason::Limits));
         assert_eq!(ring(y, 1).noted(), 0, "the other CPU did nothing");
-        // What it is now is what was told last.
+        // The current value is the last one recorded.
         assert_eq!(last(y).1, y.pageset(ZONE, CpuId(0)).unwrap().high);
     });
 }
@@ -474,7 +477,7 @@ fn below_the_high_watermark_high_shrinks_with_that_reason() {
     });
 }
 
-/// `high` as told is `high` as it is, whatever is done: the quick ways change nothing unseen.
+/// The recorded `high` always equals the actual one: fast paths change nothing unrecorded.
 #[test]
 fn the_history_is_complete() {
     recorded(|y| {

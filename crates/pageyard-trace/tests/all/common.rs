@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 
 use std::io::Cursor;
 
@@ -24,7 +24,7 @@ pub(crate) fn open(bytes: &[u8], options: Options) -> Result<TraceReader, TraceE
     TraceReader::from_reader("test", Cursor::new(bytes.to_vec()), options)
 }
 
-/// Everything there is to read.
+/// Reads all records.
 pub(crate) fn read(
     bytes: &[u8],
     options: Options,
@@ -34,13 +34,14 @@ pub(crate) fn read(
     Ok((records, reader))
 }
 
-/// The records of a text that is right; without a `\n` at its end one is added.
+/// The records of a valid text, to which a final `
+/// ` is added if it lacks one.
 pub(crate) fn records(text: &str) -> Vec<Record> {
     let text = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
     read(text.as_bytes(), Options::default()).expect("the text is right").0
 }
 
-/// The error that strict reading ends with.
+/// The error of a strict read.
 pub(crate) fn error(bytes: &[u8]) -> TraceError {
     match read(bytes, Options::default()) {
         Ok((records, _)) => panic!("read without error: {records:?}"),

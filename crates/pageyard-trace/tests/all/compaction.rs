@@ -1,11 +1,11 @@
-//! Compaction's and reclaim's tracepoints in the kernel's form.
+//! Tracepoints of compaction and reclaim in the kernel's format.
 
 use pageyard_trace::compaction::{Deferral, Isolated, STATUSES, Scanners, Wake, Wanted};
 use pageyard_trace::{Attachments, Compaction, Options, Position, Record, TextWriter};
 
 use crate::common::{error, pgy, read};
 
-/// One line for every tracepoint, by the formats that 6.12 stores in a `trace.dat`.
+/// One line for every tracepoint, in the formats that 6.12 stores in a `trace.dat`.
 const LINES: [&str; 20] = [
     "mm_compaction_try_to_compact_pages: order=9 gfp_mask=0x3d24ca priority=1",
     "mm_compaction_begin: zone_start=0x0 migrate_pfn=0x200 free_pfn=0x7e00 zone_end=0x8000, mode=sync",

@@ -74,7 +74,7 @@ fn damage_is_an_error_or_changes_nothing() {
         for at in 0..packed.len() {
             let mut bad = packed.clone();
             bad[at] ^= 0x10;
-            // gzip has bytes that do not matter, such as the time of packing.
+            // gzip has irrelevant bytes, such as the packing time.
             if let Ok((got, _)) = read(&bad, Options::default()) {
                 assert_eq!(got, records(TEXT), "{compression}: byte {at}");
             }
@@ -92,7 +92,7 @@ fn a_decompression_bomb_is_rejected() {
     let long = line.repeat(20_000_000 / line.len());
     for compression in ALL {
         let packed = pack(compression, long.as_bytes());
-        // No more than gzip can do.
+        // Ratios that gzip can reach are accepted.
         if packed.len() < 40_000 {
             let error = error(&packed);
             assert!(matches!(*error.fault, Fault::Expands { .. }), "{compression}: {error}");
@@ -105,15 +105,15 @@ fn a_decompression_bomb_is_rejected() {
             Options::default(),
         )
         .unwrap();
-        assert!(got.len() > 20_000, "a small one may be as it likes");
+        assert!(got.len() > 20_000, "short inputs have no limit");
     }
 }
 
-/// A fuzzer's find: the decoder would have asked for as much memory as the head says.
+/// A fuzzer's find: the decoder would have allocated as much memory as the header claims.
 #[test]
 fn an_xz_header_with_a_4_gib_dictionary_is_rejected() {
     let mut packed = pack(Compression::Xz, TEXT.as_bytes());
-    // Behind the stream's head of 12 bytes: the block's, with the size of the LZMA2 dictionary.
+    // After the stream header of 12 bytes: the block header, with the size of the LZMA2 dictionary.
     let head = &mut packed[12..];
     let length = (usize::from(head[0]) + 1) * 4;
     let at = head.windows(2).position(|w| w == [0x21, 1]).unwrap();

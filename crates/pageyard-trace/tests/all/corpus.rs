@@ -1,5 +1,5 @@
-//! What the fuzzers have found worth keeping (`fuzz/`), replayed on stable with changes: no reader
-//! panics or hangs, and what is read without complaint is written and read back the same.
+//! Replays the inputs that the fuzzers kept (`fuzz/`) on stable, with mutations. No reader panics
+//! or hangs, and an input read without an error is written and read back unchanged.
 
 #[path = "../../../../fuzz/bodies/corpora.rs"]
 mod corpora;
@@ -24,7 +24,7 @@ fn state_files() {
     replay::replay(&corpora::read("state.zst"), 20_000, trace::state);
 }
 
-/// A reader that takes what it reads for what it should be.
+/// A reader that does not validate its input.
 fn trusting(data: &[u8]) {
     let text = std::str::from_utf8(data).unwrap_or_default();
     for line in text.lines().filter(|l| l.starts_with("Node ")) {

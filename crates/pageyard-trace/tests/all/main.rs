@@ -1,4 +1,4 @@
-//! Traces and state files, tested from outside, in one program.
+//! Tests of traces and state files from outside, in one program.
 
 mod common;
 mod compaction;

@@ -1,4 +1,4 @@
-//! The compact file: round trips, and no damage that goes unnoticed.
+//! The compact file: round trips, and detection of all damage.
 
 use pageyard_trace::{
     Attachments, Fault, Format, Options, Record, Summary, TextWriter, TraceWriter, WriterOptions,
@@ -26,7 +26,7 @@ fn round_trip() {
     assert_eq!((summary.lost, summary.declared_cpus), (17, Some(4)));
     assert_eq!(summary.kinds, source.summary().kinds);
     assert_eq!(summary.span_ns, source.summary().span_ns);
-    // The same records make the same file.
+    // The same records give the same file.
     assert_eq!(pgy(&got, reader.tasks(), reader.attachments()), bytes);
 }
 
@@ -105,7 +105,7 @@ fn every_flipped_bit_is_an_error() {
             let mut bad = bytes.clone();
             bad[at] ^= 1 << bit;
             error(&bad);
-            // Lenient reading says so too, and hands out only what is undamaged.
+            // Lenient reading reports it too, and returns only undamaged records.
             if let Ok((got, reader)) = read(&bad, Options::lenient()) {
                 assert!(reader.summary().malformed.count > 0, "bit {bit} of byte {at}");
                 assert!(got.is_empty() || got == records, "bit {bit} of byte {at}");
@@ -132,7 +132,7 @@ fn lenient_reading_skips_a_damaged_chunk() {
     let starts: Vec<usize> =
         bytes.windows(4).enumerate().filter(|(_, w)| w == b"PGYc").map(|(at, _)| at).collect();
     assert_eq!(starts.len(), 4);
-    // Damage the content, then the head of the second of three chunks.
+    // Damage the content, then the header, of the second of three chunks.
     for offset in [40, 10] {
         let mut bad = bytes.clone();
         bad[starts[1] + offset] ^= 1;
@@ -142,7 +142,7 @@ fn lenient_reading_skips_a_damaged_chunk() {
         assert_eq!(malformed.count, 2, "the chunk, and totals that do not fit: {malformed:?}");
         assert!(matches!(*malformed.first[0].fault, Fault::Checksum(_)));
     }
-    // A chunk that is missing altogether.
+    // Remove a chunk.
     let mut bad = bytes[..starts[1]].to_vec();
     bad.extend_from_slice(&bytes[starts[2]..]);
     assert!(error(&bad).to_string().contains("missing"));
@@ -204,7 +204,7 @@ fn unrepresentable_records_are_rejected() {
     assert!(text.write(source.tasks(), &mark).is_err());
 }
 
-/// A chunk as the format has it, with checksums that fit whatever the content is.
+/// A chunk in the file format, with valid checksums for any content.
 fn chunk(kind: u8, index: u32, content: &[u8]) -> Vec<u8> {
     let mut out = b"PGYc".to_vec();
     out.extend_from_slice(&[kind, 0, 0, 0]);
@@ -218,12 +218,12 @@ fn chunk(kind: u8, index: u32, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A number below 128, or of two bytes.
+/// A number below 128, or one of two bytes.
 fn number(n: usize) -> Vec<u8> {
     if n < 128 { vec![n as u8] } else { vec![n as u8 | 0x80, (n >> 7) as u8] }
 }
 
-/// A file of these chunks, with an end that tells how many attachments it has.
+/// A file of these chunks, with an end chunk that states the number of attachments.
 fn file(chunks: &[(u8, Vec<u8>)], attached: usize) -> Vec<u8> {
     let (_, bytes) = sample();
     let end = [vec![0], number(attached), vec![0, 0]].concat();
@@ -251,7 +251,7 @@ fn an_attachment_that_is_not_a_state_file_is_rejected() {
             "{told}"
         );
         assert!(told.contains("; "), "{told}");
-        // Leniently it is left out, and that is told.
+        // Lenient reading skips it and reports that.
         let reader = open(&bytes, Options::lenient()).unwrap();
         let names: Vec<_> = reader.attachments().iter().map(|a| a.name.as_str()).collect();
         assert_eq!(names, ["before/vmstat"]);
@@ -273,7 +273,7 @@ fn names_with_control_characters_are_escaped() {
     let ignored: Vec<_> = text.summary().ignored.iter().collect();
     assert_eq!(ignored, [("evil\\u{1b}[2J", 1)]);
 
-    // A compact trace that another program wrote may hold them as they are.
+    // A compact trace by another program may contain them unescaped.
     let mut tasks = pageyard_trace::Tasks::new();
     let task = tasks.intern(7, "\u{1b}[31m\u{9b}");
     let Record::Event(event) = records[0] else { panic!() };
@@ -303,7 +303,7 @@ fn decompression_bombs_in_chunks_are_rejected() {
         let told = error(bytes).to_string();
         assert!(told.contains(&format!(": {what}: ")) && told.contains("expand to more"), "{told}");
         assert!(told.contains("decompress it first"), "{told}");
-        // Nor are they read leniently.
+        // Lenient reading does not return them either.
         let (got, reader) = read(bytes, Options::lenient()).unwrap();
         assert!(got.len() < 3_000_000 && reader.summary().malformed.count > 0);
     };
@@ -320,7 +320,7 @@ fn decompression_bombs_in_chunks_are_rejected() {
 #[test]
 fn made_up_content_never_panics() {
     let (_, bytes) = sample();
-    // Head and chunks as written, contents unpacked.
+    // Headers and chunks as written, with unpacked contents.
     let mut at = 16;
     let mut chunks = Vec::new();
     while at < bytes.len() {
@@ -356,7 +356,7 @@ fn made_up_content_never_panics() {
             }
         }
     }
-    // Chunks in another order, twice, or missing.
+    // Chunks in another order, repeated, or missing.
     for (a, b) in [(0, 1), (0, records_at), (records_at, chunks.len() - 1)] {
         let mut bad = chunks.clone();
         bad.swap(a, b);

@@ -1,4 +1,4 @@
-//! Any trace survives `.pgy` and text.
+//! Any trace survives a round trip through `.pgy` and text.
 
 use pageyard_trace::compaction::{Deferral, Isolated, STATUSES, Scanners, Wake, Wanted, ZONES};
 use pageyard_trace::{Attachments, Compaction, Event, Kind, Options, Record, Tasks, TextWriter};
@@ -94,7 +94,7 @@ fn wake() -> impl Strategy<Value = Wake> {
     wanted().prop_map(|Wanted { node, zone, order }| Wake { node, order, highest: zone })
 }
 
-/// Every tracepoint of compaction and reclaim, with any value that its fields may have.
+/// Every tracepoint of compaction and reclaim, with any value of its fields.
 fn compaction() -> impl Strategy<Value = Compaction> {
     use Compaction as C;
     let status = || 0..STATUSES.len() as u8;
@@ -129,8 +129,8 @@ fn compaction() -> impl Strategy<Value = Compaction> {
     ]
 }
 
-/// All that is generated: a new tracepoint does not compile until it stands here, and then the
-/// test below fails until it is generated.
+/// A number for every generated tracepoint. A new tracepoint does not compile until it is listed
+/// here; the test below then fails until it is generated.
 fn number(c: &Compaction) -> usize {
     use Compaction as C;
     match c {
@@ -176,7 +176,7 @@ enum Step {
 
 fn trace() -> impl Strategy<Value = (Vec<Record>, Tasks)> {
     let cpu = || prop_oneof![0u16..4, 0u16..4096];
-    // As long as the kernel allows, without leading blanks, which text cannot carry.
+    // Up to the kernel's maximum length, without leading blanks, which text cannot represent.
     let comm = "[!-~][ -~]{0,14}";
     let step = prop_oneof![
         9 => (cpu(), 0u32..5, comm, kind()).prop_map(|(c, p, n, k)| Step::Event(c, p, n, k)),
@@ -189,7 +189,7 @@ fn trace() -> impl Strategy<Value = (Vec<Record>, Tasks)> {
         let mut tasks = Tasks::new();
         let mut t = 1_000_000_000;
         let record = |(gap, step)| {
-            // Up to half a millisecond back.
+            // Up to half a millisecond backwards.
             t = t + gap - 500_000;
             match step {
                 Step::Event(cpu, pid, comm, kind) => {

@@ -1,4 +1,4 @@
-//! The sample that comes with the repository: a recorded build, its state files attached.
+//! The sample in the repository: a recorded build with its state files attached.
 
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{Format, Options, TraceReader};

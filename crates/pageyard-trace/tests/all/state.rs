@@ -188,14 +188,14 @@ fn decompression_bombs_in_state_files_are_rejected() {
     let folder = std::env::temp_dir().join(format!("pageyard-expands-{}", std::process::id()));
     fs::create_dir_all(folder.join("before")).unwrap();
     let packed = zstd::bulk::compress(&vec![b'\n'; 5 << 20], 3).unwrap();
-    // Each is within the bound, all together are not.
+    // Each file is within the limit, all of them together are not.
     for name in ["before/vmstat.zst", "before/sys_vm.zst"] {
         fs::write(folder.join(name), &packed).unwrap();
     }
     let error = StateDir::beside(&folder).unwrap_err().to_string();
     let says = "before/sys_vm.zst: the state files: ";
     assert!(error.contains(says) && error.contains("decompress it first"), "{error}");
-    // As they are, they are what they are.
+    // Uncompressed files do not count against that limit.
     fs::remove_file(folder.join("before/sys_vm.zst")).unwrap();
     fs::write(folder.join("before/sys_vm"), vec![b'\n'; 5 << 20]).unwrap();
     StateDir::beside(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! Every form of text that is read.
+//! Every text format that can be read.
 
 use pageyard_trace::{
     Compression, Event, Fault, Format, Kind, Options, Position, Record, TextWriter, TraceReader,
@@ -210,7 +210,7 @@ fn faults_name_the_line() {
         let malformed = &reader.summary().malformed;
         assert_eq!(malformed.count, 1, "{line}");
         assert_eq!(malformed.first[0].position, Position::Line(2));
-        // A record that is only late is handed out all the same.
+        // A record that is only late is still returned.
         let late = matches!(*malformed.first[0].fault, Fault::Backwards { .. });
         assert_eq!(records.len(), 2 + usize::from(late), "{line}");
     }
@@ -297,8 +297,8 @@ fn names_of_other_events_are_bounded() {
     assert_eq!(reader.summary().ignored.iter().count(), 1025);
 }
 
-/// A fuzzer's find: names that the reader takes in (bytes that are no text become `\xNN`), and that
-/// no line could give back.
+/// A fuzzer's find: names that the reader accepts (bytes that are not UTF-8 become `\xNN`) but that
+/// no line can represent.
 #[test]
 fn unrepresentable_names_are_not_written() {
     for comm in ["\\xff".repeat(100), "a-1 [000] 5.0: e".into(), "b-7 [1".into()] {

@@ -1,6 +1,6 @@
-//! What an input may take: memory and time in proportion to it. Small files that stand for much are
-//! given to the program under limits of the system; it succeeds, or says which input it is, what is
-//! wrong with it, and what to do.
+//! Limits of an input: memory and time must be proportional to its size. Small files that describe
+//! something large are read under limits of the system. The program succeeds, or names the input,
+//! what is wrong with it, and the fix.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +11,7 @@ use super::folder::{Folder, words};
 use super::hostile::{Publisher, attachment, pgy, statistics};
 use crate::PROGRAM;
 
-/// Runs a line under limits: MiB of address space, seconds on a CPU.
+/// Runs a command line under limits: MiB of address space, seconds of CPU time.
 fn limited(folder: &Folder, line: &str, mib: u64, seconds: u64) -> Output {
     let script = format!("ulimit -v {}; ulimit -t {seconds}; exec \"$0\" \"$@\"", mib << 10);
     let mut command = folder.command("sh");
@@ -22,7 +22,7 @@ fn said(o: &Output) -> String {
     String::from_utf8_lossy(&o.stderr).into_owned()
 }
 
-/// An input that must be refused, in words that have all of these.
+/// Asserts that the input is refused with an error that contains all of these.
 fn refused(folder: &Folder, line: &str, wanted: &[&str]) {
     let o = limited(folder, line, 512, 20);
     let text = said(&o);
@@ -51,7 +51,7 @@ fn zeros(bytes: u64) -> Vec<u8> {
     out
 }
 
-/// Requests for pages, the last of them of this frame.
+/// A trace of page requests, the last one for the frame `last`.
 fn trace(events: u64, last: u64) -> String {
     let pfn = |i: u64| if i + 1 == events { last } else { i % 1000 };
     let line = |i: u64| {
@@ -97,8 +97,8 @@ fn a_short_trace_of_a_large_machine_is_rejected() {
     refused(&folder, "replay high.txt --explain --record --jobs 8", &wanted);
     refused(&folder, "replay high.txt --on machine:desktop --policy Base", &wanted);
     refused(&folder, "show high.txt --as page_owner", &wanted);
-    // As the message says: the event is wrong, or the machine is so large, and then it is the system
-    // that has a limit.
+    // The error offers two fixes: the event is wrong, or the machine is that large, which then hits
+    // a limit of the system.
     succeeds(&folder, "replay high.txt --memory 1G --lenient", 512);
     let wanted = ["out of memory: cannot allocate ", "raise the memory limit (ulimit -v)"];
     refused(&folder, "replay high.txt --memory 1T", &wanted);
@@ -110,7 +110,7 @@ fn a_longer_trace_allows_a_larger_machine() {
     let last = (60 << 30) / 4096;
     write(&folder, "short.txt", trace(10, last));
     refused(&folder, "replay short.txt", &["short.txt: the machine spans 61568 MiB"]);
-    // One run at a time, for which there is room.
+    // One run at a time fits into memory.
     write(&folder, "long.txt", trace(9_000, last));
     let text = succeeds(&folder, "replay long.txt --seeds 1 --jobs 0", 768);
     assert!(text.starts_with("replay of long.txt: "), "{text}");
@@ -124,12 +124,13 @@ fn a_machine_from_state_files_is_bounded() {
     write(&folder, "trace.txt", trace(1, 16));
     write(&folder, "before/zoneinfo", zoneinfo(&[(0, 1 << 28)], 1));
     refused(&folder, "replay trace.txt", &["trace.txt: the machine spans 1048576 MiB", "zoneinfo"]);
-    // Many CPUs in many zones: a few bytes of the file each, and a few thousand of memory.
+    // Many CPUs in many zones: each takes a few bytes of the file and a few thousand bytes of
+    // memory.
     let zones: Vec<(u64, u64)> = (0..60).map(|i| (i * 1024, 1024)).collect();
     write(&folder, "before/zoneinfo", zoneinfo(&zones, 4096));
     refused(&folder, "replay trace.txt", &["trace.txt: the machine spans 240 MiB", "tables"]);
     refused(&folder, "replay trace.txt --record", &["tables"]);
-    // A little memory at a high address: the simulated caches are counted from address 0.
+    // A little memory at a high address: the simulated caches have entries from address 0 on.
     write(&folder, "before/zoneinfo", zoneinfo(&[(1 << 50, 4096)], 1));
     let line = "replay trace.txt --lenient --policy Base --on machine:desktop";
     refused(&folder, line, &["trace.txt: the machine spans 16 MiB, up to frame 0x4000000000fff"]);
@@ -153,7 +154,7 @@ fn compressed_state_files_are_bounded_together() {
     ] {
         refused(&folder, line, &wanted);
     }
-    // So is a trace.
+    // The same for a trace.
     write(&folder, "zeros.txt.zst", &packed);
     refused(&folder, "trace info zeros.txt.zst", &["zeros.txt.zst: line 1: "]);
     let lines = trace(1, 16).repeat(1_000_000);
@@ -181,7 +182,7 @@ fn many_attachments_and_names_take_linear_time() {
 #[test]
 fn damaged_parts_take_linear_time() {
     let folder = Folder::bare();
-    // Heads that all claim what is left, and whose content is damaged.
+    // Chunk headers that each claim all remaining bytes, with damaged content.
     let heads = 100_000;
     let mut bytes = pgy(&[])[..16].to_vec();
     for i in 0..heads {
@@ -198,7 +199,7 @@ fn damaged_parts_take_linear_time() {
     refused(&folder, "trace info heads.pgy", &["heads.pgy: chunk 0", "checksum"]);
     succeeds(&folder, "trace info heads.pgy --lenient", 512);
 
-    // Every dash may stand before a pid.
+    // Any of the dashes may precede the pid.
     let line = "-1[0]x".repeat(10_000) + "\n";
     write(&folder, "dashes.txt", line.repeat(100));
     refused(&folder, "trace info dashes.txt", &["dashes.txt: line 1: "]);
@@ -244,11 +245,11 @@ fn descriptions_are_bounded() {
         format!("[[node]]\ncpus = \"0\"\nmemory = [{}]\n", ranges.join(",")),
     );
     refused(&folder, "topology ranges.toml", &["ranges.toml: the machine: 30000 ranges of memory"]);
-    // What has no end.
+    // Files without an end.
     for line in ["topology /dev/zero", "compare /dev/zero"] {
         refused(&folder, line, &["/dev/zero", "more than "]);
     }
-    // An argument's value is refused in the words of the library that parses it.
+    // An invalid argument is reported in the form of the library that parses it.
     let o = limited(&folder, "run unix --on machine:/dev/zero", 512, 20);
     assert_eq!(o.status.code(), Some(2), "{}", said(&o));
     assert!(said(&o).contains("/dev/zero: the file: more than 1048576 bytes"), "{}", said(&o));
@@ -262,13 +263,13 @@ fn statistics_of_another_process_are_bounded() {
         let line = format!("top {} {form}", large.pid());
         refused(&folder, &line, &["/fd/", "longer than 16 MiB"]);
     }
-    // A page on several descriptors is one.
+    // One page on several descriptors counts once.
     let same = Publisher::new(&statistics("Normal", &"U".repeat(8 << 20)), 8);
     let text = succeeds(&folder, &format!("top {} --json", same.pid()), 256);
     assert!((8 << 20..9 << 20).contains(&text.len()), "{}", text.len());
 }
 
-/// However little memory there is: the program ends by itself, and what it wrote is not left half.
+/// With any amount of memory, the program exits by itself and leaves no incomplete file.
 #[test]
 fn out_of_memory_is_reported_as_an_error() {
     let folder = Folder::new();
@@ -285,7 +286,7 @@ fn out_of_memory_is_reported_as_an_error() {
     ] {
         for mib in [28, 32, 36, 40, 44, 48, 56, 64, 80, 100, 140, 200, 300] {
             let o = limited(&folder, line, mib, 60);
-            // A program that cannot even be loaded is none of ours.
+            // Not counted: the limit is too low to load the program.
             if o.status.code() == Some(127) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A folder with inputs, which goes away.
+//! A folder with inputs, which is removed when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ pub(crate) struct Folder(pub(crate) PathBuf);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Its inputs, made once.
+/// The inputs, made once.
 static INPUTS: OnceLock<Vec<(&str, Vec<u8>)>> = OnceLock::new();
 
 impl Folder {
-    /// With `trace.txt` (the first events of the sample), `results.json` and `again.json`.
+    /// A folder with `trace.txt` (the first events of the sample), `results.json` and `again.json`.
     pub(crate) fn new() -> Folder {
         let folder = Folder::empty();
         for (name, bytes) in INPUTS.get_or_init(|| Folder::empty().made()) {
@@ -26,7 +26,7 @@ impl Folder {
         folder
     }
 
-    /// Without inputs.
+    /// A folder without inputs.
     pub(crate) fn bare() -> Folder {
         Folder::empty()
     }
@@ -53,15 +53,15 @@ impl Folder {
         ["trace.txt", "results.json", "again.json"].map(read).into()
     }
 
-    /// A command that runs here. Signals do to it what they do to a program that a user starts, even
-    /// where the tests themselves run in the background or under nohup, which ignore some.
+    /// A command that runs in the folder. Resets ignored signals, so that they act as on a program
+    /// that a user starts, even if the tests run in the background or under nohup.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("env");
         command.args(["--default-signal", program]).current_dir(&self.0);
         command
     }
 
-    /// What lies here, and how long it is.
+    /// The names and lengths of all files here.
     pub(crate) fn listing(&self) -> Vec<(String, u64)> {
         let mut all = Vec::new();
         list(&self.0, &mut all);
@@ -91,7 +91,7 @@ pub(crate) fn sample() -> String {
     samples("kbuild.pgy")
 }
 
-/// A file among the samples.
+/// A file in `samples`.
 pub(crate) fn samples(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples").join(name);
     path.display().to_string()

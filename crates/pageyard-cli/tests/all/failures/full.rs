@@ -1,5 +1,5 @@
-//! No room for a file: the disk is full, or files may not be so long. The error names the file, the
-//! reason and a way out; what was there is there, and nothing else.
+//! No room for a file: the disk is full, or the file exceeds a size limit. The error names the
+//! file, the reason and a fix; existing files are unchanged, and no other file is left.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use super::folder::{Folder, words};
 use super::{commands, help, slow_too};
 use crate::PROGRAM;
 
-/// What every command is that writes files: `OUT` is a file, `DIR` a folder to write to.
+/// All commands that write files: `OUT` is a file, `DIR` a folder to write to.
 const WRITERS: &[&str] = &[
     "replay trace.txt --seeds 1 --policy Linux612 --html OUT",
     "replay trace.txt --seeds 1 --policy Linux612 --svg OUT",
@@ -22,7 +22,7 @@ const WRITERS: &[&str] = &[
     "trace export trace.txt -o OUT",
     "trace export SAMPLE --state DIR",
 ];
-/// The same, of those that take a minute.
+/// More of them, which take a minute.
 const SLOW_WRITERS: &[&str] = &[
     "reproduce bulk-free --small -o OUT",
     "reproduce bulk-free --small --html OUT",
@@ -30,7 +30,7 @@ const SLOW_WRITERS: &[&str] = &[
     "run hygiene --rounds 1 --memory 256M --html OUT",
     "run hygiene --rounds 1 --memory 256M --svg OUT",
 ];
-/// Options with a file or folder that is read.
+/// Options whose file or folder is read.
 const READ: &[&str] = &["replay --state", "show --state", "trace import --state"];
 
 const OLD: &str = "what was there before\n";
@@ -40,7 +40,7 @@ fn writers() -> Vec<&'static str> {
     WRITERS.iter().chain(slow).copied().collect()
 }
 
-/// The name that stands for `OUT`, and the one below `DIR` that is written first.
+/// The name that replaces `OUT`, or the path below `DIR` that is written first.
 fn output_of(line: &str) -> &'static str {
     if line.ends_with("DIR") { "out/" } else { "out" }
 }
@@ -78,7 +78,7 @@ fn every_writing_option_is_covered() {
     assert!(missing.is_empty(), "say what these write, or that they read: {missing:?}");
 }
 
-/// What is wrong with how a command failed.
+/// Checks how a command failed.
 fn wrong(o: &Output, line: &str, name: &str, fix: &str) -> Result<(), String> {
     let said = String::from_utf8_lossy(&o.stderr);
     if o.status.code() != Some(2) {
@@ -92,7 +92,7 @@ fn wrong(o: &Output, line: &str, name: &str, fix: &str) -> Result<(), String> {
     }
 }
 
-/// Runs it where no file may be longer than a kilobyte or half of that.
+/// Runs the command where files may not exceed a kilobyte, or half of that.
 fn with_short_files(folder: &Folder, program: &str, line: &str) -> Result<(), String> {
     let is_file = !line.ends_with("DIR");
     let _ = fs::remove_file(folder.0.join("out"));
@@ -106,13 +106,13 @@ fn with_short_files(folder: &Folder, program: &str, line: &str) -> Result<(), St
         .args(filled_in(line))
         .output()
         .unwrap();
-    // A replay's first files are temporary ones.
+    // The first files of a replay are temporary ones.
     let (name, fix) = match line.starts_with("replay") {
         true => ("temporary file in /", "set TMPDIR"),
         false => (output_of(line), "ulimit -f"),
     };
     wrong(&o, line, name, fix)?;
-    // Of several files those are there that are whole, and short enough.
+    // Of several files, those that are complete and short enough remain.
     let after = folder.listing();
     let new = after.iter().filter(|f| !before.contains(f));
     if is_file && after != before || new.clone().any(|(name, _)| name.ends_with(".part")) {
@@ -133,8 +133,8 @@ fn the_file_size_limit_is_reported() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Mounts a file system of two pages in a name space of its own, where one is in use, and runs the
-/// command there. `None`: this may not be done here.
+/// Runs the command in a name space with a mounted file system of two pages, one of them in use.
+/// Returns `None` if the system does not permit that.
 fn with_a_full_disk(folder: &Folder, program: &str, line: &str) -> Option<Result<(), String>> {
     let script = "
         mkdir -p full && mount -t tmpfs -o size=8k none full || exit 77
@@ -216,7 +216,7 @@ fn a_full_device_is_named() {
 fn writing_in_place_is_detected() {
     let folder = Folder::new();
     let plant = folder.0.join("plant");
-    // Says what is to be said, but has written half.
+    // Prints the expected error, but leaves an incomplete file.
     let script = "#!/bin/sh
         trap '' XFSZ
         for at; do :; done

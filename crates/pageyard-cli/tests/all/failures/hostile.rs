@@ -1,4 +1,4 @@
-//! Inputs from others, each full of characters on which a terminal acts.
+//! Hostile inputs, full of characters that terminals interpret.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::publishing;
 /// Escape sequences with one-byte and two-byte introducers, a title, a bell, overrides of
 /// bidirectional text, a line end and a return.
 pub(crate) const EVIL: &str = "\u{1b}[31m\u{9b}2J\u{1b}]0;t\u{7}\u{202e}\u{2066}\u{7f}\rx\n";
-/// The same without a line end, for what stands in a line.
+/// The same without a line end, for text inside a line.
 pub(crate) const EVIL_LINE: &str = "\u{1b}[31m\u{9b}2J\u{1b}]0;t\u{7}\u{202e}\u{2066}\u{7f}x";
 
 /// The word in command lines that stands for [`EVIL`].
@@ -47,7 +47,7 @@ fn result(policy: &str, seed: u32) -> String {
     )
 }
 
-/// Makes all of them in a folder, under names that are as bad.
+/// Makes all hostile inputs in a folder, under hostile names.
 pub(crate) fn make(folder: &Path) {
     let write = |name: &str, text: &[u8]| fs::write(folder.join(evil(name)), text).unwrap();
     let line = |event: &str| format!("{EVIL_LINE}-7 [000] 1.000000100: {event}\n");
@@ -116,7 +116,7 @@ pub(crate) fn make(folder: &Path) {
     write("EVILzone.jsonl", bad.as_bytes());
 }
 
-/// A number of at most four bytes, as the compact trace has it.
+/// A number of at most four bytes, in the compact trace's encoding.
 fn number(mut n: usize) -> Vec<u8> {
     let mut out = Vec::new();
     while n >= 128 {
@@ -133,7 +133,7 @@ pub(crate) fn attachment(name: &str, data: &[u8]) -> (u8, Vec<u8>) {
     (1, [name, number(data.len()), number(0), data.to_vec()].concat())
 }
 
-/// A compact trace of these chunks and an end, whatever they hold, with checksums that fit.
+/// A compact trace of these chunks and an end chunk, with valid checksums for any content.
 pub(crate) fn pgy(chunks: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut out = b"\x89PGY\r\n\x1a\n\x02\0\0\0".to_vec();
     out.extend(crc32fast::hash(&out).to_le_bytes());
@@ -153,15 +153,15 @@ pub(crate) fn pgy(chunks: &[(u8, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// Another process that publishes a statistics page.
+/// Another process, which publishes a statistics page.
 pub(crate) struct Publisher(Child);
 
 impl Publisher {
-    /// With this text, on `descriptors` descriptors, 8 at most.
+    /// Publishes this text on `descriptors` descriptors, at most 8.
     pub(crate) fn new(text: &str, descriptors: usize) -> Publisher {
         let length = 40 + text.len() as u64;
         let head: [u64; 5] = [0x7067_7972_6474_6f70, 1, length, 2, text.len() as u64];
-        // This process has it too, until the other one does.
+        // This process has the page too, until the other one has opened it.
         let _alone = publishing();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let mut file = File::from(memfd_create("pageyard-stats", flags).unwrap());
@@ -174,7 +174,7 @@ impl Publisher {
         let child = sh.args(["-c", &line]).stdin(file).stdout(Stdio::piped()).spawn();
         drop(sh);
         let mut child = child.unwrap();
-        // It has them all when it says so.
+        // The child prints a line once it has all of them.
         child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         Publisher(child)
     }
@@ -191,7 +191,7 @@ impl Drop for Publisher {
     }
 }
 
-/// The text of one, with a zone's kind and map as given.
+/// A statistics page with the given zone kind and map.
 pub(crate) fn statistics(kind: &str, map: &str) -> String {
     let stats = pageyard_host::YardStats {
         pid: std::process::id(),

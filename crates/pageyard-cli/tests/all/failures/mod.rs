@@ -1,7 +1,8 @@
-//! What goes wrong around the program: no room for what it writes, nobody who reads it, signals in the
-//! middle, hostile inputs. Every command in turn; a command or an option that is not in the tables fails.
+//! Failures around the program: no room for its output, a reader that is gone, signals in the
+//! middle, hostile inputs. Each is tested with every command; a command or an option that is
+//! missing in the tables fails the test.
 //!
-//! `PAGEYARD_SLOW=1`: also commands that take a minute until they write.
+//! `PAGEYARD_SLOW=1` adds commands that take a minute before they write.
 
 mod bounds;
 mod folder;
@@ -16,12 +17,12 @@ use std::process::Command;
 
 use crate::PROGRAM;
 
-/// Commands that take long until they write.
+/// Whether to include commands that take long before they write.
 fn slow_too() -> bool {
     std::env::var_os("PAGEYARD_SLOW").is_some()
 }
 
-/// All commands that can be given, by their help.
+/// All commands, as listed by the program's help.
 fn commands() -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let mut open = vec![Vec::new()];
@@ -29,7 +30,7 @@ fn commands() -> Vec<Vec<String>> {
         let help = help(&at);
         let names = help.lines().skip_while(|l| *l != "Commands:").skip(1);
         let names = names.take_while(|l| l.starts_with("  "));
-        // Longer texts go on in lines that stand further in.
+        // Wrapped lines of the help have a larger indentation.
         let names =
             names.filter(|l| !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next());
         let below: Vec<Vec<String>> = names

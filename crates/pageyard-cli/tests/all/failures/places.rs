@@ -1,4 +1,4 @@
-//! Where files are written: only where they were asked for, whatever lies there already.
+//! Files are written only where the user asked for them, whatever exists there already.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -24,7 +24,7 @@ fn a_link_next_to_the_output_is_not_followed() {
     let folder = Folder::bare();
     fs::write(folder.0.join("trace.txt"), TEXT).unwrap();
     fs::write(folder.0.join("precious"), "precious").unwrap();
-    // `exec` keeps the process, so its number is known before.
+    // `exec` keeps the process, so the shell knows its number in advance.
     let o = sh(
         &folder,
         "ln -s precious out.$$.part; ln -s precious out.part; \
@@ -99,7 +99,7 @@ fn only_state_files_are_extracted() {
         );
         assert!(said(&o).starts_with(&wanted), "{}", said(&o));
         assert_eq!(folder.listing().len(), 1, "{:?}", folder.listing());
-        // Leniently it is left out.
+        // Lenient reading skips it.
         let o = sh(&folder, "exec \"$0\" trace export t.pgy --state in/state --lenient");
         assert_eq!(o.status.code(), Some(0), "{}", said(&o));
         let names: Vec<String> = folder.listing().into_iter().map(|(name, _)| name).collect();

@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM in the middle of every command that takes long: it ends by them at once, what
-//! was there is there, and no half file, no other process, no strange terminal is left.
+//! SIGINT and SIGTERM in the middle of every long command end it at once. Existing files are
+//! unchanged, and no incomplete file, no child process and no changed terminal settings are left.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,22 +15,22 @@ use super::commands;
 use super::folder::{Folder, words};
 use crate::{PROGRAM, publishing};
 
-/// How a command shows that it is at work.
+/// How a command shows that it is working.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
-    /// It has computed for a while.
+    /// It has used CPU time.
     Computes,
-    /// It has read what it is given, and waits for more.
+    /// It has read its input, and waits for more.
     Reads,
-    /// There is a file that is not whole.
+    /// An incomplete file exists.
     Writes,
-    /// As `Reads` and `Writes`.
+    /// Both `Reads` and `Writes`.
     Both,
-    /// It has started another process.
+    /// It has started a child process.
     Starts,
 }
 
-/// Every command that takes long; `top` has a test of its own.
+/// Every command that takes long; `top` has its own test.
 const LONG: &[(&str, Work)] = &[
     ("replay SAMPLE --seeds 10000 --html out", Work::Computes),
     ("replay -", Work::Reads),
@@ -49,10 +49,10 @@ const LONG: &[(&str, Work)] = &[
     ("trace export - -o out", Work::Both),
     ("trace info -", Work::Reads),
 ];
-/// Over before anybody could stop them.
+/// Commands that end too soon to be interrupted.
 const SHORT: &[&str] = &["workloads", "machines", "topology", "knobs", "policies"];
 
-/// Until something must have happened that happens at once, on a machine that does much else.
+/// Timeout for events that are immediate, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const OLD: &str = "what was there before\n";
 
@@ -78,7 +78,7 @@ fn until<T>(limit: Duration, mut f: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-/// A process that does not outlive its test.
+/// A process that is killed when its test ends.
 struct Running(Child);
 
 impl Running {
@@ -86,7 +86,7 @@ impl Running {
         until(limit, || self.0.try_wait().unwrap())
     }
 
-    /// Hundredths of a second on a CPU.
+    /// CPU time in hundredths of a second.
     fn computed(&self) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
         let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -101,7 +101,7 @@ impl Drop for Running {
     }
 }
 
-/// Processes with this in their environment.
+/// The processes with this string in their environment.
 fn marked(mark: &str) -> Vec<u32> {
     let has = |pid: u32| {
         fs::read(format!("/proc/{pid}/environ"))
@@ -122,14 +122,14 @@ fn is_at_work(p: &Running, work: Work, folder: &Folder, mark: &str) -> bool {
     }
 }
 
-/// Gives it more than a pipe holds, so that it has read when this returns.
+/// Writes more than a pipe holds, so that the process has read some of it when this returns.
 fn feed(folder: &Folder, to: &mut ChildStdin) -> std::io::Result<()> {
     let text = fs::read(folder.0.join("trace.txt"))?;
     assert!(text.len() > 128 << 10);
     to.write_all(&text)
 }
 
-/// Starts it, lets it work, tells it to end, and says what was wrong then.
+/// Starts the command, lets it work, sends the signal, and returns what was wrong.
 fn interrupted(
     program: &str,
     line: &str,
@@ -251,7 +251,7 @@ fn ignoring_a_signal_or_leaving_files_is_detected() {
         (&child, Work::Starts, "left running"),
         (&calm, Work::Writes, "ended with"),
     ] {
-        // Two never end by themselves.
+        // Two of the planted programs never end by themselves.
         let in_vain = ["goes on", "left running"].contains(&says);
         let limit = if in_vain { Duration::from_secs(2) } else { LIMIT };
         let found = interrupted(program, "x", work, INT, limit);
@@ -259,7 +259,8 @@ fn ignoring_a_signal_or_leaving_files_is_detected() {
     }
 }
 
-/// nohup, and shells that put a command into the background, mean that it goes on.
+/// nohup, and shells that start background commands, ignore signals; the program must keep them
+/// ignored.
 #[test]
 fn a_signal_that_was_ignored_is_ignored() {
     let folder = Folder::new();
@@ -268,13 +269,13 @@ fn a_signal_that_was_ignored_is_ignored() {
     let mut running = Running(child.unwrap());
     assert!(until(LIMIT, || (running.computed() >= 20).then_some(())).is_some());
     send(INT, running.0.id());
-    // Had it ended by that, it would not end by this.
+    // If the ignored signal had ended it, its status would not name SIGTERM.
     send(TERM, running.0.id());
     let status = running.ends(LIMIT).expect("it ends");
     assert_eq!(status.signal(), Some(TERM));
 }
 
-/// `script` has a terminal for it.
+/// `script` provides a terminal.
 #[test]
 fn top_restores_the_terminal() {
     const ENTERS: &str = "\u{1b}[?1049h";
@@ -287,8 +288,8 @@ fn top_restores_the_terminal() {
     let own = std::process::id();
     for signal in [INT, TERM, HUP] {
         let folder = Folder::new();
-        // It would wait an hour for the next picture. (Numbers, as of `stty -g`, may differ in an input
-        // speed that is the output's, said or not.)
+        // `top` would wait an hour for the next picture. (The numbers of `stty -g` are not
+        // compared, because an input speed equal to the output's may be printed or not.)
         let lines = format!(
             "trap : INT TERM HUP; stty rows 40 cols 120; stty -a > before
              '{PROGRAM}' top {own} --every 3600; echo $? > code; stty -a > after"

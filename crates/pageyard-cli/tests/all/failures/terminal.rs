@@ -1,5 +1,5 @@
-//! Nothing from a file, from another process or from a quoted argument reaches a terminal but as
-//! text.
+//! Text from a file, another process or a quoted argument never reaches a terminal as control
+//! characters.
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ use super::folder::{Folder, words};
 use super::hostile::{EVIL, Publisher, evil, make, statistics};
 use crate::PROGRAM;
 
-/// Every command with inputs or arguments that are as bad as can be, and its exit code.
+/// Every command with hostile inputs or arguments, and its exit code.
 const LINES: &[(&str, i32)] = &[
     ("EVIL", 2),
     ("--EVIL", 2),
@@ -133,7 +133,7 @@ fn every_command_is_covered() {
 fn no_control_characters_are_printed() {
     let folder = Folder::bare();
     make(&folder.0);
-    // The parsers take these, so they are shown.
+    // The parsers accept these files, so their text is shown.
     let good = folder.0.join(evil("EVILgood"));
     let bad = folder.0.join(evil("EVILfolder"));
     std::fs::create_dir_all(good.join("before")).unwrap();
@@ -162,7 +162,7 @@ fn no_control_characters_are_printed() {
             let said = String::from_utf8_lossy(&o.stderr);
             failed.push(format!("{line}: {}, not {code}: {said}", o.status));
         }
-        // One line of an error stays one, whatever it quotes.
+        // An error is one line, whatever it quotes.
         let said = String::from_utf8_lossy(&o.stderr);
         if *code == 2 && said.starts_with("pageyard: ") && said.lines().count() != 1 {
             failed.push(format!("{line}: more than one line: {said}"));
@@ -176,7 +176,7 @@ fn no_control_characters_are_printed() {
     }
 }
 
-/// A page of another process that is not what it should be is quoted in an error.
+/// An error that quotes another process's invalid page quotes it as text.
 #[test]
 fn an_invalid_statistics_page_is_quoted_as_text() {
     let text =

@@ -1,4 +1,4 @@
-//! Standard output has no room, or nobody reads it; standard error has no room.
+//! Standard output is full or has no reader; standard error is full.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -60,10 +60,10 @@ const SLOW_PRINTERS: &[&str] = &[
     "run hygiene --rounds 1 --memory 256M --json",
 ];
 
-/// Runs them all with this as standard output.
+/// Runs all of them with this standard output.
 fn all(stdout: impl Fn() -> Stdio, right: impl Fn(&str, Option<i32>, &str) -> bool) {
     let folder = Folder::new();
-    // For `top`: it publishes itself.
+    // Published for `top`, which reads this process.
     let yard: HostYard = Builder::new(16 << 20).build().unwrap();
     let slow = SLOW_PRINTERS.iter().filter(|_| slow_too());
     let mut failed = Vec::new();
@@ -103,10 +103,10 @@ fn a_full_output_device_is_an_error() {
 
 #[test]
 fn a_closed_output_pipe_is_no_error() {
-    // The reader is gone before the program begins.
+    // The reader has closed the pipe before the program starts.
     let closed = || std::io::pipe().unwrap().1.into();
     all(closed, |line, code, said| {
-        // page_owner says what a trace does not record.
+        // page_owner prints notes on what a trace does not record.
         let notes = line.contains("page_owner");
         code == Some(0) && (said.is_empty() || notes && !said.contains("panicked"))
     });
@@ -120,7 +120,7 @@ fn a_full_error_output_does_not_panic() {
         let status = folder.command(PROGRAM).args(words(line)).stderr(full).status().unwrap();
         assert_eq!(status.code(), Some(2), "{line}");
     }
-    // What was ignored is said on standard error.
+    // Ignored events are reported on standard error.
     let full = File::options().write(true).open("/dev/full").unwrap();
     let mut owner = folder.command(PROGRAM);
     let owner = owner.args(["show", "trace.txt", "--as", "page_owner", "--by", "name"]);

@@ -1,5 +1,5 @@
-//! The page in a real browser: Debian's package `chromium`, without a window, told what to do
-//! through a pair of pipes by the protocol of its own tools. Keys are real keys.
+//! The page in a real browser: Debian's package `chromium`, headless, controlled by its DevTools
+//! protocol through a pair of pipes. Keys are real key events.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{FAULTS, Folder, ok, sample};
 
-/// Where Chromium is, if it is installed. `.ci/run` installs it.
+/// The path of Chromium, if it is installed. `.ci/run` installs it.
 fn chromium() -> Option<&'static str> {
     let there = |name: &&str| {
         let mut tried = Command::new(name);
@@ -28,7 +28,7 @@ struct Browser {
     from: BufReader<File>,
     session: Option<String>,
     last: u64,
-    /// What the page said on its console, and what went wrong in it.
+    /// Console output and errors of the page.
     said: Vec<String>,
     loaded: bool,
 }
@@ -132,7 +132,7 @@ impl Drop for Browser {
     }
 }
 
-/// All that is shown against the data, in the document as the browser built it.
+/// Compares all figures with the data, in the document as the browser built it.
 const FIGURES: &str = r##"(() => {
   const data = JSON.parse(document.querySelector("#data").textContent);
   const at = (p) => p.split("/").slice(1).reduce((here, name) => here[name], data);
@@ -151,7 +151,7 @@ const FIGURES: &str = r##"(() => {
   return n;
 })()"##;
 
-/// The maps as they are shown, against the frames of the data at the slider's time.
+/// Compares the maps with the data's frames at the slider's time.
 const MAPS: &str = r##"(() => {
   const data = JSON.parse(document.querySelector("#data").textContent);
   const figure = document.querySelector("figure[data-figure=heap]");
@@ -204,7 +204,7 @@ fn a_page_in_chromium() {
         b.open(&folder.0.join(page));
         assert!(b.eval(FIGURES).as_u64() > Some(numbers), "{page}");
 
-        // The slider by keys: each shows the frames of its time.
+        // Move the slider by keys: each position shows the frames of its time.
         b.eval("document.querySelector('input.time').focus()");
         let first = slider(&mut b);
         b.eval(MAPS);
@@ -225,7 +225,7 @@ fn a_page_in_chromium() {
         assert_eq!(slider(&mut b), last);
         assert_eq!(b.eval(MAPS), at_end);
 
-        // Play begins anew, and goes on by itself until it is told to stop.
+        // Play starts from the beginning and runs until it is stopped.
         b.eval("document.querySelector('button.play').focus()");
         b.key(" ", 32);
         b.eval("new Promise((done) => setTimeout(done, 1000))");
@@ -234,7 +234,7 @@ fn a_page_in_chromium() {
         assert!(moved > 0 && moved < last, "{moved}");
         b.eval(MAPS);
 
-        // Another list: its curves, in both figures.
+        // Select another list: both figures show its curves.
         let before = b.eval("document.querySelector('svg[data-lists] path[d^=M]:not(.grid):not(.axis):not(.tick)').getAttribute('d')");
         let other = r##"(() => {
           const s = document.querySelector("select.choose-list");
@@ -258,7 +258,7 @@ fn a_page_in_chromium() {
         let after = b.eval("document.querySelector('svg[data-lists] path[d^=M]:not(.grid):not(.axis):not(.tick)').getAttribute('d')");
         assert_ne!(before, after, "{page}");
 
-        // Values by keys, read out; a legend that hides.
+        // Read values by keys; hide a legend.
         b.eval("document.querySelector('svg.plot[tabindex]').focus()");
         b.key("ArrowRight", 39);
         let tip = b.eval(
@@ -271,7 +271,7 @@ fn a_page_in_chromium() {
         b.key(" ", 32);
         assert!(b.eval("document.querySelectorAll('.series.off').length").as_u64() > Some(0));
 
-        // Everything that can be used can be reached by Tab, in order, and shows that it is.
+        // Tab reaches every control, in order, and each shows its focus.
         b.eval("document.activeElement.blur(); scrollTo(0, 0)");
         b.open(&folder.0.join(page));
         b.key("Tab", 9);
@@ -280,7 +280,7 @@ fn a_page_in_chromium() {
         assert_eq!(b.eval("document.activeElement.className"), json!("scroll"));
         assert_eq!(b.eval("getComputedStyle(document.activeElement).outlineStyle"), json!("solid"));
 
-        // Light, dark, paper, a telephone.
+        // Light, dark, paper, a phone.
         let mut colours = Vec::new();
         for theme in ["light", "dark"] {
             let features = json!([{"name": "prefers-color-scheme", "value": theme}]);
@@ -307,11 +307,11 @@ fn a_page_in_chromium() {
         );
         b.call("Emulation.clearDeviceMetricsOverride", json!({}));
 
-        // It asked for nothing but itself, and had nothing to complain of.
+        // The page requested no other resource and reported no error.
         assert_eq!(b.eval("performance.getEntriesByType('resource').length"), json!(0), "{page}");
     }
     assert!(b.said.is_empty(), "{:#?}", b.said);
-    // A page that fails is noticed: else all of this would show nothing.
+    // A page that fails must be noticed, or these checks prove nothing.
     b.eval("setTimeout(() => { throw new Error('seen') }, 0)");
     b.eval("new Promise((done) => setTimeout(done, 50))");
     assert!(b.said.iter().any(|s| s.contains("seen")), "{:?}", b.said);

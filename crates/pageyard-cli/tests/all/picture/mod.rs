@@ -1,5 +1,5 @@
-//! Pages and plots: every figure in them is the JSON's, nothing comes from elsewhere, and (where
-//! Chromium is installed) a real browser agrees.
+//! Pages and plots: every figure equals the JSON's, no resource is loaded from elsewhere, and a
+//! real browser agrees (if Chromium is installed).
 
 mod browser;
 mod page;
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use page::{Page, check};
 use serde_json::Value;
 
-/// A folder that goes away.
+/// A folder that is removed when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -43,7 +43,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// A workload with several points, small.
+/// A small workload with several points.
 pub(crate) const FAULTS: [&str; 12] = [
     "run",
     "page_fault1",
@@ -72,7 +72,7 @@ fn a_run_as_a_page() {
     let page = Page::read(&folder.0.join("f.html"));
     assert_eq!(page.data["results"], saved);
     assert_eq!(saved[0]["tracks"].as_array().unwrap().len(), 3, "a track for each point");
-    // The table is that of compare.
+    // The table equals that of compare.
     let compared = json(&ok(&folder, &["compare", "f.json", "--json"]));
     assert_eq!(page.data["report"]["tables"][0]["table"], compared["tables"][0]["table"]);
 
@@ -90,7 +90,8 @@ fn a_run_as_a_page() {
     assert!(page.text.contains("simulated on desktop"));
     assert!(page.text.contains("pageyard run page_fault1 --on machine:desktop"));
 
-    // The same from the saved file; without what was recorded, only what does not need it.
+    // The saved file gives the same page. Without recorded tracks, only the figures that do not
+    // need them remain.
     ok(&folder, &["compare", "f.json", "--html", "again.html"]);
     let again = Page::read(&folder.0.join("again.html"));
     assert_eq!(again.data["results"], saved);
@@ -116,7 +117,7 @@ fn a_replay_as_a_page() {
     let found = check(&page);
     assert!(found.numbers > 40 && found.paths >= 8, "{found:?}");
     assert!(page.tags_with("data-heap").count() == 2);
-    // Without a picture nothing is recorded, and the JSON is as it was.
+    // Without a picture nothing is recorded, and the JSON is unchanged.
     let plain = ok(&folder, &["replay", trace, "--seeds", "1", "--policy", "Base", "--json"]);
     assert!(!plain.contains("\"track\""));
 }
@@ -176,7 +177,7 @@ fn single_plots() {
     assert!(!folder.0.join("x.svg").exists() && !folder.0.join("x.html").exists());
 }
 
-/// Experiments: each figure of the page is the JSON's.
+/// Experiments: each figure of the page equals the JSON's.
 #[test]
 fn experiments() {
     let folder = Folder::new("experiments");
@@ -188,7 +189,7 @@ fn experiments() {
     assert!(std::fs::read_to_string(folder.0.join("r.svg")).unwrap().starts_with("<?xml"));
 }
 
-/// The rounds of hygiene: curves and table are the JSON's.
+/// The rounds of hygiene: curves and table equal the JSON's.
 #[test]
 fn rounds_of_hygiene() {
     let folder = Folder::new("rounds");

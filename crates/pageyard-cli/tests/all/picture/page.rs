@@ -1,4 +1,4 @@
-//! A page as it is read, and the check that every figure in it is the JSON's.
+//! A parsed page, and the check that every figure in it equals the JSON's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ impl Page {
             text.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
         let (data, after) = rest.split_once("</script>").unwrap();
         let data = serde_json::from_str(data).unwrap();
-        // What stands in script and style elements is no markup.
+        // The content of script and style elements is not markup.
         let style = before.find("<style>").unwrap()..before.find("</style>").unwrap();
         let markup = format!("{}{}", &before[..style.start], &before[style.end..]);
         let tags = tags(&markup);
@@ -35,7 +35,7 @@ impl Page {
     }
 }
 
-/// All start tags. Strict: text has no bare `<`, attributes stand in double quotes.
+/// All start tags. Strict: text has no bare `<`, and attributes are in double quotes.
 fn tags(markup: &str) -> Vec<Tag> {
     let mut all = Vec::new();
     let mut rest = markup;
@@ -90,7 +90,8 @@ pub(crate) struct Found {
     pub(crate) paths: usize,
 }
 
-/// Every number and every curve of a page against its data; and that nothing comes from elsewhere.
+/// Compares every number and every curve of a page with its data, and checks that nothing is loaded
+/// from elsewhere.
 pub(crate) fn check(page: &Page) -> Found {
     let mut found = Found::default();
     let mut panel: Option<&Tag> = None;
@@ -99,7 +100,7 @@ pub(crate) fn check(page: &Page) -> Found {
         for (key, at) in tag.iter().filter(|(k, v)| k.ends_with("-at") && !v.is_empty()) {
             let value = match key.as_str() {
                 "data-at" => "data-value",
-                // Of a curve: its path is checked below.
+                // Belongs to a curve, whose path is checked below.
                 _ if tag.contains_key("data-field") => continue,
                 key => key.strip_suffix("-at").unwrap(),
             };
@@ -129,7 +130,7 @@ pub(crate) fn check(page: &Page) -> Found {
         }
         assert!(!tag.keys().any(|k| k.starts_with("on")), "a handler: {tag:?}");
     }
-    // Labels for all that has a role.
+    // Every element with a role has a label.
     for tag in page.tags.iter().filter(|t| t.get("role").is_some_and(|r| r == "img")) {
         assert!(!tag["aria-label"].is_empty());
     }
@@ -141,14 +142,14 @@ pub(crate) fn check(page: &Page) -> Found {
     found
 }
 
-/// The numbers under a pointer; `*` stands for all elements.
+/// The numbers at a JSON pointer; `*` stands for all elements.
 fn numbers(data: &Value, at: &str) -> Vec<f64> {
     let (array, rest) = at.split_once("/*").unwrap_or((at, ""));
     let array = data.pointer(array).and_then(Value::as_array).unwrap_or_else(|| panic!("{at}"));
     array.iter().map(|v| v.pointer(rest).and_then(Value::as_f64).unwrap()).collect()
 }
 
-/// A curve passes through all its points, in order.
+/// Asserts that a curve passes through all its points, in order.
 fn path(page: &Page, panel: &Tag, curve: &Tag, d: &str) {
     let scale = |axis: &str, v: f64| {
         let s: Vec<f64> = panel[axis].split(' ').map(|n| n.parse().unwrap()).collect();
@@ -172,13 +173,13 @@ fn path(page: &Page, panel: &Tag, curve: &Tag, d: &str) {
     let mut next = corners.iter();
     for (x, y) in xs.iter().zip(&ys) {
         let (x, y) = (scale("data-x-scale", *x), scale("data-y-scale", *y));
-        // A bar has its height at both sides of its place.
+        // A bar has its height on both sides of its position.
         let near = |c: &&(f64, f64)| (c.1 - y).abs() < 0.02 && (bars || (c.0 - x).abs() < 0.02);
         assert!(next.any(|c| near(&c)), "{} misses {x} {y}", curve["data-y-at"]);
     }
 }
 
-/// Where a path of absolute commands has corners.
+/// The corners of a path of absolute commands.
 fn corners(d: &str) -> Vec<(f64, f64)> {
     let mut all = Vec::new();
     let (mut x, mut y) = (0.0, 0.0);

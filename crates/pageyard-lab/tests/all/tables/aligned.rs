@@ -1,4 +1,4 @@
-//! What may stand side by side in a table, and what is refused.
+//! Which results a table may compare, and which it refuses.
 
 use pageyard_lab::result::{Better, RunResult, World};
 use pageyard_lab::table::{Set, Source, align};
@@ -15,7 +15,8 @@ fn runs_are_combined() {
     assert!(set.to_string().contains("8 seeds from 0 to 7"), "{set}");
 }
 
-/// Parameters are told apart where a file has several choices, and noted where each has one.
+/// Parameters form separate sets if one file has several values, and are noted if each file has
+/// one.
 #[test]
 fn differing_parameters_make_sets_or_are_noted() {
     let with = |policy: &str, batch: &str| {
@@ -116,7 +117,7 @@ fn errors_name_file_place_and_fix() {
     assert!(e.starts_with("a.json: invalid type: null, expected f64 at line 17"), "{e}");
 }
 
-/// A track that no run records: a picture of it would be of nothing, or not be drawn at all.
+/// Tracks that no run could record: a picture of them would be empty or impossible.
 #[test]
 fn tracks_are_consistent() {
     let list = || ListTrack {
@@ -162,7 +163,7 @@ fn tracks_are_consistent() {
     }
 }
 
-/// What is saved is what is read.
+/// Saved results are read back unchanged.
 #[test]
 fn saved_results_are_read_back() {
     let r = simulated("Vanilla<Base>", 1, &[0.1, 1e-300, 5e9]);

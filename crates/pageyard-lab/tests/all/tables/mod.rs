@@ -1,4 +1,5 @@
-//! Tables of results: the published ones character by character, our own, and what is refused.
+//! Tables of results: the published ones character by character, our own, and the inputs they
+//! refuse.
 
 mod aligned;
 mod ours;
@@ -31,7 +32,7 @@ fn result(policy: &str, metrics: Vec<Metric>) -> RunResult {
     }
 }
 
-/// A file for each column, of one policy: columns are named after files.
+/// One file per column, with one policy each: columns are named after files.
 fn kernels(columns: &[(&str, Vec<Metric>)]) -> Set {
     let source = |(name, metrics): &(&str, Vec<Metric>)| Source {
         name: format!("results/{name}.json"),
@@ -40,7 +41,7 @@ fn kernels(columns: &[(&str, Vec<Metric>)]) -> Set {
     one(&columns.iter().map(source).collect::<Vec<_>>())
 }
 
-/// One file with a policy for each column.
+/// One file with one policy per column.
 fn policies(columns: &[(&str, Vec<Metric>)]) -> Set {
     let results = columns.iter().map(|(name, metrics)| result(name, metrics.clone()));
     one(&[Source { name: "a.json".into(), results: results.collect() }])
@@ -56,7 +57,7 @@ fn report(set: &Set, form: Form) -> Report {
     Report::new(std::slice::from_ref(set), &Options { form, ..Options::default() })
 }
 
-/// The table without the line over it.
+/// The table without its heading.
 fn table(set: &Set, form: Form) -> String {
     report(set, form).tables[0].table.to_string()
 }
@@ -70,7 +71,7 @@ fn source(name: &str, results: Vec<RunResult>) -> Source {
     Source { name: name.into(), results }
 }
 
-/// So many of each time.
+/// Samples: each value, repeated the given number of times.
 fn times(parts: &[(f64, usize)]) -> Vec<Metric> {
     let all: Vec<f64> = parts.iter().flat_map(|&(x, n)| std::iter::repeat_n(x, n)).collect();
     vec![lower("elapsed", &all)]

@@ -1,12 +1,12 @@
-//! Our own table: what it claims, and how often it is wrong.
+//! Our own table: the changes it claims, and its rate of false alarms.
 
 use pageyard_lab::result::{Better, Metric};
 use pageyard_lab::table::{Form, Options, Report, Rule, Set, Source, false_alarms};
 
 use super::{cascadelake, lower, metric, one, policies, report, result, simulated, source};
 
-/// Our own table (§10). The last row is where the t test of 2019 has a star with p = 0.0083: two
-/// clusters of times, whose medians may as well lie the other way round.
+/// Our own table (§10). In the last row the t test of 2019 has a star with p = 0.0083 for two
+/// clusters of times, whose medians could as well be in the other order.
 #[test]
 fn s10_our_table() {
     let spread = |by: f64| (0..10).map(|i| by * (1.0 + f64::from(i) / 1000.0)).collect::<Vec<_>>();
@@ -41,7 +41,7 @@ a change is reported where p < 0.05 and its whole interval is outside ±1%; ~: n
     );
 }
 
-/// Within the band nothing is claimed, however small p is; a wider band claims less.
+/// Within the band no change is claimed, however small p is; a wider band claims less.
 #[test]
 fn s10_the_band_limits_reported_changes() {
     let spread = |by: f64| (0..10).map(|i| by + f64::from(i) / 1000.0).collect::<Vec<_>>();
@@ -75,17 +75,17 @@ fn s10_simulated_counts_are_exact() {
         let heading = "test, simulated on two-nodes, seed 7, pageyard 0.1.0\n\n";
         assert!(text.starts_with(heading), "{name}: {text}");
     }
-    // On a host one sample shows nothing.
+    // On a host a single sample supports no claim.
     let host = policies(&[("A", vec![lower("t", &[1.0])]), ("B", vec![lower("t", &[9.0])])]);
     let ours = report(&host, Form::Pageyard).to_string();
     assert!(ours.contains("+800.00% ~\n"), "{ours}");
 }
 
-/// Calibration: of samples that come from one distribution, each rule alarms as often as it says.
-/// Samples are log-normal, as times are; the seed is 11.
+/// Calibration: for samples from one distribution, each rule raises false alarms at its nominal
+/// rate. Samples are log-normal, like times; the seed is 11.
 #[test]
 fn s10_false_alarms_at_the_nominal_rate() {
-    // SplitMix64, as anywhere in the lab.
+    // SplitMix64, as elsewhere in the lab.
     let mut state = 11u64;
     let mut unit = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -106,23 +106,24 @@ fn s10_false_alarms_at_the_nominal_rate() {
     let sources: Vec<Source> =
         ["a.json", "b.json"].iter().map(|n| source(n, vec![result("A", column())])).collect();
     let set = one(&sources);
-    // No band, so that nothing but the test holds back.
+    // No band, so that only the test limits the claims.
     let rule = Rule { band: 0.0, seed: 5 };
     let a = false_alarms(&set, rule, 400).unwrap();
     println!("{a}");
     let rate = |name: &str| a.rates.iter().find(|r| r.rule == name).unwrap();
-    // 3200 rows at 5 %: a standard error of 0.4 %. The count is exact, so never above; it falls
-    // short by what the steps of a discrete test lose: 0.0432 for ten and ten.
+    // 3200 rows at 5 %: a standard error of 0.4 %. The count is exact, so it never exceeds the
+    // rate; a discrete test loses some of it: 0.0432 for ten and ten.
     assert!((0.030..=0.055).contains(&rate("p < 0.05").rows), "{a}");
     assert!((0.085..=0.115).contains(&rate("mmtests-2019").rows), "{a}");
-    // Holm keeps a whole table at 5 % or less; three standard errors of 400 deals are 3 %.
+    // Holm's correction keeps a whole table at 5 % or less; three standard errors of 400 shuffles
+    // are 3 %.
     assert!(rate("pageyard").tables <= 0.08 && rate("pageyard").rows <= 0.01, "{a}");
-    assert!(rate("pageyard").tables > 0.0, "it can alarm at all: {a}");
+    assert!(rate("pageyard").tables > 0.0, "it raises some alarms: {a}");
     assert_eq!(rate("mmtests-2024").rows, 0.0, "{a}");
-    // Without correction a table of eight rows alarms in every second to third case.
+    // Without correction, a table of eight rows raises an alarm in every second to third case.
     assert!(rate("mmtests-2019").tables > 0.4, "{a}");
 
-    // A drift between the two runs is seen in them as measured, not by the deals.
+    // A drift between the two runs shows in the order as measured, not in shuffles.
     let drifted: Vec<Metric> = set
         .metrics
         .iter()

@@ -1,5 +1,5 @@
-//! Tables against the published ones, character by character. The samples are inferred: they
-//! reproduce what was published, and are not the authors' data.
+//! Our tables equal the published ones, character by character. The samples are inferred: they
+//! reproduce the published figures, but are not the authors' data.
 
 use pageyard_lab::hygiene::PUBLISHED;
 use pageyard_lab::result::Better;
@@ -16,8 +16,8 @@ fn skylake() -> Set {
 }
 
 /// Seed 1 on one socket (A.1, §4.1): every figure, sign, star and blank. A.1 does not give the
-/// columns' names and the changes of the deviations: these names split as §5.3 says, and the changes
-/// follow from §3.
+/// columns' names and the changes of the deviations. These names are split as §5.3 says, and the
+/// changes follow from §3.
 #[test]
 fn s4_1_trunc_on_one_socket() {
     assert_eq!(
@@ -60,7 +60,7 @@ BAmean-99 elapsed      526.67 (   0.00%)      518.89 (   1.48%)      507.78 (   
     assert_eq!(table(&skylake, Form::Mmtests2024), table(&skylake, Form::Mmtests2019));
 }
 
-/// Since 2026 one best mean is left, with a dot (§2.1).
+/// Since 2026 only one best mean is printed, with a dot (§2.1).
 #[test]
 fn s2_1_rows_of_2026() {
     let options =
@@ -75,7 +75,7 @@ fn around(mean: f64, sd: f64) -> Vec<f64> {
     vec![mean - sd, mean, mean + sd]
 }
 
-/// Seed 5 (A.5): rows grouped by statistic, then by metric; its Duration table with columns of 12
+/// Seed 5 (A.5): rows grouped by statistic, then by metric; its Duration table has columns of 12
 /// and 13. The mail shows two of the statistics, in the widths of all.
 #[test]
 fn s5_kernbench_of_seed_five() {
@@ -132,7 +132,7 @@ Duration System     44298.10     13361.67
 Duration Elapsed      519.11       388.87
 "
     );
-    // The snapshot of 2026 prints totals 18 wide.
+    // The snapshot of 2026 prints totals 18 characters wide.
     let newer = table(&set, Form::Mmtests2024);
     let line = format!("\nDuration User   {:18.2}{:18.2}\n", 39766.24, 49221.79);
     assert!(newer.contains(&line), "{newer}");
@@ -180,7 +180,7 @@ fn s3_page_fault1_of_seed_one() {
     };
     let set = policies(&[("Vanilla", of(|r| r.1)), ("Series", of(|r| r.2))]);
     let text = table(&set, Form::Mmtests2019);
-    // Single values are no distribution: nothing but the value, and no star.
+    // Single values have no distribution: only the value is printed, without a star.
     assert_eq!(text.lines().count(), 1 + rows.len());
     for ((n, old, new, percent), line) in rows.iter().zip(text.lines().skip(1)) {
         let m = format!("processes-{n}");
@@ -188,8 +188,8 @@ fn s3_page_fault1_of_seed_one() {
     }
 }
 
-/// What is no number is printed as 0.00 (0.00%) (§5.4), and rates of 0 have no harmonic mean since
-/// 2024 (§1.3).
+/// A value that is not a number is printed as 0.00 (0.00%) (§5.4), and rates of 0 have no harmonic
+/// mean since 2024 (§1.3).
 #[test]
 fn s5_4_values_that_are_not_numbers() {
     let rates = |samples: &[f64]| vec![metric("ops", Better::Higher, samples)];
@@ -251,7 +251,7 @@ fn s2_1_variabletime() {
     }
 }
 
-/// Seed 3 (A.3): all rows, before, after and the printed change.
+/// Seed 3 (A.3): all rows with before, after and the printed change.
 #[test]
 fn a_3_before_and_after() {
     let rows = [
@@ -262,7 +262,7 @@ fn a_3_before_and_after() {
         ("Kbuild System time", 582.02, 559.79, "-3.81"),
         ("THP fault alloc", 30585.14, 40853.62, "+33.57"),
         ("THP fault fallback", 36626.46, 26357.62, "-28.04"),
-        // Printed as 54.49 and 39.22; from the rounded figures -27.52 would follow.
+        // Printed as 54.49 and 39.22; the rounded figures would give -27.52.
         ("THP fault fail rate %", 54.494, 39.2165, "-27.53"),
         ("Pagealloc fallback", 1328.00, 1.00, "-99.85"),
         ("Pagealloc type mismatch", 181009.50, 0.00, "-100.00"),
@@ -303,7 +303,7 @@ fn a_3_before_and_after() {
         let expected = format!("{name:32}  {old:>10} (    +0.00%)  {new:>10} ({change:>9}%)");
         assert_eq!(*line, expected);
     }
-    // Without the one added, a small base changes more than was printed.
+    // Without adding one, a small base gives a larger change than printed.
     let plain = table(&set, Form::Change);
     assert!(plain.contains("1.00 (   -99.92%)") && plain.contains("0.10 (   -99.87%)"), "{plain}");
 }
@@ -324,7 +324,8 @@ fn s8_6_change_names_the_aggregate() {
     assert!(text.contains("time median  2.00 (    +0.00%)  4.00 (  +100.00%)"), "{text}");
 }
 
-/// Seed 4's steps on kbuild (A.4): time from 206 to 199 s is 96.6; lock time is a percentage already.
+/// Seed 4's steps on kbuild (A.4): time from 206 to 199 s is 96.6; lock time is already a
+/// percentage.
 #[test]
 fn a_4_index() {
     let step = |time, lock, free_high, zone| {
@@ -362,7 +363,7 @@ step 10   87.7         12.6       29.0        32.3
     );
 }
 
-/// Seed 3's two series of 50 rounds, as text and as the very lines of its file of figures.
+/// Seed 3's two series of 50 rounds, as text and as the lines of its file of figures.
 #[test]
 fn a_3_series() {
     let column = |of: fn(&pageyard_lab::hygiene::Published) -> [u64; 2]| {
