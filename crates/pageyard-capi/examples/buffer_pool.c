@@ -62,7 +62,7 @@ static void write_back(struct pool *pool, struct frame *frame) {
     pool->writes++;
 }
 
-/* A frame that nobody uses: a new one, or the one that was not used for longest, about. */
+/* A frame without a user: a new one, or roughly the least recently used one. */
 static struct frame *free_frame(struct pool *pool) {
     if (pool->filled < POOL_PAGES) {
         struct frame *frame = &pool->frames[pool->filled];
@@ -71,7 +71,7 @@ static struct frame *free_frame(struct pool *pool) {
             pool->filled++;
             return frame;
         }
-        /* No more memory: the pool stays as large as it is. */
+        /* No memory left: the pool keeps its size. */
         if (status != PAGEYARD_ERR_NO_MEMORY || pool->filled == 0) check(status, "pageyard_alloc");
     }
     for (;;) {

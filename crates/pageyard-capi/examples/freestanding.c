@@ -4,14 +4,15 @@
  *     cc -ffreestanding -nostdlib -static -fno-stack-protector freestanding.c \
  *         $(pkg-config --cflags --libs pageyard-core) && ./a.out
  *
- * On arm64 with -mno-outline-atomics: the compiler's atomics, else, are functions that need a libc.
+ * On arm64 add -mno-outline-atomics; otherwise the compiler's atomics are functions that need a
+ * libc.
  *
- * Nothing here is of an operating system but two system calls, to print and to end (x86-64 and arm64
+ * Only two system calls, to print and to exit, depend on an operating system (x86-64 and arm64
  * Linux), so that the example can be run. Physical memory is an array.
  */
 #include <pageyard_core.h>
 
-/* ---- What every C environment has, and this one has to write for itself. ---- */
+/* ---- What every C environment provides, and this one must write itself. ---- */
 
 void *memcpy(void *to, const void *from, size_t bytes);
 void *memmove(void *to, const void *from, size_t bytes);
@@ -100,7 +101,7 @@ static unsigned char *bytes_of(uint64_t pfn) {
 
 static unsigned holds, taken;
 
-/* A lock that hands itself on in turn. (A kernel turns interrupts off, too.) */
+/* A ticket lock. (A kernel also disables interrupts.) */
 static void lock(struct pageyard_lock *lock) {
     uint64_t turn = __atomic_fetch_add(&lock->words[0], 1, __ATOMIC_RELAXED);
     while (__atomic_load_n(&lock->words[1], __ATOMIC_ACQUIRE) != turn) {}
@@ -190,7 +191,7 @@ __attribute__((used)) static void start(void) {
         end(1);
     }
 
-    /* A block, its contents, and the mistakes that are told. */
+    /* A block, its contents, and misuse that is reported. */
     expect(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL, &block) == PAGEYARD_OK, "alloc");
     memset(bytes_of(block), 0x55, PAGE << 3);
     expect(pageyard_core_free(yard, block + 1, 0) == PAGEYARD_ERR_NOT_HEAD, "not the head");
@@ -203,13 +204,13 @@ __attribute__((used)) static void start(void) {
     expect(pageyard_core_free(yard, block, 3) == PAGEYARD_OK, "free zeroed");
     expect(pageyard_core_free(yard, maps.start, 0) == PAGEYARD_ERR_RESERVED, "maps are reserved");
 
-    /* Many at once. */
+    /* A bulk request. */
     expect(pageyard_core_alloc_bulk(yard, PAGEYARD_KERNEL, blocks, 32, &got) == PAGEYARD_OK
                && got == 32, "bulk");
     expect(pageyard_core_free_bulk(yard, blocks, got, 0, &got) == PAGEYARD_OK && got == 32,
            "free bulk");
 
-    /* Of 2 MiB all is given back but one page, which can move. */
+    /* All pages of a 2 MiB block are freed except one, which can move. */
     expect(pageyard_core_alloc(yard, 9, PAGEYARD_HIGHUSER_MOVABLE, &block) == PAGEYARD_OK,
            "alloc movable");
     expect(pageyard_core_split(yard, block, 9, 0) == PAGEYARD_OK, "split");
@@ -219,7 +220,7 @@ __attribute__((used)) static void start(void) {
     expect(pageyard_core_set_movable(yard, movable, 0, 1) == PAGEYARD_OK, "set movable");
     memset(bytes_of(movable), 0x77, PAGE);
 
-    /* A device wants exactly these 2 MiB. */
+    /* A device needs exactly these 2 MiB. */
     expect(pageyard_core_alloc_contig(yard, block, block + 512, PAGEYARD_TYPE_MOVABLE,
                                       PAGEYARD_KERNEL) == PAGEYARD_OK, "contiguous range");
     expect(movable != moved_from && bytes_of(movable)[PAGE - 1] == 0x77, "moved with its contents");

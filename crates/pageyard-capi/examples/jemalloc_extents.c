@@ -1,20 +1,20 @@
 /*
- * jemalloc with its extents from a yard, for programs as they are.
+ * jemalloc with its extents from a yard, for unmodified programs.
  *
  *     cc -shared -fPIC -o extents.so jemalloc_extents.c $(pkg-config --cflags --libs pageyard) -ljemalloc
  *     MALLOC_CONF=oversize_threshold:0 LD_PRELOAD=libjemalloc.so.2:./extents.so program
  *
- * (jemalloc's malloc must come before libc's, so it is named first. Without the setting, requests of
- * 8 MiB and more go to an arena of their own, which is not told of the hooks.)
+ * (jemalloc's malloc must precede libc's, so it is named first. Without the setting, requests of 8
+ * MiB and more go to an arena of their own, which does not use the hooks.)
  *
- * jemalloc asks for extents, ranges of pages, by a table of hooks. Here they come from a yard of the
- * bare core on memory that this library maps: a core-level yard needs no heap, so it can stand below
- * malloc. Extents of up to 4 MiB are blocks, larger ones contiguous ranges; all are single pages to
- * the yard, since jemalloc splits and merges extents as it likes. What it had before the program
- * began, and what the yard cannot give, stays with jemalloc's own hooks.
+ * jemalloc allocates extents, ranges of pages, through a table of hooks. Here they come from a yard
+ * of the bare core on memory that this library maps: a core-level yard needs no heap, so malloc can
+ * be built on it. Extents of up to 4 MiB are blocks, larger ones contiguous ranges; to the yard all
+ * are single pages, since jemalloc splits and merges extents freely. Extents from before the
+ * program started, and those that the yard cannot provide, stay with jemalloc's own hooks.
  *
- * PAGEYARD_EXTENTS_MIB says how large the yard is (1024 if not given); PAGEYARD_EXTENTS_STATS prints
- * at the end what it served.
+ * PAGEYARD_EXTENTS_MIB sets the size of the yard (default 1024); PAGEYARD_EXTENTS_STATS prints
+ * statistics at exit.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -45,7 +45,7 @@ static bool is_ours(const void *address) {
     return pfn >= first && pfn < last;
 }
 
-/* ---- What the core asks for. ---- */
+/* ---- Hooks of the core. ---- */
 
 static uint32_t cpu(void *context) {
     int here = sched_getcpu();
@@ -65,7 +65,7 @@ static void pause_a_tick(void *context) {
     usleep(1000);
 }
 
-/* Holds are short; but a holder may have lost its CPU. */
+/* Holds are short, but the holder may be preempted. */
 static void lock(struct pageyard_lock *lock) {
     int looks = 0;
     while (__atomic_exchange_n(&lock->words[0], 1, __ATOMIC_ACQUIRE) != 0)
@@ -78,7 +78,7 @@ static void unlock(struct pageyard_lock *lock) {
     __atomic_store_n(&lock->words[0], 0, __ATOMIC_RELEASE);
 }
 
-/* ---- What jemalloc asks for; jemalloc(3) says what each hook must do. ---- */
+/* ---- Hooks of jemalloc; jemalloc(3) says what each must do. ---- */
 
 static void *take(size_t bytes, size_t alignment) {
     uint64_t pages = bytes / PAGE, pfn;
@@ -110,7 +110,7 @@ static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t bytes, siz
     }
     __atomic_fetch_add(&extents, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bytes_given, bytes, __ATOMIC_RELAXED);
-    /* Pages that were given back before were given back to the system too, and are zero. */
+    /* Freed pages were also returned to the system, so they are zero. */
     *zero = true;
     *commit = true;
     return extent;
@@ -160,15 +160,15 @@ static bool extent_merge(extent_hooks_t *hooks, void *a, size_t a_bytes, void *b
         || own[arena]->merge(hooks, a, a_bytes, b, b_bytes, committed, arena);
 }
 
-/* (Memory is always committed; lazy purging would leave what is not zero.) */
+/* (Memory is always committed; lazy purging would leave nonzero pages.) */
 static extent_hooks_t hooks = {
     extent_alloc, extent_dalloc, extent_destroy, NULL,         NULL,
     NULL,         extent_purge,  extent_split,   extent_merge,
 };
 
-/* ---- The beginning and the end. ---- */
+/* ---- Start and exit. ---- */
 
-/* Some programs close their standard error before they end. */
+/* Some programs close standard error before they exit. */
 static int report_to;
 
 static void report(void) {
@@ -258,7 +258,8 @@ __attribute__((constructor)) static void begin(void) {
         char name[64];
         snprintf(name, sizeof name, "arena.%u.extent_hooks", i);
         size = sizeof own[i];
-        /* Which they were first: the new ones may be called before the call that sets them is over. */
+        /* Save the old hooks first: the new ones may be called before the call that sets them
+         * returns. */
         if (mallctl(name, &own[i], &size, NULL, 0) == 0)
             mallctl(name, NULL, NULL, &with, sizeof with);
     }

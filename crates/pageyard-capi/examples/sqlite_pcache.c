@@ -1,16 +1,16 @@
 /*
- * SQLite's page cache on a yard, for programs as they are.
+ * SQLite's page cache on a yard, for unmodified programs.
  *
  *     cc -shared -fPIC -o pcache.so sqlite_pcache.c $(pkg-config --cflags --libs pageyard) -lsqlite3
  *     LD_PRELOAD=./pcache.so sqlite3 data.db
  *
- * Before the program's main, SQLite is told to keep its pages here (SQLITE_CONFIG_PCACHE2): their
- * bytes are blocks of a yard, what SQLite notes about them is on the heap. Each open database has a
- * table of its pages by number, and a list of those that it does not use at the moment, from which
- * the one unused for longest is taken when the cache is full.
+ * Before main runs, SQLite is configured to keep its pages here (SQLITE_CONFIG_PCACHE2): their
+ * contents are blocks of a yard, SQLite's records of them are on the heap. Each open database has a
+ * table of its pages by number, and a list of its unpinned pages. When the cache is full, the least
+ * recently used one of them is reused.
  *
- * PAGEYARD_SQLITE_MIB says how large the yard is (256 if not given); PAGEYARD_SQLITE_STATS prints at
- * the end what it served.
+ * PAGEYARD_SQLITE_MIB sets the size of the yard (default 256); PAGEYARD_SQLITE_STATS prints
+ * statistics at exit.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -115,7 +115,7 @@ static void evict(struct cache *cache, struct page *page) {
     free_page(cache, page);
 }
 
-/* ---- What SQLite calls; its header says what each must do. ---- */
+/* ---- Called by SQLite; its header says what each must do. ---- */
 
 static int x_init(void *argument) {
     (void)argument;

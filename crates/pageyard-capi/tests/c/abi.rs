@@ -1,8 +1,8 @@
-//! The binary interface against its description in `abi/`.
+//! The binary interface equals its description in `abi/`.
 //!
-//! What programs depend on once they are compiled: symbols and their versions, sonames, signatures,
-//! numbers, and where the fields of structures lie. The description is made from the installed
-//! libraries, and, for numbers and structures, by a program in C.
+//! The description has everything that compiled programs depend on: symbols and their versions,
+//! sonames, signatures, numbers, and offsets of structure fields. It is made from the installed
+//! libraries and, for numbers and structures, by a program in C.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ fn plain(text: &str) -> String {
     rest
 }
 
-/// Its declarations of functions and types of numbers, a line each.
+/// The declarations of functions and number types in a header, one per line.
 pub(crate) fn declarations(text: &str) -> Vec<String> {
     let mut depth = 0;
     let outside: String = plain(text)
@@ -38,7 +38,7 @@ pub(crate) fn declarations(text: &str) -> Vec<String> {
     outside.split(';').map(one_line).filter(|d| d.contains('(') || d.contains("int32_t")).collect()
 }
 
-/// Its structures, with their fields: name and declaration.
+/// The structures of a header, with their fields: name and declaration.
 fn structures(text: &str) -> Vec<(String, Vec<(String, String)>)> {
     let plain = plain(text);
     let mut found = Vec::new();
@@ -70,7 +70,7 @@ fn constants(text: &str) -> Vec<String> {
     text.lines().filter_map(define).collect()
 }
 
-/// Numbers, sizes and offsets, as the compiler sees them.
+/// Numbers, sizes and offsets, as the compiler determines them.
 fn measured(headers: &[String]) -> String {
     let mut code = String::from("#include <pageyard.h>\n#include <stdio.h>\nint main(void) {\n");
     for text in headers {
@@ -104,7 +104,7 @@ fn measured(headers: &[String]) -> String {
     run(&mut pageyard_unmet::command(program))
 }
 
-/// Symbols of a file that nm shows, with their versions.
+/// Symbols of a library according to nm, with their versions.
 fn symbols(arguments: &[&str], library: &str) -> BTreeSet<String> {
     let said = run(tool("nm").args(arguments).arg(prefix().join("lib").join(library)));
     let name = |line: &str| {
@@ -146,7 +146,7 @@ fn abi_matches_its_description() {
     hold_current("abi/pageyard-0.1.txt", &made);
 }
 
-/// What is declared is there, and the other way round.
+/// Every declared function is exported, and every exported function is declared.
 #[test]
 fn every_declared_function_is_exported() {
     let names = |text: &str| -> BTreeSet<String> {
@@ -160,7 +160,7 @@ fn every_declared_function_is_exported() {
     assert_eq!(symbols(&["-g", "--defined-only"], "libpageyard-core.a"), core);
 }
 
-/// What every C environment has, with a libc or without, and no more.
+/// The four functions that every C environment has, with or without a libc.
 #[test]
 fn the_core_imports_only_four_functions() {
     let needs = symbols(&["-u"], "libpageyard-core.a");
@@ -168,8 +168,8 @@ fn the_core_imports_only_four_functions() {
     assert!(needs.is_subset(&always), "{needs:?}");
 }
 
-/// As `scripts/no-panic.sh` for the core itself. (The standard library's way to print a string in
-/// quotes has panics that its own code never comes to.)
+/// Like `scripts/no-panic.sh` for the core itself. (The standard library's code to print a quoted
+/// string contains panics that it never reaches.)
 #[test]
 fn no_function_of_the_core_level_can_panic() {
     if !pageyard_unmet::program("objdump", "binutils") {

@@ -1,4 +1,4 @@
-/* Every function of pageyard_core.h on memory, locks and CPUs of this program's. */
+/* Every function of pageyard_core.h, on this program's own memory, locks and CPUs. */
 #include <pageyard_core.h>
 
 #include <pthread.h>
@@ -11,8 +11,8 @@ enum { CPUS = 4, FIRST = 1 << 20, PAGES = 1 << 15, SECTION = 32768 };
 
 static __thread uint32_t this_cpu;
 static __thread int held;
-/* The locks that this thread holds, in order: each is released before those taken before it, so that
- * a lock may keep the interrupt state (docs/capi.md). */
+/* The locks that this thread holds, in order: each is released before those taken earlier, so that
+ * a lock may save the interrupt state (docs/capi.md). */
 static __thread struct pageyard_lock *stack[8];
 static uint64_t lock_calls, zeroed, reclaims, reclaimed_block, clock_ns;
 
@@ -54,7 +54,7 @@ static void zero(void *context, uint64_t pfn, uint32_t order) {
 
 static pageyard_core *reclaiming;
 
-/* Gives up the one block that there is to give up. */
+/* Frees the only reclaimable block. */
 static uint64_t reclaim(void *context, const struct pageyard_reclaim_job *job) {
     (void)context;
     EXPECT(held == 0 && job->pages > 0 && job->node == 0 && job->highest_zone == PAGEYARD_ZONE_NORMAL);
@@ -116,7 +116,7 @@ static pageyard_core *make(struct memory *m, void **room) {
     OK(pageyard_core_room(&m->layout, &bytes));
     *room = malloc(bytes + 1);
     memset(*room, 0xa5, bytes + 1);
-    /* Anywhere, holding anything. */
+    /* The room may have any alignment and any contents. */
     OK(pageyard_core_create(&m->layout, &table, (char *)*room + 1, bytes, &yard, why, sizeof why));
     EXPECT(why[0] == 0);
     return yard;
@@ -300,7 +300,7 @@ static void requests(void) {
     EXPECT_STATUS(pageyard_core_compact_background(yard, 1, &sleep_ns), PAGEYARD_ERR_NODE);
     EXPECT_STATUS(pageyard_core_compact_background(yard, 0, NULL), PAGEYARD_ERR_ARGUMENT);
 
-    /* A second section comes and goes. */
+    /* A second section goes online and offline. */
     EXPECT_STATUS(pageyard_core_online(yard, FIRST, FIRST + SECTION), PAGEYARD_ERR_RANGE);
     OK(pageyard_core_online(yard, FIRST + SECTION, FIRST + 2 * SECTION));
     EXPECT(stats_of(yard).managed == PAGES + SECTION);
@@ -326,7 +326,7 @@ static void requests(void) {
     free(room);
 }
 
-/* Memory that is reserved at the start is given up, and what is in use adds up. */
+/* Boot memory is released, and the pages in use add up. */
 static void boot_memory(void) {
     struct memory m;
     pageyard_range reserved[2] = {{FIRST + 100, FIRST + 3000}, {FIRST + SECTION, FIRST + SECTION + 9}};
@@ -364,7 +364,7 @@ static void boot_memory(void) {
     OK(pageyard_core_alloc(yard, 4, PAGEYARD_KERNEL, &pfn));
     OK(pageyard_core_split(yard, pfn, 4, 0));
     OK(pageyard_core_free(yard, pfn, 0));
-    /* A range without the parts of that block. */
+    /* A range that excludes the parts of that block. */
     start = pfn < FIRST + 4096 ? FIRST + 8292 : FIRST + 100;
     OK(pageyard_core_alloc_contig(yard, start, start + 2900, PAGEYARD_TYPE_MOVABLE, PAGEYARD_KERNEL));
     stats = stats_of(yard);
@@ -377,7 +377,7 @@ static void boot_memory(void) {
 
     OK(pageyard_core_validate(yard, why, sizeof why));
     EXPECT(why[0] == 0);
-    /* Descriptors or states of the first section, by a stray write. The maps end with them. */
+    /* A stray write over descriptors or states of the first section, which the maps end with. */
     memset(room + bytes - (IS_PACKED ? 48 << 10 : 600 << 10), 0, 64);
     EXPECT_STATUS(pageyard_core_validate(yard, why, sizeof why), PAGEYARD_ERR_INVALID);
     EXPECT(strncmp(why, "Normal of node 0: ", 18) == 0);
@@ -420,7 +420,7 @@ static size_t small_machine(uint32_t profile, uint64_t flags) {
     OK(pageyard_core_create(&m.layout, &table, room, bytes, &yard, NULL, 0));
     while (pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &pfns[n]) == PAGEYARD_OK) n++;
     had = n;
-    /* The rest, by the last reserves; then some pages on another CPU's lists. */
+    /* All remaining pages, with the last reserves; then some pages on another CPU's lists. */
     while (pageyard_core_alloc(yard, 0, PAGEYARD_MEMALLOC, &pfns[n]) == PAGEYARD_OK) n++;
     EXPECT(n == 40 << 8);
     this_cpu = 1;
@@ -433,7 +433,7 @@ static size_t small_machine(uint32_t profile, uint64_t flags) {
     return had;
 }
 
-/* A request that finds nothing asks for memory to be given up. */
+/* A request that finds no memory calls reclaim. */
 static void shortage(void) {
     struct memory m;
     void *room;
@@ -456,11 +456,11 @@ static void shortage(void) {
     free(room);
 }
 
-/* Four CPUs at once: no frame is in two hands. */
+/* Four CPUs concurrently: no frame has two owners. */
 static pageyard_core *shared;
 static uint8_t owned[PAGES];
 
-/* Each page of the block goes into this thread's hands, or out of them. */
+/* Makes this thread the owner of each page of the block, or removes it as the owner. */
 static void mark(uint64_t pfn, uint32_t order, uint8_t mine) {
     uint64_t i;
     for (i = 0; i < (uint64_t)1 << order; i++)

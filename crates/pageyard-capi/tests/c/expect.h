@@ -1,4 +1,4 @@
-/* Ends the program where something does not hold. */
+/* Ends the program if a condition does not hold. */
 #ifndef EXPECT_H
 #define EXPECT_H
 
@@ -25,7 +25,7 @@
 
 #define OK(call) EXPECT_STATUS(call, PAGEYARD_OK)
 
-/* The engine that a program tests: the other one with -DENGINE=PAGEYARD_ENGINE_PACKED. */
+/* The engine under test; -DENGINE=PAGEYARD_ENGINE_PACKED selects the other one. */
 #ifndef ENGINE
 #define ENGINE PAGEYARD_ENGINE_LINUX612
 #endif

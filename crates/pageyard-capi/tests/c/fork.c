@@ -1,5 +1,5 @@
-/* Forks while threads are in every function: the child may ask for anything, gets nothing, and waits
- * for nobody; the parent goes on. */
+/* Forks while threads are inside every function. The child may call any function, gets no memory,
+ * and waits for no thread; the parent continues. */
 #include <pageyard.h>
 
 #include <pthread.h>
@@ -73,7 +73,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* What a child asks of its copy. */
+/* Calls that a child makes on its copy of the yard. */
 static void child(char *block, pageyard_registration *registration) {
     pageyard_options options;
     pageyard_shrinker own = shrinker();
@@ -115,7 +115,7 @@ static void child(char *block, pageyard_registration *registration) {
     OK(pageyard_free(yard, block, 0));
     OK(pageyard_destroy(yard));
     EXPECT_STATUS(pageyard_destroy(yard), PAGEYARD_ERR_HANDLE);
-    /* One of its own works. */
+    /* A yard that the child creates works. */
     OK(pageyard_options_init(&options, sizeof options, 8 << 20));
     OK(pageyard_create(&options, &new_yard));
     OK(pageyard_alloc(new_yard, 2, PAGEYARD_KERNEL, &page));
@@ -147,7 +147,7 @@ int main(void) {
         EXPECT(pid >= 0);
         if (pid == 0) child(block, registration);
         EXPECT(waitpid(pid, &status, 0) == pid);
-        /* SIGALRM: it hung. */
+        /* Killed by SIGALRM: the child hung. */
         EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         EXPECT(block[0] == 77);
         OK(pageyard_free(yard, block, 0));

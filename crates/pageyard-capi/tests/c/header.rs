@@ -1,11 +1,11 @@
-//! The headers in `include/` are what cbindgen makes of the sources.
+//! The headers in `include/` equal what cbindgen generates from the sources.
 
 use std::path::Path;
 
 use super::install::run;
 use super::{here, hold_current, tool};
 
-/// What each header is made of: guard, what it includes, introduction, sources in order.
+/// The parts of a header: guard, includes, introduction, sources in order.
 struct Header {
     name: &'static str,
     guard: &'static str,
@@ -116,7 +116,7 @@ fn generate(header: &Header) -> String {
     text.replace(includes, &format!("#ifndef PAGEYARD_NO_STDINT\n{includes}#endif\n"))
 }
 
-/// A header as the sources say it.
+/// A header, generated from the sources.
 pub(crate) fn made(name: &str) -> String {
     generate(HEADERS.iter().find(|h| h.name == name).expect("one of the headers"))
 }
@@ -151,7 +151,7 @@ fn the_core_header_needs_no_other_with_no_stdint() {
     run(cc.arg("-I").arg(here().join("include")).arg(&file));
 }
 
-/// Every function's comment says its errors, its threads, and who owns what.
+/// Every function's comment states its errors, its threads, and the ownership of its arguments.
 #[test]
 fn every_function_is_documented() {
     for header in &HEADERS {

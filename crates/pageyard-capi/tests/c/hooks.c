@@ -1,6 +1,6 @@
-/* Events, defences and reports of free memory: each function of struct pageyard_hooks is called where its
- * comment says, and what it answers has its effect. With PLANT, one function is another: the program must
- * then fail. */
+/* Events, defences and free page reporting: each function of struct pageyard_hooks is called where
+ * its comment says, and its answer has its effect. With PLANT, one function is replaced: the
+ * program must then fail. */
 #include <pageyard_core.h>
 
 #include <stddef.h>
@@ -35,7 +35,7 @@ static uint64_t kinds[KINDS];
 static pageyard_event last[KINDS];
 static pageyard_report reported;
 static unsigned reports;
-/* What this program knows of each page. */
+/* This program's state of each page. */
 static pageyard_page_state states[PAGES];
 static uint8_t allocated[PAGES], filled[PAGES], mapped[PAGES];
 static pageyard_block blocks[64];
@@ -73,7 +73,7 @@ static int32_t fail(void *c, uint32_t order, uint32_t flags) {
 }
 static void page_state(void *c, uint64_t pfn, pageyard_page_state *state) {
     CHECK_CONTEXT(c);
-    /* As passed: an unused page. */
+    /* The initial value: an unused page. */
     EXPECT(state->mapcount == -1 && state->refcount == 0 && state->flags == 0 && state->mapping == 0);
     EXPECT(state->charged == 0 && state->link == PAGEYARD_LINK_SINGLE && state->head == 0);
     *state = states[pfn - FIRST];
@@ -118,7 +118,7 @@ static int32_t report_free(void *c, const pageyard_block *list, size_t count) {
         EXPECT(list[i].pfn % ((uint64_t)1 << list[i].order) == 0 && list[i].reserved == 0);
         blocks[block_count++ % 64] = list[i];
     }
-    /* It may make requests, which get none of these blocks. */
+    /* The hook may make requests, which get none of these blocks. */
     OK(pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &pfn));
     for (i = 0; i < count; i++)
         EXPECT(pfn < list[i].pfn || pfn >= list[i].pfn + ((uint64_t)1 << list[i].order));
@@ -126,7 +126,7 @@ static int32_t report_free(void *c, const pageyard_block *list, size_t count) {
     return refusing ? 0 : 7;
 }
 
-/* A wake function that makes the request which wakes. */
+/* A wake function that makes the same request that wakes. */
 static void wake_reclaim(void *c, uint32_t node, uint32_t order, uint32_t highest_zone) {
     uint64_t pfn;
     CHECK_CONTEXT(c);
@@ -156,7 +156,7 @@ static int32_t undamaged(void *c, uint64_t pfn, uint32_t order, pageyard_corrupt
     (void)damage;
     return 0;
 }
-/* To use them all. */
+/* References, so that the compiler does not warn about unused functions. */
 static void (*const planted[])(void *, uint64_t, uint32_t) = {nothing};
 static int32_t (*const planted_check)(void *, uint64_t, uint32_t, pageyard_corruption *) = undamaged;
 #endif
@@ -240,7 +240,7 @@ static pageyard_stats stats(void) {
     return s;
 }
 
-/* The yard is whole, but for some pages that are out of use. */
+/* Asserts that the yard is whole, except for pages that are out of use. */
 static void end(uint64_t out_of_use) {
     EXPECT(stats().free == PAGES - out_of_use);
     EXPECT(held == 0);
@@ -254,7 +254,7 @@ static int64_t knob(const char *name) {
     return text[0] == 'Y' ? 1 : text[0] == 'N' ? 0 : atoi(text);
 }
 
-/* A fixed sequence of requests; what it was given, as one number. */
+/* A fixed sequence of requests; returns its answers as one number. */
 static uint64_t sequence(pageyard_core *y) {
     static uint64_t pfns[256];
     uint32_t orders[256], n;
@@ -277,7 +277,7 @@ static uint64_t sequence(pageyard_core *y) {
     return sum;
 }
 
-/* Hooks that are all null change nothing, and so do those of an older caller. */
+/* Hooks that are all null change nothing, nor do those of an older caller. */
 static void nulls(void) {
     pageyard_platform p = machine(), older = machine();
     pageyard_hooks h = no_hooks();
@@ -288,7 +288,7 @@ static void nulls(void) {
     OK(pageyard_core_destroy(other));
     EXPECT(knob("page_poison") == 0 && knob("init_on_free") == 0 && knob("debug_pagealloc") == 0);
     end(0);
-    /* The field lies behind what this caller knows, so it is not looked at. */
+    /* The field is beyond the size that this caller passes, so it is not read. */
     older.struct_size = offsetof(pageyard_platform, hooks);
     begin(&older, (pageyard_hooks *)1);
     end(0);
@@ -341,7 +341,8 @@ static void events(void) {
     EXPECT(last[PAGEYARD_EVENT_ALLOC].order == 3 && zeroed == 8);
     EXPECT(last[PAGEYARD_EVENT_ALLOC].flags == (PAGEYARD_KERNEL | PAGEYARD_ZERO));
     EXPECT(last[PAGEYARD_EVENT_ALLOC].page_type == PAGEYARD_TYPE_UNMOVABLE);
-    /* The first of its type: all memory was movable, or wholly free pageblocks of no type. */
+    /* The first request of its type: all memory was movable, or whole free pageblocks without a
+     * type. */
     EXPECT(kinds[PAGEYARD_EVENT_FALLBACK] == !IS_PACKED);
     EXPECT((kinds[PAGEYARD_EVENT_REFILL] > 0) == !IS_PACKED);
     if (!IS_PACKED) {
@@ -425,7 +426,8 @@ static void pages(void) {
     OK(pageyard_core_alloc(yard, 2, PAGEYARD_KERNEL, &pfn));
     OK(pageyard_core_alloc(yard, 2, PAGEYARD_KERNEL, &other));
     OK(pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &third));
-    /* The third of four is still referenced: the block is accepted, but out of use. */
+    /* The third of four pages is still referenced: the free succeeds, but the block is out of use.
+     * */
     states[pfn - FIRST + 2].refcount = 5;
     OK(pageyard_core_free(yard, pfn, 2));
     EXPECT(reports == 1 && reported.kind == PAGEYARD_REPORT_BAD_PAGE && reported.block == pfn);
@@ -436,7 +438,7 @@ static void pages(void) {
     states[other - FIRST].mapcount = 3;
     OK(pageyard_core_free(yard, other, 2));
     EXPECT(reports == 2 && reported.values[0] == PAGEYARD_BAD_MAPCOUNT && reported.values[1] == 3);
-    /* Marked dirty, it may be freed, but not allocated again. */
+    /* A page marked dirty may be freed, but not allocated again. */
     states[third - FIRST].flags = PAGEYARD_PAGE_DIRTY;
     OK(pageyard_core_free(yard, third, 0));
     EXPECT(reports == 2);
@@ -444,7 +446,7 @@ static void pages(void) {
     EXPECT(pfn != third && reports == 3 && reported.values[0] == PAGEYARD_BAD_FLAGS);
     EXPECT(reported.values[1] == PAGEYARD_PAGE_DIRTY && reported.values[2] == 1);
     OK(pageyard_core_free(yard, pfn, 0));
-    /* Compound: the tails name their head. */
+    /* Compound: the tails refer to their head. */
     OK(pageyard_core_alloc(yard, 1, PAGEYARD_KERNEL | PAGEYARD_COMP, &pfn));
     states[pfn - FIRST].link = PAGEYARD_LINK_HEAD;
     states[pfn - FIRST + 1].link = PAGEYARD_LINK_TAIL;
@@ -491,7 +493,7 @@ static void contents(void) {
     OK(pageyard_core_drain(yard));
     for (i = 0; i < PAGES; i++)
         EXPECT(filled[i] == 1 && mapped[i] == 0);
-    /* A stray write to memory that is free. */
+    /* A stray write to free memory. */
     memset(filled, 2, sizeof filled);
     OK(pageyard_core_alloc(yard, 1, PAGEYARD_KERNEL, &pfns[0]));
     EXPECT(reports == 1 && reported.kind == PAGEYARD_REPORT_POISON && reported.block == pfns[0]);
@@ -535,7 +537,7 @@ static void zeros(void) {
     end(0);
 }
 
-/* A block with this frame was reported. */
+/* Whether a block with this frame was reported. */
 static int is_reported(uint64_t pfn) {
     size_t i;
     for (i = 0; i < block_count && i < 64; i++)
@@ -552,7 +554,8 @@ static void free_memory(void) {
     clock_ns = 1000;
     h.report_free = report_free;
     begin(&p, &h);
-    /* Not all memory is in whole pageblocks: a report may take all of these. */
+    /* One page in use, so that not all memory is in whole pageblocks: a report may take all of
+     * these. */
     OK(pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &kept));
     OK(pageyard_core_report_free(yard, &sleep_ns));
     EXPECT(sleep_ns == 2000000000 && block_count == 0);
@@ -564,12 +567,12 @@ static void free_memory(void) {
         pages += (uint64_t)1 << blocks[i].order;
     }
     EXPECT(pages <= PAGES && pages > PAGES / 2);
-    /* Once. */
+    /* A block is reported only once. */
     block_count = 0;
     clock_ns += 3000000000u;
     OK(pageyard_core_report_free(yard, &sleep_ns));
     EXPECT(block_count == 0 && sleep_ns == UINT64_MAX);
-    /* What was used in between is reported again, and again where that is refused. */
+    /* A block that was in use meanwhile is reported again, and again if the report is refused. */
     OK(pageyard_core_alloc(yard, 10, PAGEYARD_KERNEL, &pfn));
     OK(pageyard_core_free(yard, pfn, 10));
     OK(pageyard_core_report_free(yard, &sleep_ns));
@@ -590,7 +593,7 @@ static void free_memory(void) {
     OK(pageyard_core_free(yard, kept, 0));
     end(0);
 
-    /* Smaller blocks too; PAGEYARD_ENGINE_PACKED reports whole pageblocks. */
+    /* Smaller blocks as well; PAGEYARD_ENGINE_PACKED reports whole pageblocks. */
     h.report_order = 3;
     begin(&p, &h);
     OK(pageyard_core_alloc(yard, 4, PAGEYARD_KERNEL, &pfn));
@@ -601,7 +604,7 @@ static void free_memory(void) {
     OK(pageyard_core_free(yard, pfn, 4));
     end(0);
 
-    /* Without the function there is nothing to report. */
+    /* Without the function nothing is reported. */
     h.report_free = NULL;
     begin(&p, &h);
     clock_ns += 3000000000u;
@@ -614,8 +617,8 @@ static void free_memory(void) {
     end(0);
 }
 
-/* The platform's own: wakes are not nested, and warnings are limited by the clock, which may stand
- * still. */
+/* The platform's own functions: wakes are not nested, and warnings are limited by the clock, which
+ * may stand still. */
 static void warnings(void) {
     static uint64_t out[PAGES];
     int clock, i;

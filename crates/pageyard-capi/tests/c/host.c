@@ -1,4 +1,4 @@
-/* Every function of pageyard.h, and every error that it names. */
+/* Every function of pageyard.h, and every error that it documents. */
 #include <pageyard.h>
 
 #include <pthread.h>
@@ -27,7 +27,7 @@ static pageyard_stats stats_of(const pageyard *yard) {
     return stats;
 }
 
-/* On a thread of its own: it is bound to one CPU afterwards. */
+/* Runs on its own thread, which is bound to one CPU afterwards. */
 static void *tick(void *yard) {
     OK(pageyard_tick((pageyard *)yard));
     return NULL;
@@ -86,7 +86,7 @@ static void options(void) {
     EXPECT(strstr(pageyard_last_error(), "CPU 99999") != NULL);
     EXPECT(yard == NULL);
 
-    /* A program that was compiled before there was an engine to choose. */
+    /* A program compiled before the engine could be chosen. */
     options.cpus = NULL;
     options.cpu_count = 0;
     options.struct_size = offsetof(pageyard_options, engine);
@@ -94,7 +94,7 @@ static void options(void) {
     OK(pageyard_destroy(yard));
     yard = NULL;
 
-    /* A caller of a later version, who sets nothing that is not known here, and who does. */
+    /* Callers of a later version: one sets no field that is unknown here, one does. */
     memset(&later, 0, sizeof later);
     OK(pageyard_options_init(&later.options, sizeof later, 64 << 20));
     later.options.flags = PAGEYARD_PREFAULT | PAGEYARD_DEFERRED;
@@ -200,7 +200,7 @@ static void blocks(void) {
     OK(pageyard_destroy(yard));
 }
 
-/* All of it, by many at once, and all of it back. */
+/* Allocates everything in bulk requests, and frees it. */
 static void exhaustion(void) {
     enum { MOST = 1 << 14 };
     static void *pages[MOST + 1];
@@ -225,13 +225,13 @@ static void exhaustion(void) {
         *(uint64_t *)pages[i] = i + 1;
     }
     for (i = 0; i < n; i++) EXPECT(*(uint64_t *)pages[i] == i + 1);
-    /* The worker may have gathered some more from lists meanwhile. */
+    /* The worker may have drained some more pages from lists meanwhile. */
     while ((status = pageyard_alloc(yard, 0, PAGEYARD_KERNEL, &pages[n])) == PAGEYARD_OK) {
         n++;
         EXPECT(n < MOST);
     }
     EXPECT(status == PAGEYARD_ERR_NO_MEMORY && pages[n] == NULL);
-    /* The reserves are for the urgent. */
+    /* Urgent requests may use the reserves. */
     OK(pageyard_alloc(yard, 0, PAGEYARD_ATOMIC, &pages[n]));
     OK(pageyard_free_bulk(yard, pages, n + 1, 0, &done));
     EXPECT(done == n + 1 && n > 12000);
@@ -291,7 +291,7 @@ static void texts(void) {
     OK(pageyard_destroy(yard));
 }
 
-/* Blocks that one thread allocates and another frees; nobody else writes to them meanwhile. */
+/* Blocks that one thread allocates and another frees; no other thread writes to them. */
 static pageyard *shared;
 static void *slots[64];
 

@@ -12,18 +12,19 @@
 
 enum { FIRST = 1 << 20, PAGES = 1 << 15 };
 
-/* Zero, each power of two and its neighbours where something changes, and the ends of all types. */
+/* Zero, powers of two and their neighbours where behaviour changes, and the extremes of all types.
+ * */
 static const uint64_t NUMBERS[] = {
     0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 15, 16, 31, 32, 63, 64, 127, 255, 256, 511, 512, 513,
     1023, 1024, 4095, 4096, PAGES - 1, PAGES, PAGES + 1, UINT16_MAX, 1 << 16, FIRST - 1, FIRST,
     FIRST + 1, FIRST + 512, FIRST + PAGES - 1, FIRST + PAGES, FIRST + PAGES + 1, INT32_MAX,
     (uint64_t)1 << 31, UINT32_MAX, (uint64_t)1 << 32, (uint64_t)1 << 40, (uint64_t)1 << 50,
     (uint64_t)1 << 52, (uint64_t)INT64_MAX, (uint64_t)1 << 63, UINT64_MAX - 1, UINT64_MAX};
-/* Every two bits together, each alone among all and missing of all; the first four are plain. */
+/* Every pair of bits, each bit alone, and all bits but one; the first four are ordinary flags. */
 #define FLAGS (4 + 1024 + 64)
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-/* `name` is each of the numbers, as a type. */
+/* Runs the body with `name` set to each of the numbers, as a type. */
 #define EACH(type, name)                                                            \
     for (size_t name##_at = 0; name##_at < COUNT(NUMBERS); name##_at++)             \
         for (type name = (type)NUMBERS[name##_at], *name##_once = &name; name##_once; \
@@ -31,7 +32,7 @@ static const uint64_t NUMBERS[] = {
 #define EACH_FLAGS(name)                                            \
     for (uint32_t name##_at = 0; name##_at < FLAGS; name##_at++)    \
         for (uint32_t name = flags_of(name##_at), name##_once = 1; name##_once; name##_once = 0)
-/* A few of them, where another number is tried with each. */
+/* A few flags, for calls that also try other numbers. */
 #define EACH_OF_SOME_FLAGS(name)                            \
     for (uint32_t name##_at = 0; name##_at < 8; name##_at++) \
         for (uint32_t name = some_flags(name##_at), name##_once = 1; name##_once; name##_once = 0)
@@ -56,7 +57,7 @@ static inline uint32_t some_flags(uint32_t i) {
     return some[i];
 }
 
-/* Settings, and what is no value of any. */
+/* Settings, and names that no setting has. */
 static const char *const NAMES[] = {
     "", "min_free_kbytes", "watermark_scale_factor", "watermark_boost_factor", "numa_stat",
     "lowmem_reserve_ratio", "percpu_pagelist_high_fraction", "compaction_proactiveness",
@@ -67,7 +68,7 @@ static const char *const VALUES[] = {
     "0x10", "9 9 9 9 9 9 9 9", "-9223372036854775809", "%s%n%n", "\xff", "Node", "\n1\n",
     "99999999999999999999999999999999999999999999999999999999999999999999999999999999999999"};
 
-/* The call under way, for what a signal says. */
+/* The current call, for the message of a signal handler. */
 static struct {
     const char *function;
     uint64_t numbers[5];
@@ -88,7 +89,7 @@ static inline void dead(int number) {
     _exit(2);
 }
 
-/* What a function answered is one of the numbers that the header names. */
+/* Asserts that a status is one of those in the header. */
 static inline int known(pageyard_status status) {
     if (strcmp(pageyard_strerror(status), pageyard_strerror(-12345)) == 0) {
         fprintf(stderr, "%s: status %d, of %#llx, %#llx, %#llx, %#llx\n", last.function, (int)status,
@@ -99,7 +100,7 @@ static inline int known(pageyard_status status) {
     return status == PAGEYARD_OK;
 }
 
-/* Signals name the call; neither memory nor time without end. */
+/* Names the call on a fatal signal, and limits memory and time. */
 static inline void watch(void) {
     static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGXCPU,
                                 SIGALRM};
@@ -108,7 +109,7 @@ static inline void watch(void) {
     for (i = 0; i < COUNT(fatal); i++)
         signal(fatal[i], dead);
     EXPECT(setrlimit(RLIMIT_AS, &memory) == 0 && setrlimit(RLIMIT_CPU, &seconds) == 0);
-    /* Not a measure of time: a call that waits for ever is named too. */
+    /* Not a measurement: a call that waits for ever is named, too. */
     alarm(900);
 }
 

@@ -1,6 +1,6 @@
-//! Every function with invalid and extreme numbers: `hostile_core.c` and `hostile_host.c` have a row for
-//! each that the headers declare. A function runs in a process of its own, with little memory, so that
-//! one that aborts or does not end is named.
+//! Every function with invalid and extreme numbers: `hostile_core.c` and `hostile_host.c` have a
+//! row for each function in the headers. A function runs in its own process with little memory, so
+//! that one that aborts or hangs is named.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use super::here;
 use super::install::run;
 use super::programs::{ENGINES, built, flags, of_engine, threaded};
 
-/// The program of each header.
+/// The test program of each header.
 const PROGRAMS: [(&str, &str); 2] =
     [("pageyard_core.h", "hostile_core"), ("pageyard.h", "hostile_host")];
 
-/// The functions that declarations declare.
+/// The functions in a list of declarations.
 fn functions(declarations: &[String]) -> BTreeSet<String> {
     let named = |d: &String| Some(d.split_once('(')?.0.rsplit([' ', '*']).next()?.to_owned());
     declarations.iter().filter(|d| !d.starts_with("typedef")).filter_map(named).collect()
@@ -37,8 +37,8 @@ fn every_function_has_a_row_of_argument_values() {
         let mut declared = functions(&declarations(&made(header)));
         assert!(declared.len() > 25, "{declared:?}");
         let rows = rows(&source(program));
-        assert_eq!(rows, declared, "the rows of {program}.c, and what {header} declares");
-        // A function without one is found.
+        assert_eq!(rows, declared, "the rows of {program}.c and the functions of {header}");
+        // A function without a row is found.
         declared.extend(functions(&["pageyard_status pageyard_new(uint64_t n)".into()]));
         let missing: Vec<_> = declared.difference(&rows).collect();
         assert_eq!(missing, ["pageyard_new"]);

@@ -1,6 +1,6 @@
-/* Every function of pageyard_core.h with invalid and extreme numbers: each call succeeds or returns an
- * error, and the yard is whole and empty afterwards. One function a run, named by the argument; the program's test sees
- * that none is missing. */
+/* Every function of pageyard_core.h with invalid and extreme numbers: each call succeeds or returns
+ * an error, and afterwards the yard is valid and empty. Each run tests one function, named by the
+ * argument; the Rust test checks that none is missing. */
 #include <pageyard_core.h>
 
 #include "hostile.h"
@@ -73,7 +73,7 @@ static void make(void) {
     OK(pageyard_core_create(&layout, &platform, malloc(bytes), bytes, &yard, NULL, 0));
 }
 
-/* A block that was handed out was zeroed if that was asked for, and goes back. */
+/* Asserts that an allocated block is zero if requested, and frees it. */
 static void check(pageyard_status status, const uint64_t *pfn, uint32_t order, uint32_t flags) {
     if (known(status)) {
         EXPECT(zeroed == (flags & PAGEYARD_ZERO ? (uint64_t)1 << order : 0));
@@ -99,7 +99,7 @@ static void h_pageyard_core_room(void) {
         known(pageyard_core_room(&layout, &bytes));
     }
     EACH(uint32_t, size) EACH(uint32_t, version) {
-        /* As long as the largest size that is believed. */
+        /* As long as the largest size that is accepted. */
         static pageyard_layout layout[17];
         layout[0] = layout_of();
         layout[0].struct_size = size;
@@ -148,7 +148,7 @@ static void h_pageyard_core_create(void) {
                                        sizeof why)))
             OK(pageyard_core_destroy(made));
     }
-    /* Counts of what cannot be there, and room that is said to be there. */
+    /* Counts without arrays, and a wrong size of the room. */
     {
         pageyard_layout layout = layout_of();
         OK(pageyard_core_room(&layout, &bytes));
@@ -180,7 +180,7 @@ static void h_pageyard_core_create(void) {
         if (known(pageyard_core_create(&layout, table, room, sizeof room, &made, why, sizeof why)))
             OK(pageyard_core_destroy(made));
     }
-    /* Engines: a known one, which the platform does not contradict. */
+    /* Engines: a known one, and a platform that does not contradict it. */
     EACH(uint64_t, engine) EACH(uint64_t, other) {
         pageyard_layout layout = layout_of();
         pageyard_platform table = machine();
@@ -271,7 +271,7 @@ static void h_pageyard_core_free(void) {
     }
 }
 
-/* More than there are pages, so no number of them is too large. */
+/* More than there are pages, so that every accepted count fits. */
 static uint64_t pfns[2 * PAGES];
 
 static void h_pageyard_core_alloc_bulk(void) {
@@ -567,7 +567,7 @@ static void h_pageyard_kernel_init(void) {
     platform.engine = ENGINE;
     platform.direct_map = memory;
     platform.mapped = sizeof memory;
-    /* Ranges of every kind and bound; what is not the buffer is not mapped, and so left out. */
+    /* Ranges of every kind and bound. Ranges outside the buffer are not mapped, and so left out. */
     EACH(uint64_t, start) EACH(uint64_t, size) EACH(uint32_t, kind) {
         pageyard_memory map[2] = {{start, size, kind, kind}, {0, sizeof memory, 1, 0}};
         pageyard_addresses reserved = {start, start + size};
@@ -604,7 +604,7 @@ static void h_pageyard_kernel_init(void) {
     }
 }
 
-/* Frames of this yard are addresses: there is no memory at them. */
+/* This yard's frame numbers are addresses without memory. */
 static void h_pageyard_page(void) {
     for (int i = 0; i < 2 * PAGES; i++) {
         void *page = pageyard_page(yard);
@@ -671,7 +671,7 @@ int main(int argc, char **argv) {
             pageyard_stats stats;
             make();
             ROWS[i].run();
-            /* Nothing was lost, nothing is held. */
+            /* No page is lost, and no lock is held. */
             CALL(pageyard_core_drain, 0);
             OK(pageyard_core_drain(yard));
             stats.struct_size = sizeof stats;

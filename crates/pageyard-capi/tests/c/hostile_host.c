@@ -1,6 +1,6 @@
-/* Every function of pageyard.h with invalid and extreme numbers: each call succeeds or returns an error,
- * what was asked for as zeros is zeros, and the yard is whole and empty afterwards. One function a run, named by the argument; the
- * program's test sees that none is missing. */
+/* Every function of pageyard.h with invalid and extreme numbers: each call succeeds or returns an
+ * error, memory requested as zeroed is zero, and afterwards the yard is valid and empty. Each run
+ * tests one function, named by the argument; the Rust test checks that none is missing. */
 #include <pageyard.h>
 
 #include "hostile.h"
@@ -17,7 +17,7 @@ static void make(void) {
     OK(pageyard_create(&options, &yard));
 }
 
-/* A block that was handed out has zeros if they were asked for; it is filled, and goes back. */
+/* Asserts that an allocated block is zero if requested, fills it and frees it. */
 static void check(pageyard_status status, void *const *block, uint32_t order, uint32_t flags) {
     if (known(status)) {
         size_t bytes = (size_t)4096 << order;
@@ -42,7 +42,7 @@ static void h_pageyard_options_init(void) {
     }
 }
 
-/* Made, and ended at once; not those that would take all memory there is. */
+/* Creates a yard and destroys it at once, unless it would take all memory of the system. */
 static void create(const pageyard_options *options) {
     pageyard *made;
     if (known(pageyard_create(options, &made))) {
@@ -146,7 +146,7 @@ static void h_pageyard_free(void) {
     OK(pageyard_free(yard, block, 3));
 }
 
-/* More than there are pages, so no number of them is too large. */
+/* More than there are pages, so that every accepted count fits. */
 static void *pages[2 * ALL];
 
 static void h_pageyard_alloc_bulk(void) {
@@ -256,7 +256,7 @@ static void h_pageyard_register_shrinker(void) {
         if (known(pageyard_register_shrinker(yard, shrinkers, &registration)))
             OK(pageyard_unregister(registration));
     }
-    /* Answers that cannot be, to a request that finds no memory. */
+    /* Impossible answers, to a request that finds no memory. */
     EACH(uint64_t, answer) {
         size_t got;
         void *block;
@@ -444,7 +444,7 @@ int main(int argc, char **argv) {
             pageyard_stats stats;
             make();
             ROWS[i].run();
-            /* Nothing was lost, nothing is held. */
+            /* No page is lost, and no lock is held. */
             CALL(pageyard_drain, 0);
             OK(pageyard_drain(yard));
             stats.struct_size = sizeof stats;

@@ -14,7 +14,7 @@ fn script() -> Command {
             script.env(variable, super::tool(name).get_program());
         }
     }
-    // What cargo says to its tests is not meant for the cargo in the script.
+    // The variables that cargo sets for tests are not meant for the cargo in the script.
     for (name, _) in std::env::vars_os() {
         let of_package = name.to_string_lossy().starts_with("CARGO_PKG_");
         if of_package || name == "CARGO_MANIFEST_DIR" {
@@ -24,12 +24,12 @@ fn script() -> Command {
     script
 }
 
-/// Where the script has put them.
+/// The folder into which the script installs the libraries.
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
         if std::env::var_os("PAGEYARD_RENEW").is_some() {
-            // The new headers are the ones to install.
+            // Update the headers first, because they are installed.
             super::header::headers_are_current();
         }
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
@@ -41,11 +41,11 @@ pub(crate) fn prefix() -> &'static Path {
     })
 }
 
-/// Where the script has put the bare core alone, without the packed engine, as it is by default.
+/// The folder with only the bare core, without the packed engine, which is the default.
 pub(crate) fn core_prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
-        // After the other, so that they do not build at the same time.
+        // After the other build, so that they do not run concurrently.
         let prefix = self::prefix().with_extension("core-default");
         let _ = std::fs::remove_dir_all(&prefix);
         run(script().arg("--core-only").arg(&prefix));
@@ -53,7 +53,7 @@ pub(crate) fn core_prefix() -> &'static Path {
     })
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed. Returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let shown = format!("{command:?}");
     let Output { status, stdout, stderr } =
@@ -82,7 +82,7 @@ fn every_file_is_installed() {
         assert!(path.exists(), "{}", path.display());
         if path.extension().is_some_and(|e| e == "pc" || e == "cmake") {
             let text = std::fs::read_to_string(&path).unwrap();
-            assert!(!text.contains('@'), "a place not filled in: {text}");
+            assert!(!text.contains('@'), "a placeholder is not filled in: {text}");
         }
     }
 }
@@ -103,8 +103,8 @@ fn mistakes_are_named() {
     assert!(refused(&[]).contains("PREFIX"));
 }
 
-/// The core alone, for size: nothing else is installed, and four functions with what they need stay
-/// within the size that docs/capi.md states.
+/// The core alone, built for size: no other file is installed, and four functions with their
+/// dependencies stay within the size that docs/capi.md states.
 #[test]
 fn the_core_alone_is_small() {
     if !cfg!(target_arch = "x86_64") || pageyard_unmet::is_emulated() {
@@ -150,7 +150,7 @@ fn the_core_alone_is_small() {
     the_packed_engine_is_refused(&prefix);
 }
 
-/// A library without the packed engine says how to get one with it.
+/// A library without the packed engine reports how to get one with it.
 fn the_packed_engine_is_refused(prefix: &Path) {
     let (program, file) = (prefix.join("refused"), here().join("tests/c/refused.c"));
     let mut cc = super::tool("cc");

@@ -1,4 +1,4 @@
-//! jemalloc with its extents from a yard, below programs as they are: the same output.
+//! jemalloc with its extents from a yard gives unmodified programs the same output.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use pageyard_unmet::{is_emulated, met, program};
 use super::install::{prefix, run};
 use super::{here, sqlite};
 
-/// The library to load before a program; `None` where there is no jemalloc.
+/// The library to preload; `None` if jemalloc is not installed.
 fn library() -> Option<PathBuf> {
     if !met("programs for this processor, which is emulated", !is_emulated()) {
         return None;
@@ -29,8 +29,8 @@ fn library() -> Option<PathBuf> {
     Some(library)
 }
 
-/// What a program makes of its input; with the library, also how many MiB of extents it took from the
-/// yard and how many extents from jemalloc.
+/// A program's output for this input; with the library, also the MiB of extents from the yard and
+/// the number of extents from jemalloc.
 fn output(program: &[&str], input: &[u8], library: Option<&Path>) -> (Vec<u8>, [u64; 2]) {
     let mut command = Command::new(program[0]);
     command.args(&program[1..]);
@@ -63,7 +63,7 @@ fn output(program: &[&str], input: &[u8], library: Option<&Path>) -> (Vec<u8>, [
 #[test]
 fn jemalloc_programs_run_on_extents_from_a_yard() {
     let Some(library) = library() else { return };
-    // Lines of which no two are alike, in no order.
+    // Unsorted, distinct lines.
     let lines: Vec<String> = (0u64..200_000)
         .map(|i| format!("{:020}\n", i.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
         .collect();
@@ -86,7 +86,7 @@ fn jemalloc_programs_run_on_extents_from_a_yard() {
         }
         let (own, _) = output(command, input, None);
         let (yard, [mib, refused]) = output(command, input, Some(&library));
-        assert!(own == yard, "{command:?}: another output");
+        assert!(own == yard, "{command:?}: the output differs");
         assert!(own.len() > 100_000, "{command:?}: {} bytes", own.len());
         assert!(mib >= least && refused == 0, "{command:?}: {mib} and {refused}");
     }

@@ -1,5 +1,5 @@
-/* A kernel's start from memory maps that boot loaders report: unsorted, overlapping, with holes, without
- * room, and wrong. */
+/* A kernel's start from memory maps as boot loaders report them: unsorted, overlapping, with holes,
+ * too small for the maps, and wrong. */
 #include <pageyard_core.h>
 
 #include <string.h>
@@ -31,8 +31,9 @@ static pageyard_platform machine(void) {
     return machine;
 }
 
-/* Memory from 8 to 40 MiB, out of order. A page between 12 and 13 MiB is in use by the firmware, and so
- * is one that two entries share; ACPI tables follow the hole from 30 to 31 MiB. */
+/* Memory from 8 to 40 MiB, unsorted. The firmware uses a page between 12 and 13 MiB, and a page
+ * that two entries share counts as in use as well; ACPI tables follow the hole from 30 to 31 MiB.
+ * */
 static const pageyard_memory MAP[] = {
     {20 * MIB, 10 * MIB, PAGEYARD_MEMORY_USABLE, 0},
     {31 * MIB, MIB / 2, PAGEYARD_MEMORY_ACPI, 0},
@@ -70,8 +71,8 @@ static int says(const char *part) {
     return 0;
 }
 
-/* Every free page is handed out once, all but those of the maps, which are in one piece. What is written
- * to the pages does not reach the maps. */
+/* Every free page can be allocated once, except those of the maps, which are contiguous. Writes to
+ * the pages do not reach the maps. */
 static void the_map_is_an_allocator(void) {
     static uint8_t owned[PAGES];
     static void *pages[PAGES];
@@ -91,7 +92,7 @@ static void the_map_is_an_allocator(void) {
 
     for (; (pages[n] = pageyard_page(yard)) != NULL; n++) {}
     EXPECT(n > PAGES / 2);
-    /* The rest, which ordinary requests leave. */
+    /* The remaining pages, which ordinary requests do not get. */
     while (pageyard_core_alloc(yard, 0, PAGEYARD_ATOMIC | PAGEYARD_MEMALLOC, &pfn) == PAGEYARD_OK)
         pages[n++] = direct_map + pfn * PAGE;
     for (uint64_t i = 0; i < n; i++) {
@@ -114,7 +115,7 @@ static void the_map_is_an_allocator(void) {
     OK(pageyard_core_stats(yard, &stats));
     EXPECT(stats.managed == n && stats.free == n);
 
-    /* ACPI tables and reserved pages come back, the maps never. */
+    /* ACPI tables and reserved pages can be released, the maps never. */
     EXPECT_STATUS(pageyard_core_release(yard, first, last + 1, why, sizeof why), PAGEYARD_ERR_RANGE);
     OK(pageyard_core_release(yard, 31 * MIB / PAGE, (31 * MIB + MIB / 2) / PAGE, why, sizeof why));
     OK(pageyard_core_release(yard, 38 * MIB / PAGE, 39 * MIB / PAGE, why, sizeof why));
@@ -144,7 +145,8 @@ static void pages_are_checked(void) {
     EXPECT_STATUS(pageyard_page_free(NULL, NULL), PAGEYARD_ERR_HANDLE);
 }
 
-/* Without a platform memory is where its addresses say, and the page at null is never handed out. */
+/* Without a platform, memory is at its physical address, and the page at address 0 is never
+ * allocated. */
 static void without_a_platform_memory_is_mapped_one_to_one(void) {
     uint8_t *own = direct_map + BASE_MIB * MIB;
     const pageyard_memory map[] = {{(uintptr_t)own, 4 * MIB, PAGEYARD_MEMORY_USABLE, 0}};
@@ -249,7 +251,7 @@ int main(void) {
     uint8_t *memory = (uint8_t *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     EXPECT(memory != MAP_FAILED);
-    /* Contents of a machine's memory: anything. */
+    /* Arbitrary initial contents of the machine's memory. */
     memset(memory, 0xa5, bytes);
     direct_map = (uint8_t *)((uintptr_t)memory - BASE_MIB * MIB);
     errors_name_what_is_wrong();

@@ -1,7 +1,7 @@
-//! The C interface as programs in C and C++ see it: headers, libraries, packages, ABI.
+//! The C interface as used by programs in C and C++: headers, libraries, packages, ABI.
 //!
-//! `PAGEYARD_RENEW=1 cargo test -p pageyard-capi` writes anew what is derived from the sources: the
-//! headers in `include/` and the description in `abi/`. Look at what changed before it is committed.
+//! `PAGEYARD_RENEW=1 cargo test -p pageyard-capi` regenerates the files derived from the sources:
+//! the headers in `include/` and the description in `abi/`. Review the changes before a commit.
 
 mod abi;
 mod header;
@@ -14,7 +14,7 @@ mod sqlite;
 #[cfg(target_arch = "x86_64")]
 mod stack;
 
-/// Of the module that is not here.
+/// Replaces the module `stack`, which needs x86-64.
 #[cfg(not(target_arch = "x86_64"))]
 #[test]
 fn stack() {
@@ -24,7 +24,7 @@ fn stack() {
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program of the C compiler's or of binutils: of the cross compiler's where the tests are emulated.
+/// A program of the C compiler or binutils; of the cross compiler if the tests are emulated.
 fn tool(name: &str) -> Command {
     if !pageyard_unmet::is_emulated() {
         return Command::new(name);
@@ -41,7 +41,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compares a file of the repository with what it is made of, or writes it.
+/// Compares a file of the repository with its generated contents, or writes it.
 fn hold_current(file: &str, made: &str) {
     let path: PathBuf = here().join(file);
     if std::env::var_os("PAGEYARD_RENEW").is_some() {

@@ -1,5 +1,5 @@
-/* A mistake on purpose, for scripts/sanitizers.sh to see that valgrind finds it: the caller says that its
-   structure is larger than its memory. */
+/* A planted mistake, which valgrind must find in scripts/sanitizers.sh: the caller passes a size of
+   its structure that is larger than the structure's memory. */
 #include <pageyard.h>
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Every function of both headers with pointers that are not what they should be: handles that are
- * null, misaligned, garbage, of the other level, or stale; null for every other pointer. The
- * program's test sees that no function and no pointer lacks a row. */
+/* Every function of both headers with invalid pointers: handles that are null, misaligned, garbage,
+ * of the other level, or stale; null for every other pointer. The Rust test checks that no function
+ * and no pointer lacks a row. */
 #include <pageyard.h>
 
 #include <pthread.h>
@@ -25,7 +25,7 @@ static pageyard_status planted(pageyard_registration *registration) {
 #define pageyard_unregister planted
 #endif
 
-/* Where answers go. They are as they were after an error about a handle. */
+/* Places for answers, which an error about a handle must not change. */
 static struct {
     void *block;
     uint64_t number;
@@ -42,7 +42,7 @@ static uint64_t garbage[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 #define BAD 6
 static void *bad[BAD];
 
-/* A function with each bad handle, and arguments that are right. */
+/* Calls a function with each bad handle and otherwise valid arguments. */
 #define BAD_HANDLE(name, handle, ...)                                                   \
     do {                                                                                \
         int i_;                                                                         \
@@ -51,15 +51,15 @@ static void *bad[BAD];
             EXPECT(memcmp(&out, &before, sizeof out) == 0);                             \
         }                                                                               \
     } while (0)
-/* A function with null for one pointer, and what it answers. */
+/* Calls a function with null for one pointer, and checks the answer. */
 #define NULL_IS(name, parameter, status, ...) EXPECT_STATUS(name(__VA_ARGS__), status)
-/* A pointer that cannot be looked at: the header says what it has to be. */
+/* A pointer that cannot be checked: the header states its requirements. */
 #define CANNOT_TELL(name, parameter)
-/* A function without pointers, and what has to hold of it. */
+/* A function without pointers, and a condition that must hold. */
 #define NO_POINTER(name, holds) EXPECT(holds)
 
 #define OUT PAGEYARD_ERR_ARGUMENT
-/* The answer of a function that has no status. */
+/* The status for a function that does not return one. */
 #define pageyard_page(yard) (pageyard_page(yard) == NULL ? PAGEYARD_ERR_HANDLE : PAGEYARD_OK)
 
 static void *other_thread(void *yard) {
@@ -122,7 +122,7 @@ static pageyard_core *make_core(void **room) {
     return yard;
 }
 
-/* All functions of the host level that take a yard, with no yard. */
+/* All functions of the host level that take a yard, without a valid yard. */
 static void host_handles(void) {
     pageyard_shrinker shrinker;
     memset(&shrinker, 0, sizeof shrinker);
@@ -227,7 +227,7 @@ static void host_pointers(pageyard *y) {
     NULL_IS(pageyard_register_shrinker, shrinker, OUT, y, NULL, &out.registration);
     NULL_IS(pageyard_register_shrinker, registration, OUT, y, &shrinker, NULL);
     NULL_IS(pageyard_on_pressure, told, OUT, y, NULL, NULL, &out.registration);
-    /* Handed on as it is. */
+    /* The context is passed on unchanged. */
     CANNOT_TELL(pageyard_on_pressure, context);
     NULL_IS(pageyard_on_pressure, registration, OUT, y, told, NULL, NULL);
     NULL_IS(pageyard_get_upkeep, upkeep, OUT, y, NULL);
@@ -245,7 +245,7 @@ static void host_pointers(pageyard *y) {
     NULL_IS(pageyard_set_knob, name, OUT, y, NULL, "1");
     NULL_IS(pageyard_set_knob, value, OUT, y, "numa_stat", NULL);
 
-    /* Addresses that are no block's, however odd. */
+    /* Addresses outside any block, aligned or not. */
     EXPECT_STATUS(pageyard_free(y, (void *)1, 0), PAGEYARD_ERR_FOREIGN);
     EXPECT_STATUS(pageyard_free(y, (void *)UINTPTR_MAX, 0), PAGEYARD_ERR_FOREIGN);
     EXPECT_STATUS(pageyard_free(y, garbage, UINT32_MAX), PAGEYARD_ERR_ARGUMENT);
@@ -256,7 +256,7 @@ static void host_pointers(pageyard *y) {
     EXPECT_STATUS(pageyard_register_shrinker(y, (pageyard_shrinker *)garbage, &out.registration),
                   PAGEYARD_ERR_VERSION);
     EXPECT_STATUS(pageyard_create((pageyard_options *)((char *)&options + 1), &made), OUT);
-    /* Answers may go anywhere. */
+    /* Answers may be written to unaligned addresses. */
     OK(pageyard_alloc(y, 0, PAGEYARD_KERNEL, (void **)(text + 1)));
     memcpy(&block, text + 1, sizeof block);
     OK(pageyard_free(y, block, 0));
@@ -322,7 +322,7 @@ static void core_pointers(pageyard_core *y) {
     EXPECT_STATUS(pageyard_core_stats(y, (pageyard_stats *)garbage), PAGEYARD_ERR_VERSION);
     EXPECT_STATUS(pageyard_core_free(y, UINT64_MAX, 0), PAGEYARD_ERR_FOREIGN);
     EXPECT_STATUS(pageyard_core_free(y, 0, 0), PAGEYARD_ERR_FOREIGN);
-    /* An array that cannot be: so many entries are nowhere. */
+    /* An impossible array: no address space has so many entries. */
     layout.zone_count = SIZE_MAX / 2;
     EXPECT_STATUS(pageyard_core_room(&layout, &n), OUT);
 }
@@ -348,7 +348,7 @@ int main(void) {
     bad[5] = ended;
     host_handles();
     core_handles();
-    /* The other level's. */
+    /* Handles of the other level. */
     bad[0] = bad[1] = bad[2] = bad[3] = bad[4] = bad[5] = core;
     host_handles();
     bad[0] = bad[1] = bad[2] = bad[3] = bad[4] = bad[5] = yard;
@@ -357,7 +357,7 @@ int main(void) {
 
     host_pointers(yard);
     core_pointers(core);
-    /* Whom was all that done to? */
+    /* The valid yards must be unchanged. */
     memset(&out.stats, 0, sizeof out.stats);
     out.stats.struct_size = sizeof out.stats;
     out.stats.version = PAGEYARD_VERSION;

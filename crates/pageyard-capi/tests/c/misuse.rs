@@ -1,5 +1,5 @@
-//! Null, garbage and stale pointers at every function: `misuse.c` has a row for each pointer that the
-//! headers declare.
+//! Null, garbage and stale pointers for every function: `misuse.c` has a row for each pointer in
+//! the headers.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::programs::{ENGINES, built, flags, of_engine, threaded};
 const HANDLES: [&str; 3] = ["pageyard", "pageyard_core", "pageyard_registration"];
 const ROWS: [&str; 4] = ["BAD_HANDLE", "NULL_IS", "CANNOT_TELL", "NO_POINTER"];
 
-/// A list split at its commas, but not within brackets.
+/// Splits a list at its commas, except inside brackets.
 fn parts(list: &str) -> Vec<String> {
     let (mut depth, mut parts) = (0, vec![String::new()]);
     for c in list.chars() {
@@ -35,7 +35,7 @@ fn pointer(parameter: &str) -> Option<(String, bool)> {
     Some((name.trim().to_owned(), HANDLES.contains(&of)))
 }
 
-/// The rows that there have to be: which kind, of which function, for which parameter.
+/// The required rows: kind, function and parameter.
 fn wanted(declarations: &[String]) -> BTreeSet<(String, String)> {
     let mut wanted = BTreeSet::new();
     for d in declarations.iter().filter(|d| !d.starts_with("typedef")) {
@@ -55,7 +55,7 @@ fn wanted(declarations: &[String]) -> BTreeSet<(String, String)> {
     wanted
 }
 
-/// The rows that there are.
+/// The rows of a program.
 fn rows(program: &str) -> BTreeSet<(String, String)> {
     let row = |line: &str| {
         let (kind, rest) = line.trim().split_once('(')?;
@@ -83,8 +83,8 @@ fn every_pointer_has_a_row() {
     assert_eq!(missing(&all), []);
     assert!(wanted(&all).len() > 100, "{}", wanted(&all).len());
     let odd: Vec<_> = rows.difference(&wanted(&all)).cloned().collect();
-    assert_eq!(odd, [], "rows for what is not declared");
-    // A function that nobody thought of is found.
+    assert_eq!(odd, [], "rows for undeclared functions");
+    // A function without rows is found.
     all.push("pageyard_status pageyard_new(const struct pageyard *yard, void (*told)(int))".into());
     let row = |what: &str| ("pageyard_new".to_owned(), what.to_owned());
     assert_eq!(missing(&all), [row("BAD_HANDLE"), row("told")]);

@@ -1,4 +1,4 @@
-//! Programs that are compiled against the installed libraries and run.
+//! Compiles programs against the installed libraries and runs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ fn compiler(cpp: bool) -> Command {
     command
 }
 
-/// What pkg-config says of a package; without it, what it would say.
+/// The flags that pkg-config returns for a package, or would return if it were installed.
 pub(crate) fn flags(package: &str) -> Vec<String> {
     let p = prefix().display();
     if !pageyard_unmet::program("pkg-config", "pkg-config") {
@@ -92,11 +92,11 @@ fn forks_during_use() {
     assert_eq!(run(&mut program), "forks: all is well\n");
 }
 
-/// The engines, as the programs of the core level and the names of their builds call them.
+/// The engines: their names in the programs of the core level, and the suffixes of their builds.
 pub(crate) const ENGINES: [(&str, &str); 2] =
     [("PAGEYARD_ENGINE_LINUX612", ""), ("PAGEYARD_ENGINE_PACKED", "-packed")];
 
-/// A compiler of a program that tests this engine.
+/// The compiler for a program that tests this engine.
 pub(crate) fn of_engine(cpp: bool, engine: &str) -> Command {
     let mut compiler = threaded(cpp);
     compiler.arg(format!("-DENGINE={engine}"));
@@ -125,7 +125,7 @@ fn hooks_are_called_and_have_their_effect() {
     }
 }
 
-/// The program notices each hook that is not called.
+/// The program fails if a hook is not called.
 #[test]
 fn a_hook_that_is_not_called_is_found() {
     for (hook, instead) in [
@@ -186,7 +186,7 @@ fn example_of_a_buffer_pool() {
     }
 }
 
-/// Linked from the archive, no shared library is needed to run it, and both levels are in it.
+/// A program linked with the archive needs no shared library, and the archive contains both levels.
 #[test]
 fn static_library() {
     let lib = prefix().join("lib");
@@ -205,14 +205,14 @@ fn static_library() {
     }
 }
 
-/// No libc, no start files: what a kernel has.
+/// No libc and no start files, as in a kernel.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[test]
 fn example_without_a_libc() {
     let mut compiler = compiler(false);
     compiler.args(["-ffreestanding", "-nostdlib", "-static", "-fno-stack-protector"]);
     if cfg!(target_arch = "aarch64") {
-        // Its own atomics, else, are functions of a library that needs a libc.
+        // Otherwise the compiler's atomics are functions of a library that needs a libc.
         compiler.arg("-mno-outline-atomics");
     }
     let mut program =
@@ -243,7 +243,7 @@ fn cmake_package() {
         let said = format!("{said}: all is well\n");
         assert_eq!(run(&mut pageyard_unmet::command(build.join(program))), said);
     }
-    // Another minor version is another interface.
+    // Another minor version is an incompatible interface.
     let output = Command::new("cmake")
         .arg("-S")
         .arg(&source)

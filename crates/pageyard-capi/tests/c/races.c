@@ -1,4 +1,4 @@
-/* Threads that free the same blocks at the same moment: each block is freed once, every time. */
+/* Threads that free the same blocks concurrently: each block is freed exactly once. */
 #include <pageyard.h>
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 #include "expect.h"
 
-/* RUN: blocks that threads run through side by side, once all have come. */
+/* RUN: blocks that the threads free between two gates. */
 enum { ROUNDS = 40, BLOCKS = 512, RUN = 32, THREADS = 2 };
 
 static pageyard *yard;
@@ -20,7 +20,7 @@ static uint32_t order_of(unsigned n) {
     return orders[n % 8];
 }
 
-/* Holds everybody up until all are there. */
+/* A barrier: holds each thread until all have arrived. */
 static void pass(unsigned *gate) {
     unsigned turns = 0;
     __atomic_add_fetch(gate, 1, __ATOMIC_SEQ_CST);
@@ -43,7 +43,7 @@ static void *free_all(void *unused) {
     return NULL;
 }
 
-/* What was freed and fetched again in advance is nobody's either. */
+/* A freed block that the thread cache has fetched again in advance has no owner either. */
 static void twice_with_requests_between(void) {
     void *first, *others[300];
     unsigned n, at = 300;

@@ -1,6 +1,6 @@
-/* Hooks and registered functions that call the library at every point where the headers allow it. No
- * hook that may do so is called with a lock held, none that frees memory is called from within its own
- * requests, and every request ends. */
+/* Hooks and callbacks that call the library wherever the headers allow it. No such hook is called
+ * with a lock held, no hook that frees memory is called by the requests of such a hook, and every
+ * request terminates. */
 #include <pageyard.h>
 
 #include <signal.h>
@@ -11,8 +11,8 @@
 
 enum { FIRST = 1 << 20, PAGES = 1 << 15, HELD = 1 << 12 };
 
-/* The core level: its locks see who holds them. One thread, so a lock that is held is never free
- * again. */
+/* The core level: its locks record their holder. There is one thread, so waiting for a held lock
+ * would never end. */
 
 static unsigned held;
 
@@ -36,7 +36,7 @@ static void unlock(pageyard_lock *l) {
 }
 
 static pageyard_core *core;
-/* Blocks that `relocate` can move, and as many as `reclaim` gives up. */
+/* Blocks that `relocate` can move, and blocks that `reclaim` frees. */
 static uint64_t movable[HELD];
 static size_t movables;
 
@@ -44,7 +44,8 @@ enum hook { ZERO, TASK, PAUSE, RECLAIM, RECLAIMABLE, OUT_OF_MEMORY, KEEP_TRYING,
             WAKE_COMPACTION, WARN, HOOKS };
 static unsigned calls[HOOKS], within[HOOKS], depth;
 
-/* What a hook may do: everything that takes a lock, and requests that lead to further hooks. */
+/* Calls that a hook may make: everything that takes a lock, and requests that call further hooks.
+ * */
 static void use(void) {
     static char text[1 << 16];
     uint64_t pfn, pfns[20];
@@ -64,8 +65,8 @@ static void use(void) {
     OK(pageyard_core_drain(core));
 }
 
-/* Hooks that free or count memory are never called from within the requests of one of them; others may
- * be, and leave it at that then. */
+/* Hooks that free or count memory are never called by the requests of such a hook. Other hooks may
+ * be called there, and then make no further calls. */
 static void enter(enum hook hook) {
     calls[hook]++;
     EXPECT(held == 0);
@@ -215,7 +216,7 @@ static void core_level(void) {
     platform.warn = warn;
     OK(pageyard_core_create(&layout, &platform, room, bytes, &core, NULL, 0));
 
-    /* Movable pages all over memory, with others between them. */
+    /* Movable pages throughout memory, with immovable ones between them. */
     for (movables = 0; movables < HELD; movables++) {
         OK(pageyard_core_alloc(core, 0, PAGEYARD_HIGHUSER_MOVABLE, &movable[movables]));
         OK(pageyard_core_set_movable(core, movable[movables], 0, 1));
@@ -233,7 +234,8 @@ static void core_level(void) {
             OK(pageyard_core_free(core, pfn, 9));
     OK(pageyard_core_compact(core));
     OK(pageyard_core_compact_background(core, 0, &sleep_ns));
-    /* All of memory: reclaim, the killer, warnings; a request that may not fail. */
+    /* Allocates all memory: reclaim, the out-of-memory killer, warnings; then a request that may
+     * not fail. */
     while (pageyard_core_alloc(core, 0, PAGEYARD_KERNEL, &own[owned]) == PAGEYARD_OK)
         owned++;
     EXPECT_STATUS(pageyard_core_alloc(core, 3, PAGEYARD_KERNEL | PAGEYARD_NOFAIL, &pfn),
@@ -241,7 +243,7 @@ static void core_level(void) {
     for (i = owned / 2; i < owned; i++)
         OK(pageyard_core_free(core, own[i], 0));
     owned /= 2;
-    /* A range, and a section, which are emptied. */
+    /* A range and a section, from which blocks are migrated. */
     if (pageyard_core_alloc_contig_pages(core, 600, 1, PAGEYARD_TYPE_MOVABLE, PAGEYARD_KERNEL, &pfn) ==
         PAGEYARD_OK)
         OK(pageyard_core_free_contig(core, pfn, pfn + 600));
@@ -357,7 +359,7 @@ static void stuck(int number) {
 }
 
 int main(void) {
-    /* Not a measure of time: where a lock is waited for by its holder, nothing else ends it. */
+    /* Not a measurement: a thread that waits for its own lock does not end otherwise. */
     signal(SIGALRM, stuck);
     alarm(600);
     core_level();

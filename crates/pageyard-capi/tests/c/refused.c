@@ -1,4 +1,4 @@
-/* The packed engine, where the library does not have it: prints what room, create and kernel_init say. */
+/* A library without the packed engine: prints the errors of room, create and kernel_init. */
 #include <pageyard_core.h>
 
 #include <string.h>

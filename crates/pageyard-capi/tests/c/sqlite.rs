@@ -1,4 +1,4 @@
-//! SQLite with its page cache on a yard: a program as it is, the same answers.
+//! SQLite with its page cache on a yard gives the same answers, as an unmodified program.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,11 +1,11 @@
-//! How much stack the functions of `pageyard_core.h` take, read from the machine code of the library
-//! that kernels link.
+//! The stack that the functions of `pageyard_core.h` use, determined from the machine code of the
+//! library that kernels link.
 //!
-//! Each function's instructions are followed along their jumps, which gives the depth of the stack at
-//! each of them; a call adds its return address and what the callee takes. Counted as nothing:
-//! the caller's own functions, that is its hooks and locks and `memcpy`, `memmove`, `memset` and
-//! `memcmp`. Any other call through a pointer counts as the deepest function whose address is taken
-//! by data, and a function whose address another takes into a register as called by it.
+//! Each function's instructions are followed along their jumps, which gives the depth of the stack
+//! at each of them; a call adds its return address and the callee's use. The caller's own functions
+//! count as nothing: its hooks and locks, and `memcpy`, `memmove`, `memset` and `memcmp`. Any other
+//! call through a pointer counts as the deepest function whose address is in data. If a function
+//! loads the address of another one into a register, that one counts as called.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,17 +16,17 @@ use std::process::Command;
 use super::install::{core_prefix, prefix, run};
 use super::{here, hold_current};
 
-/// Bytes that a function may take.
+/// Bytes of stack that a function may use.
 fn limit(function: &str) -> u32 {
     match function {
         "pageyard_core_create" => 2048,
-        // As pageyard_core_alloc, below two frames of its own.
+        // Like pageyard_core_alloc, below two frames of its own.
         "pageyard_core_alloc_bulk" => 1056,
-        // As pageyard_core_alloc, on top of its own frame.
+        // Like pageyard_core_alloc, plus its own frame.
         "pageyard_page" => 1152,
-        // As pageyard_core_create, above the memory map.
+        // Like pageyard_core_create, plus the memory map.
         "pageyard_kernel_init" => 2560,
-        // Each block that is in the way moves to one that is allocated as by pageyard_core_alloc.
+        // Each block in the way moves to a block that is allocated as by pageyard_core_alloc.
         "pageyard_core_alloc_contig" | "pageyard_core_offline" => 1472,
         "pageyard_core_alloc_contig_pages" => 1664,
         // Counts all free lists twice, by order and type.
@@ -37,8 +37,8 @@ fn limit(function: &str) -> u32 {
     }
 }
 
-/// Whether the table also has what a request without `PAGEYARD_DIRECT_RECLAIM` takes, which interrupt
-/// handlers make.
+/// Whether the table also has the stack of a request without `PAGEYARD_DIRECT_RECLAIM`, as made by
+/// interrupt handlers.
 fn may_not_sleep(function: &str) -> bool {
     let requests = [
         "pageyard_core_alloc",
@@ -49,28 +49,28 @@ fn may_not_sleep(function: &str) -> bool {
     requests.contains(&function)
 }
 
-/// Bytes that a call on a yard with `pageyard_hooks` may take on top.
+/// Additional bytes that a call on a yard with `pageyard_hooks` may use.
 const MORE_WITH_HOOKS: u32 = 512;
 
 /// Functions that only calls on a yard with `pageyard_hooks` reach, as a part of their symbols.
 const WITH_HOOKS: &str = "apart";
 
-/// Bytes that a call may take on top in a core with the packed engine, on either engine: zones know
-/// their engine only when they run. A compaction moves each block to a place that is allocated as by a
-/// whole request, below the request that compacts.
+/// Additional bytes that a call may use in a core with the packed engine, on either engine: a
+/// zone's engine is known only at run time. A compaction moves each block to a place that is
+/// allocated by a whole request, below the request that compacts.
 const MORE_WITH_PACKED: u32 = 3072;
 
 /// The same for a request without `PAGEYARD_DIRECT_RECLAIM`, which does not compact.
 const MORE_AWAKE_WITH_PACKED: u32 = 1024;
 
-/// Steps of the slow path whose calls such a request does not make, as a part of their symbols.
+/// Steps of the slow path that such a request does not execute, as parts of their symbols.
 const SLEEPING: [&str; 5] =
     ["16compact_directly", "13try_compacted", "16reclaim_directly", "13out_of_memory", "7no_page"];
 
 /// The compaction on the packed engine, as a part of its symbol.
 const COMPACTS: &str = "14compact_packed";
 
-/// Where the depth of the stack is changed in a way that is not understood.
+/// An instruction changes the depth of the stack in a way that is not understood.
 #[derive(Debug)]
 struct Odd(#[allow(dead_code)] String); // read where `unwrap` prints it
 
@@ -96,7 +96,7 @@ impl<'t> Line<'t> {
         Some(Line { at, op, args: args.trim(), symbol })
     }
 
-    /// Where a jump within the function goes.
+    /// The target of a jump within the function.
     fn target(&self) -> Option<u64> {
         u64::from_str_radix(self.args.split(' ').next()?, 16).ok()
     }
@@ -124,16 +124,16 @@ fn hexadecimal(text: &str) -> Option<i64> {
     Some(if negative { n.wrapping_neg() } else { n })
 }
 
-/// What one function does to the stack.
+/// The stack use of one function.
 #[derive(Default)]
 struct Function {
-    /// Its own depth, calls left out.
+    /// Its own depth, without calls.
     own: i64,
-    /// Calls by name, and the depth that each leaves below it.
+    /// Calls by name, with the depth at each.
     calls: Vec<(i64, String)>,
     /// The deepest call through a pointer.
     pointer: Option<i64>,
-    /// Functions whose addresses it takes.
+    /// Functions whose addresses it loads.
     takes: BTreeSet<String>,
 }
 
@@ -144,11 +144,11 @@ impl Function {
         let index: BTreeMap<u64, usize> = code.iter().enumerate().map(|(i, l)| (l.at, i)).collect();
         let mut depths = vec![None; code.len()];
         let mut todo = vec![(0, 0)];
-        // The depth at jumps through tables, and what `rbp` and `r11` hold: depths too.
+        // The depth at jumps through tables, and the depths that `rbp` and `r11` hold.
         let (mut table, mut rbp, mut probe) = (None::<i64>, None, None);
         loop {
             let Some((mut i, mut depth)) = todo.pop() else {
-                // What only tables lead to.
+                // Code that only tables lead to.
                 let left =
                     code.iter().zip(&depths).position(|(l, d)| d.is_none() && !l.is_padding());
                 let Some(i) = left else { break };
@@ -179,7 +179,7 @@ impl Function {
                     _ if op.starts_with("pop") => depth - 8,
                     "sub" if args.ends_with(",%rsp") => depth + value()?,
                     "add" if args.ends_with(",%rsp") => depth - value()?,
-                    // To a multiple of a power of two.
+                    // Aligns to a power of two.
                     "and" if args.ends_with(",%rsp") => depth - value()? - 8,
                     "lea" if args.ends_with("(%rsp),%rsp") => {
                         depth - args.split('(').next().and_then(hexadecimal).ok_or_else(odd)?
@@ -218,7 +218,7 @@ impl Function {
                         f.own = f.own.max(depth + 8);
                     }
                     "jmp" if through_pointer => {
-                        // Through a table, or the last call, which leaves no frame.
+                        // A jump through a table, or a tail call, which leaves no frame.
                         table = table.max(Some(depth));
                         f.pointer = f.pointer.max(Some(depth));
                         break;
@@ -226,7 +226,8 @@ impl Function {
                     _ if op.starts_with('j') => {
                         match &line.symbol {
                             Some(symbol) => f.calls.push((depth, symbol.clone())),
-                            // Back to touch the next page of a large frame: no deeper in the end.
+                            // A jump back to touch the next page of a large frame: the final depth
+                            // is the same.
                             None if i > 0 && code[i - 1].args == "%r11,%rsp" => {}
                             None => {
                                 let to =
@@ -256,7 +257,7 @@ impl Function {
 /// The functions of a library.
 struct Code {
     functions: BTreeMap<String, Function>,
-    /// Those whose addresses lie in data.
+    /// Functions whose addresses are in data.
     listed: BTreeSet<String>,
 }
 
@@ -297,8 +298,8 @@ impl Code {
         Code { functions, listed }
     }
 
-    /// What a call of a function takes, its return address included; `without` the calls of some.
-    /// With the way there.
+    /// The stack use of a call to a function, with its return address but without the calls of some
+    /// functions, and the path to it.
     fn total(&self, function: &str, without: &[&str]) -> (i64, Vec<String>) {
         let totals = RefCell::new(BTreeMap::new());
         let (bytes, way) = self.below(function, without, &totals, &mut Vec::new());
@@ -316,7 +317,7 @@ impl Code {
             return known.clone();
         }
         let Some(f) = self.functions.get(function) else { return (0, Vec::new()) };
-        // Within a compaction, callers above it do not count.
+        // Inside a compaction, callers above it do not count as recursion.
         let within = callers.iter().rposition(|c| c.contains(COMPACTS)).unwrap_or(0);
         let from = callers.iter().skip(within).position(|c| c == function);
         assert!(from.is_none(), "recursion: {:?}", &callers[within + from.unwrap_or(0)..]);
@@ -363,7 +364,8 @@ fn library(prefix: &Path) -> Option<Code> {
     Some(Code::read(&objdump(&["-drw", "--no-show-raw-insn"]), &objdump(&["-r"])))
 }
 
-/// Depths are documented rounded up to a multiple of this, so that not every compiler changes them.
+/// Documented depths are rounded up to a multiple of this, so that they do not depend on the
+/// compiler.
 const STEP: i64 = 128;
 
 #[test]
@@ -372,7 +374,7 @@ fn core_functions_stay_within_the_documented_stack() {
     for code in [&code, &packed] {
         assert!(
             !code.functions.keys().any(|f| f.contains("4core3fmt")),
-            "core::fmt calls through pointers: what it takes is not to be read"
+            "core::fmt calls through pointers, so its stack use is unknown"
         );
         for name in SLEEPING.into_iter().chain([WITH_HOOKS]) {
             assert!(code.functions.keys().any(|f| f.contains(name)), "no function is {name}");
@@ -393,7 +395,7 @@ fn core_functions_stay_within_the_documented_stack() {
                 writeln!(exceeded, "{function}: {bytes} bytes, of {limit}\n{}", way.join("\n"))
                     .unwrap();
             }
-            // What is documented stays while it is right, and close enough.
+            // A documented depth stays while it is correct and close enough.
             let row = page.lines().find(|l| l.starts_with(&format!("| `{function}` |")));
             let kept = row.and_then(|r| r.split('|').nth(column)?.trim().parse::<i64>().ok());
             let fits = |kept: &i64| (bytes..bytes + 2 * STEP).contains(kept);
@@ -423,7 +425,7 @@ fn core_functions_stay_within_the_documented_stack() {
     hold_current("../../docs/capi.md", &made);
 }
 
-/// Machine code of which the answer is known.
+/// Machine code with known results.
 #[test]
 fn depths_are_read_from_the_machine_code() {
     let disassembly = "
@@ -464,9 +466,10 @@ OFFSET           TYPE              VALUE
     let total = |relocations, f: &str| Code::read(disassembly, relocations).total(f, &[]).0;
     assert_eq!(total("", "leaf"), 8 + 0x18);
     assert_eq!(total("", "large"), 8 + 0x3010);
-    // The last call leaves no frame; a call through a pointer is a hook's, and takes nothing here.
+    // The tail call leaves no frame; a call through a pointer is a hook's, which counts as nothing
+    // here.
     assert_eq!(total("", "outer"), 8 + 0x3010);
-    // Where an own function's address lies in data, such a call may be one of it.
+    // If a function's address is in data, such a call may reach it.
     assert_eq!(total(relocations, "outer"), 8 + 8 + 8 + 0x3010);
     let cut = Code::read(disassembly, relocations).total("outer", &["outer"]).0;
     assert_eq!(cut, 8 + 8 + 0x40 + 8, "its own depth");

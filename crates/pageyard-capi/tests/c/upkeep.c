@@ -1,4 +1,4 @@
-/* What happens beside requests: shrinkers, pressure, limits, giving back, the memory's file. */
+/* Work besides requests: shrinkers, pressure, limits, returning memory, and the memory's file. */
 #include <pageyard.h>
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #define PAGES 16384
 #define MOST 20000
 
-/* A buffer pool that gives its pages up when asked. */
+/* A buffer pool that frees its pages when asked. */
 struct pool {
     pageyard *yard;
     pthread_mutex_t lock;
@@ -50,7 +50,7 @@ static pageyard_upkeep upkeep(const pageyard *yard) {
     return u;
 }
 
-/* Waits for a state, for a minute at most. */
+/* Waits for a state, for at most a minute. */
 #define UNTIL(holds)                                   \
     do {                                               \
         int tries_ = 12000;                            \
@@ -179,7 +179,7 @@ static void limits_and_pressure(void) {
     OK(pageyard_destroy(yard));
 }
 
-/* What is written here is there in another mapping of the file; what is freed goes. */
+/* A write is visible in another mapping of the file; freed memory is returned to the system. */
 static void shared(void) {
     pageyard *yard = make(PAGEYARD_MEMFD, 1000000000, 0, 0), *other = make(0, 0, 0, 0);
     char *page, *there;
