@@ -57,7 +57,7 @@ fn layout<'l>(memory: &'l Memory, zones: &'l [ZoneSpec], cpus: usize) -> Layout<
 impl Engine {
     pub const NAME: &'static str = "locked per-CPU lists";
     /// What a hot pair may take at most (docs/kernels.md has the measured numbers).
-    pub const MOST_INSTRUCTIONS: u64 = 160;
+    pub const MOST_INSTRUCTIONS: u64 = 145;
 
     /// Creates the allocator at the end of the largest range of memory, with only this CPU online.
     pub fn start(memory: &mut Memory, cpus: usize) -> &'static Engine {
@@ -137,8 +137,9 @@ impl Cpu {
     /// A hot pair: order and flags are constants.
     #[inline(always)]
     pub fn pair(&mut self) -> bool {
-        let page = self.0.0.alloc(Order::ZERO, Gfp::KERNEL);
-        page.is_ok_and(|page| self.0.0.free(page, Order::ZERO).is_ok())
+        // No closure: where the compiler does not inline it, it takes 16 instructions more.
+        let Ok(page) = self.0.0.alloc(Order::ZERO, Gfp::KERNEL) else { return false };
+        self.0.0.free(page, Order::ZERO).is_ok()
     }
 
     /// Does what other CPUs asked of this one: nothing here, they lock its lists.
