@@ -277,8 +277,8 @@ impl<'a> Blocks<'a> {
             fence_for_loom();
             let (t, was) = (meta.migrate_type(), meta.bucket());
             self.routes.set(block, want as u8);
-            if self.is_isolated(block) && !planted(Bug::LateRoute) {
-                // Isolated since the exchange: its route may have been set before.
+            if !self.is_open(block) && !planted(Bug::LateRoute) {
+                // Isolated, and perhaps set apart, since the exchange: its route may have been set before.
                 self.routes.set(block, ALWAYS_TO_ZONE);
             }
             self.routes.note_sparse(t, was, want, domain);
@@ -428,6 +428,17 @@ impl<'a> Blocks<'a> {
         }
     }
 
+    /// Takes a whole pageblock that [`claim`](Self::claim) may miss: while another CPU adds the first of a
+    /// word, the summary does not say so yet. Pairs are found without the summary anyway.
+    pub(crate) fn claim_unsummarized(&self, order: u8) -> Option<u32> {
+        let is_single = order == PAGEBLOCK_ORDER;
+        let mut all = (0..).zip(self.whole().words()).filter(|&(_, bits)| is_single && bits != 0);
+        all.find_map(|(w, bits): (u32, u64)| {
+            let mut members = (0..64).filter(|bit| bits >> bit & 1 != 0).map(|bit| w * 64 + bit);
+            members.find(|&block| self.claim_at(block, 1))
+        })
+    }
+
     /// Takes `n` neighbouring whole pageblocks, all or none.
     pub(crate) fn claim_at(&self, block: u32, n: u32) -> bool {
         let bits = ((1u64 << n) - 1) << (block % 64);
@@ -505,14 +516,14 @@ impl<'a> Blocks<'a> {
     /// Ends the allocation of a pageblock as a whole: its frames will be freed one by one, as those
     /// of a pageblock of type `t`. One that is isolated or set apart stays as it is otherwise.
     pub(crate) fn break_up(&self, block: u32, t: MigrateType) {
+        let Some(label) = self.label(block) else { return };
         if self.deactivate_isolated(block) || self.is_set_apart(block) {
             return;
         }
-        // The route first: isolation sets it as soon as the pageblock is no longer active.
+        // The route first: isolation sets it as soon as the pageblock is no longer active. Of a pageblock
+        // that is neither isolated nor set apart, the caller's block is all, so it stays so.
         self.routes.set(block, 0);
-        if let Some(label) = self.label(block) {
-            label.store(Meta::of(t, 0).0, SeqCst);
-        }
+        label.store(Meta::of(t, 0).0, SeqCst);
     }
 
     /// Sets the type of a pageblock in no index. Returns false for any other one.

@@ -34,17 +34,19 @@ impl Blocks<'_> {
             return false;
         }
         let types = [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable];
+        // Pageblocks that are set apart serve other requests.
+        let serves = |block| self.is_open(block) && self.has_free_run(block, order);
         let near = types.into_iter().any(|t| {
             (1..=BUCKETS).rev().any(|bucket| {
                 let mut from = 0;
                 (0..PROBES).any(|_| {
                     let found = self.partial(t, bucket).find(from);
                     from = found.map_or(0, |block| block + 1);
-                    found.is_some_and(|block| self.has_free_run(block, order))
+                    found.is_some_and(serves)
                 })
             })
         });
-        near || (0..self.len()).any(|block| self.has_free_run(block, order))
+        near || (0..self.len()).any(serves)
     }
 
     /// Returns whether a pageblock that is not isolated has an aligned free run of an order below

@@ -152,7 +152,10 @@ impl Blocks<'_> {
                 // The type stays, and says so until the isolation ends.
                 let new = meta.0 & !Meta::ACTIVE | Meta::ISOLATED;
                 match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
-                    Ok(_) => _ = self.set_apart(meta.migrate_type()).remove(block),
+                    Ok(_) => {
+                        self.set_apart(meta.migrate_type()).remove(block);
+                        self.routes.set(block, ALWAYS_TO_ZONE);
+                    }
                     Err(now) => {
                         meta = Meta(now);
                         continue;

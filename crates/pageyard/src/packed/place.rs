@@ -7,7 +7,6 @@ use lock_api::RawMutex;
 use crate::base::sync::Ordering::SeqCst;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};
-use crate::packed::class::KEPT_TYPES;
 use crate::packed::planted::fence_for_loom;
 use crate::packed::region::Region;
 
@@ -94,7 +93,9 @@ impl<R: RawMutex> Region<'_, R> {
             }
         }
         if let Some(state) = self.state(frame) {
-            state.set_allocated(order, t as usize % KEPT_TYPES);
+            // What an area or a reserve serves is not movable for that.
+            let t = if t.is_mergeable() { t } else { MigrateType::Unmovable };
+            state.set_allocated(order, t as usize);
         }
     }
 

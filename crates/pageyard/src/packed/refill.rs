@@ -440,7 +440,9 @@ impl<R: RawMutex> Region<'_, R> {
         self.trim_depots(false, at.domain);
         self.take_direct(at, order, t, true).or_else(|| {
             if order >= PAGEBLOCK_ORDER {
-                return None;
+                let block = self.blocks.claim_unsummarized(order)?;
+                let frame = block * PAGEBLOCK_PAGES;
+                return self.is_sound(frame, order, at.domain).then_some(frame);
             }
             let mut blocks = 0..self.blocks.len();
             let take = |block| self.blocks.take_direct(block, order, at.domain);
@@ -464,5 +466,28 @@ impl<R: RawMutex> Region<'_, R> {
                 taken
             })
         })
+    }
+}
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use crate::base::units::{CpuId, MigrateType, Order, Pfn};
+    use crate::packed::OwnedStorage;
+
+    /// Found by a review: a request failed while another CPU was adding the pageblocks that could serve it.
+    #[test]
+    fn whole_pageblocks_serve_before_the_summary_says_so() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(8192, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(8192)).unwrap();
+        let alloc = |order: u8| {
+            // Lower than the first word, which is read in any case.
+            region.blocks.whole().fresh.forget_summary();
+            region.alloc(CpuId(0), Order::new(order).unwrap(), MigrateType::Movable)
+        };
+        let larger: u64 = (0..4).filter(|_| alloc(10).is_some()).count() as u64;
+        assert_eq!(larger, 4);
+        let single = (0..8).filter(|_| alloc(9).is_some()).count();
+        assert_eq!((single, alloc(9)), (8, None));
     }
 }

@@ -5,6 +5,8 @@
 //! its own lists it, and frees into it bypass the magazines. It is isolated before it is set apart, and
 //! to end that. The zone lock serialises these changes.
 
+use core::ops::Range;
+
 use lock_api::RawMutex;
 
 use crate::base::sync::Ordering::Relaxed;
@@ -48,7 +50,7 @@ impl<'a> Blocks<'a> {
         if !self.has_set_apart() {
             return 0;
         }
-        self.set_apart(t).len() * u64::from(PAGEBLOCK_PAGES)
+        self.set_apart(t).listed().count() as u64 * u64::from(PAGEBLOCK_PAGES)
     }
 
     /// Returns the free pages of the pageblocks that are set apart with type `t`.
@@ -56,14 +58,14 @@ impl<'a> Blocks<'a> {
         if !self.has_set_apart() {
             return 0;
         }
-        self.set_apart(t).members().map(|block| u64::from(self.free_in(block))).sum()
+        self.set_apart(t).listed().map(|block| u64::from(self.free_in(block))).sum()
     }
 
     /// Returns whether a pageblock that is set apart with type `t` has an aligned free run of an order
     /// below that of a pageblock.
     pub(crate) fn has_run_set_apart(&self, order: u8, t: MigrateType) -> bool {
         let has_run = |block| self.has_free_run(block, order);
-        self.has_set_apart() && order < PAGEBLOCK_ORDER && self.set_apart(t).members().any(has_run)
+        self.has_set_apart() && order < PAGEBLOCK_ORDER && self.set_apart(t).listed().any(has_run)
     }
 }
 
@@ -84,7 +86,7 @@ impl<R: RawMutex> Region<'_, R> {
         }
         let domain = self.here(cpu).domain;
         let is_from = |meta| meta == Meta::set_apart(from);
-        let mut blocks = self.blocks.set_apart(from).members();
+        let mut blocks = self.blocks.set_apart(from).listed();
         let frame = blocks.find_map(|block| {
             let take = || self.blocks.take_where(block, order, domain, is_from);
             core::iter::from_fn(take).find(|&frame| self.is_sound(frame, order, domain))
@@ -92,6 +94,23 @@ impl<R: RawMutex> Region<'_, R> {
         self.note_loose(-(1i64 << order));
         self.set_allocated(frame, order, t);
         Some(frame)
+    }
+
+    /// Returns the first frame of these that is neither free in the zone nor part of a block in use: a CPU
+    /// or a depot has it, or an operation is about to free it or to hand it out. The first frame is not
+    /// inside a block.
+    pub(crate) fn first_in_transit(&self, frames: Range<u32>) -> Option<u32> {
+        let mut frame = frames.start;
+        while frame < frames.end {
+            let state = self.state(frame)?;
+            let is_here = || state.is_absent() || state.is_faulty() || self.blocks.is_set(frame);
+            frame = match state.allocated() {
+                Some(order) => frame.saturating_add(order.pages()),
+                None if is_here() => frame + 1,
+                None => return Some(frame),
+            };
+        }
+        None
     }
 
     /// Ends the use of a pageblock by a CPU that refills from it. The caller holds the CPU's lock.

@@ -71,6 +71,9 @@ pub enum Broken {
     Lost(Pfn),
     /// A pageblock whose frames are all free is not whole.
     NotWhole(Pfn),
+    /// A pageblock of a CMA area or the highatomic reserve is not listed as such, or frames freed into it
+    /// do not go to the zone.
+    SetApart(Pfn),
     /// A block in a magazine is not free, or also free as bits.
     Kept(Pfn),
     /// A frame that is out of use is free, in use or not marked.
@@ -94,6 +97,9 @@ impl Broken {
             Broken::Lost(pfn) => put!(out, "the pageblock of frame ", pfn, " is in no index"),
             Broken::NotWhole(pfn) => {
                 put!(out, "the free pageblock of frame ", pfn, " is not whole")
+            }
+            Broken::SetApart(pfn) => {
+                put!(out, "the pageblock of frame ", pfn, " is set apart, but not in all respects")
             }
             Broken::Kept(pfn) => {
                 put!(out, "frame ", pfn, " in a magazine is in use elsewhere")
@@ -218,7 +224,8 @@ impl<R: RawMutex> Region<'_, R> {
         let t = self.blocks.block_type(block);
         if t.is_set_apart() {
             let listed = active && self.blocks.set_apart(t).contains(block);
-            return if listed { Ok(()) } else { Err(Broken::Lost(pfn)) };
+            let bypasses = self.blocks.routes.bypasses(block, t as usize);
+            return if listed && bypasses { Ok(()) } else { Err(Broken::SetApart(pfn)) };
         }
         if active {
             // A CPU's own, or allocated as a whole.

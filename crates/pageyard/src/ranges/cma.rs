@@ -14,6 +14,7 @@ use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::base::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::base::unwind::{Finally, Rollback};
 use crate::embedder::config::Config;
+use crate::packed::Region;
 use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::{IsolateError, Purpose, each_block};
 use crate::request::free::BatchError;
@@ -75,6 +76,9 @@ impl fmt::Display for CmaError {
 
 impl core::error::Error for CmaError {}
 
+/// Attempts to make pageblocks CMA ones while pages of theirs are on their way.
+const TRIES: usize = 8;
+
 impl<'a, C: Config> Yard<'a, C> {
     /// Turns whole pageblocks into CMA ones: from then on only movable requests are served from
     /// them. At start-up all of their pages are free; later, pages in use there must be movable.
@@ -91,9 +95,17 @@ impl<'a, C: Config> Yard<'a, C> {
         let (at, frames) = self.frames_of(range, movable).map_err(CmaError::Isolate)?;
         at.isolate(frames.clone(), movable, Purpose::Use).map_err(CmaError::Isolate)?;
         // Cached pages could be allocated again for any type; pages allocated since the check
-        // already were. `make_cma` checks again.
-        self.drain_zone(&at);
-        let labelled = at.lock().make_cma(&frames);
+        // already were. `make_cma` checks again. On the packed engine, it also finds pages that another CPU
+        // is about to free or to receive.
+        let mut labelled = Ok(());
+        let tries = if at.zone.region().is_some() { TRIES } else { 1 };
+        for _ in 0..tries {
+            self.drain_zone(&at);
+            labelled = at.lock().make_cma(&frames);
+            if !matches!(labelled, Err(IsolateError::Isolated(_))) {
+                break;
+            }
+        }
         labelled.map_err(|e| {
             at.unisolate(frames, movable);
             CmaError::Isolate(e)
@@ -110,6 +122,10 @@ impl<C: Config> Locked<'_, '_, C> {
             .or_else(|| zone.unmovable_in(frames.clone(), MigrateType::Movable, Purpose::Use));
         if let Some(idx) = unmovable {
             return Err(IsolateError::Unmovable(zone.pfn(idx)));
+        }
+        let in_transit = |region: &Region<'_, _>| region.first_in_transit(frames.clone());
+        if let Some(idx) = zone.region().and_then(in_transit) {
+            return Err(IsolateError::Isolated(zone.pfn(idx)));
         }
         let blocks = || each_block(frames.clone());
         // A failed contiguous range may have ended the isolation of some.

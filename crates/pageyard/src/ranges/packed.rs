@@ -80,9 +80,13 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
             return Err(IsolateError::ZoneEdge(z.pfn(block)));
         }
         let was = z.block_type(block);
-        // A block that a contiguous range allocated in a CMA area.
+        // A block of whole pageblocks that a contiguous range allocated in a CMA area, or such a block on its
+        // way: when its free ends, its pageblock must still be set apart.
         if was.is_set_apart() && region.is_allocated_whole(block) {
             return Err(IsolateError::Unmovable(z.pfn(block)));
+        }
+        if was.is_set_apart() && region.first_in_transit(block..block + 1).is_some() {
+            return Err(IsolateError::Isolated(z.pfn(block)));
         }
         if !region.isolate_block(block / PAGEBLOCK_PAGES) {
             return Err(IsolateError::Isolated(z.pfn(block)));
@@ -216,7 +220,8 @@ impl<'a, C: Config> At<'_, 'a, C> {
             let blocks = each_block(idx & !(PAGEBLOCK_PAGES - 1)..idx.saturating_add(1 << order));
             for block in blocks {
                 let of = z.block_type(block);
-                let fits = of == MigrateType::Cma && t == MigrateType::Movable;
+                let cma = of == MigrateType::Cma && t == MigrateType::Movable;
+                let fits = cma && order < PAGEBLOCK_ORDER;
                 if of == MigrateType::Isolate || of.is_set_apart() && !fits {
                     return Err(PlaceError::Withheld(z.pfn(block.max(idx)), of));
                 }

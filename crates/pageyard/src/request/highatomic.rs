@@ -85,7 +85,7 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
 
     /// Turns the first reserved pageblock with a free page back to type `t`.
     fn unreserve_packed(&self, region: &Region<'a, C::Lock>, t: MigrateType) -> bool {
-        let mut reserved = region.blocks.set_apart(MigrateType::HighAtomic).members();
+        let mut reserved = region.blocks.set_apart(MigrateType::HighAtomic).listed();
         let Some(block) = reserved.find(|&block| region.blocks.free_in(block) > 0) else {
             return false;
         };

@@ -91,8 +91,8 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Takes a block, possibly from a pageblock that is set apart. CMA pageblocks serve movable requests
     /// before pageblocks of other types do, and first while they hold more than half of the free pages
-    /// (§4.3). The highatomic reserve serves urgent requests before the rest of the zone, and others
-    /// that must not wait as the last (§3.8).
+    /// (§4.3). The highatomic reserve serves urgent requests after the magazines and their refills, but before
+    /// the rest of the zone, and others that must not wait as the last (§3.8).
     #[cold]
     #[inline(never)]
     fn take_with_set_apart(
@@ -106,22 +106,23 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         let cma = flags.contains(AllocFlags::CMA);
         let reserve = || self.take_set_apart(region, order, t, MigrateType::HighAtomic);
         let area = || self.take_set_apart(region, order, t, MigrateType::Cma);
-        let supply = self.zone.supply();
         let ordinary = |mixes| self.take_ordinary(region, order, t, flags, mixes);
         let mut frame = None;
-        if flags.contains(AllocFlags::HIGHATOMIC) {
+        if flags.contains(AllocFlags::HIGHATOMIC) && !is_kept(order) {
             frame = reserve();
         }
-        if cma && supply.cma > supply.free / 2 {
-            frame = frame.or_else(area);
-        }
         if cma {
+            let supply = self.zone.supply();
+            if supply.cma > supply.free / 2 {
+                frame = frame.or_else(area);
+            }
             frame = frame.or_else(|| ordinary(false)).or_else(area);
         }
         if mixes || !cma {
             frame = frame.or_else(|| ordinary(mixes));
         }
-        if flags.intersects(AllocFlags::OOM | AllocFlags::NON_BLOCK) {
+        let last = AllocFlags::HIGHATOMIC | AllocFlags::OOM | AllocFlags::NON_BLOCK;
+        if flags.intersects(last) {
             frame = frame.or_else(reserve);
         }
         frame

@@ -10,8 +10,8 @@ use crate::common::{Chosen, LINUX612, Lock, Machine, Y, all_records, frames, o};
 use pageyard::MigrateType::{Cma, HighAtomic, Isolate, Movable};
 use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
-    CmaArea, CmaError, Gfp, Hooked, IsolateError, MigrateType, Order, Pfn, PlaceError, Record,
-    Yard, ZoneKind,
+    CmaArea, CmaError, Gfp, Hooked, IsolateError, Mark, MigrateType, Order, Pfn, PlaceError,
+    Record, Yard, ZoneKind,
 };
 
 const PACKED: Chosen = &<Packed>::RULES;
@@ -62,6 +62,8 @@ fn s4_3_only_movable_requests_use_cma_pageblocks() {
         assert!(!kernel.iter().any(|(p, _)| of_area(p)));
         let pages: u64 = kernel.iter().map(|&(_, n)| 1u64 << n).sum();
         assert_eq!(pages, 8192 - 2048, "everything else");
+        let whole = y.alloc_at(Pfn(4608), o(9), MOVABLE);
+        assert_eq!(whole, Err(PlaceError::Withheld(Pfn(4608), Cma)));
         let refused = y.alloc_at(Pfn(5000), o(0), KERNEL);
         assert_eq!(refused, Err(PlaceError::Withheld(Pfn(5000), Cma)));
         y.alloc_at(Pfn(5000), o(0), MOVABLE).unwrap();
@@ -107,6 +109,19 @@ fn s3_6_other_requests_do_not_count_cma_pages() {
         assert!(y.alloc(o(3), MOVABLE).is_ok() && y.alloc(o(0), MOVABLE).is_ok());
         y.validate().unwrap();
     });
+    // Found by a review: larger blocks of an area counted as blocks for all requests.
+    Machine::normal(8192).run_under(PACKED, |y: &Y<'_>| {
+        let passes = || y.passes(ZONE, Mark::Min, o(3), ZONE).unwrap();
+        let ordinary = take_all(y, o(0), KERNEL | Gfp::MEMALLOC);
+        ordinary
+            .iter()
+            .filter(|p| p.0 < 4096 || p.0 % 2 == 0)
+            .for_each(|&p| y.free(p, o(0)).unwrap());
+        y.drain_all(None);
+        assert!(passes());
+        y.make_cma(frames(0..4096)).unwrap();
+        assert!(!passes());
+    });
 }
 
 #[test]
@@ -119,6 +134,8 @@ fn s4_12_an_area_serves_ranges_and_keeps_its_pageblocks() {
             let part = area.alloc(y, 100, 1, KERNEL).unwrap();
             y.validate().unwrap();
             assert_eq!((pfn, part), (Pfn(4096), Pfn(4608)));
+            let movable = |r: &Record| matches!(r, Record::Allocated { movable: true, .. });
+            assert!(!all_records(y)[0].1.iter().any(movable), "no owner said so");
             assert_eq!((label(y, 4096), label(y, 4608)), (Cma, Cma));
             // A pageblock that one block fills cannot be isolated.
             if gfp.contains(Gfp::COMP) {
@@ -203,6 +220,9 @@ fn s3_8_urgent_requests_reserve_the_pageblock_that_served_them() {
         let info = y.zone_info(ZONE).unwrap();
         assert!((1..=60).contains(&info.free_highatomic), "{}", info.free_highatomic);
         // The reserve serves such requests first, and no others while there is other memory.
+        let kept = y.alloc(o(1), Gfp::ATOMIC).unwrap();
+        urgent.push((kept, 1));
+        assert_ne!(kept.0 & !511, home, "magazines keep order 1");
         let next = y.alloc(o(4), Gfp::ATOMIC).unwrap();
         urgent.push((next, 4));
         assert_eq!(next.0 & !511, home);
@@ -286,6 +306,31 @@ fn s1_3_pageblocks_that_are_set_apart_are_restored() {
         y.restore(ZONE, one.records()).unwrap();
         y.validate().unwrap();
         assert_eq!(normal(y).label(512), Cma);
+    });
+}
+
+/// Found by a review: a block of order 9 on its way through a CMA pageblock became whole after the
+/// pageblock was no longer CMA.
+#[test]
+fn a_cached_block_as_large_as_its_cma_pageblock() {
+    let machine = Machine::normal(8192);
+    let idle = machine.run_under(LINUX612, |y: &Y<'_>| {
+        y.make_cma(frames(0..2048)).unwrap();
+        let all = take_all(y, o(9), MOVABLE | Gfp::MEMALLOC);
+        all.iter().for_each(|&p| y.free(p, o(9)).unwrap());
+        all_records(y)
+    });
+    let cached = |r: &&Record| matches!(r, Record::Cached { pfn, .. } if pfn.0 < 2048);
+    let Some(&Record::Cached { pfn, .. }) = idle[0].1.iter().find(cached) else { unreachable!() };
+    let home = pfn.0 & !511;
+    machine.restored(PACKED, &idle, |y| {
+        y.isolate(frames(home..home + 512), Cma).unwrap();
+        y.unisolate(frames(home..home + 512), Movable).unwrap();
+        check_free(y, 8192, 3);
+        y.isolate(frames(home..home + 512), Movable).unwrap();
+        assert!(!take_all(y, o(0), KERNEL).iter().any(|p| p.0 & !511 == home));
+        y.unisolate(frames(home..home + 512), Movable).unwrap();
+        y.validate().unwrap();
     });
 }
 
