@@ -130,6 +130,7 @@ impl<'a> Blocks<'a> {
         BlockSet::new(memory.unwrap_or(&[]), self.words.len())
     }
 
+    #[inline(always)]
     pub(crate) fn words_of(&self, block: u32) -> &'a [AtomicU64] {
         self.words.get(block as usize).map_or(&[], |w| &w.0)
     }

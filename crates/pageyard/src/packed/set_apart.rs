@@ -53,12 +53,15 @@ impl<'a> Blocks<'a> {
         self.set_apart(t).listed().count() as u64 * u64::from(PAGEBLOCK_PAGES)
     }
 
-    /// Returns the free pages of the pageblocks that are set apart with type `t`.
-    pub(crate) fn free_set_apart(&self, t: MigrateType) -> u64 {
-        if !self.has_set_apart() {
-            return 0;
-        }
-        self.set_apart(t).listed().map(|block| u64::from(self.free_in(block))).sum()
+    /// Returns the free pages of the highatomic reserve and those of CMA pageblocks.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_in_set_apart(&self) -> (u64, u64) {
+        let blocks =
+            [MigrateType::HighAtomic, MigrateType::Cma].map(|t| self.set_apart(t).listed());
+        let free = |block| u64::from(self.free_in(block));
+        let [highatomic, cma] = blocks.map(|blocks| blocks.map(free).sum());
+        (highatomic, cma)
     }
 
     /// Returns whether a pageblock that is set apart with type `t` has an aligned free run of an order

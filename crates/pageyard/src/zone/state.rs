@@ -336,18 +336,12 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     #[inline]
     pub(crate) fn supply(&self) -> Supply {
-        let Some(region) = self.region() else {
-            return Supply {
-                free: self.nr_free.load(Relaxed).max(0) as u64,
-                highatomic: self.free_highatomic.load(Relaxed),
-                cma: self.free_cma.load(Relaxed),
-            };
+        let counter = if self.region().is_some() { loads(&self.nr_free) } else { &self.nr_free };
+        let (highatomic, cma) = match self.region() {
+            Some(region) if region.blocks.has_set_apart() => region.blocks.free_in_set_apart(),
+            _ => (self.free_highatomic.load(Relaxed), self.free_cma.load(Relaxed)),
         };
-        Supply {
-            free: loads(&self.nr_free).load(Relaxed).max(0) as u64,
-            highatomic: region.blocks.free_set_apart(MigrateType::HighAtomic),
-            cma: region.blocks.free_set_apart(MigrateType::Cma),
-        }
+        Supply { free: counter.load(Relaxed).max(0) as u64, highatomic, cma }
     }
 
     /// Returns the supply with the CPUs' parts of the counter (§3.7, *snapshot*).
