@@ -145,7 +145,7 @@ pub use ranges::place::{Place, PlaceError};
 pub use ranges::release::ReleaseError;
 pub use ranges::reporting::Reported;
 pub use ranges::scatter::ScatterError;
-pub use ranges::shootdown::{Epoch, Epochs, ShootdownBatch, ShootdownError};
+pub use ranges::shootdown::{Epoch, Epochs, EpochsRef, ShootdownBatch, ShootdownError};
 pub use request::alloc::AllocError;
 pub use request::free::BatchError;
 pub use request::interleave::Interleave;

@@ -6,7 +6,7 @@
 use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{self, Policy, Safety};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
-use pageyard::{AllocError, BadPage, Balloon, BalloonError, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigCursor, ContigError, CpuId, CpuStats, Epochs, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Lent, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, RestoreError, ScatterError, ShootdownBatch, ShootdownError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
+use pageyard::{AllocError, BadPage, Balloon, BalloonError, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigCursor, ContigError, CpuId, CpuStats, Epoch, Epochs, EpochsRef, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Lent, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, RestoreError, ScatterError, ShootdownBatch, ShootdownError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -225,6 +225,17 @@ calls! {
             all.iter().all(|is| *is) && Epochs::lagging(&epochs, epoch).next().is_none()
         }
     }
+    call_epochs_ref(_y, bits: &[AtomicU64] = &[const { AtomicU64::new(0) }; 16], cpu: CpuId = CpuId(0), n: u64 = 1)
+        -> bool {
+            {
+                let now = AtomicU64::new(n);
+                let epochs = EpochsRef::new(&now, bits);
+                let epoch = Epoch::from_number(Epoch::number(EpochsRef::begin(epochs)) ^ n);
+                let all = [EpochsRef::acknowledge(epochs, cpu, || ()), EpochsRef::offline(epochs, cpu),
+                    EpochsRef::online(epochs, cpu, || ()), EpochsRef::has_passed(epochs, epoch)];
+                all.iter().all(|is| *is) && EpochsRef::lagging(epochs, epoch).next().is_none()
+            }
+        }
     call_shootdown(y, room: &mut [(Pfn, Order)] = &mut [(Pfn(0), Order::ZERO); 9], pfn: Pfn = Pfn(7),
             order: Order = Order::ZERO)
         -> Result<usize, ShootdownError> {
@@ -239,6 +250,15 @@ calls! {
                 Ok(ShootdownBatch::len(&batch) + usize::from(ShootdownBatch::is_empty(&batch)))
             }
         }
+    call_resumed_shootdown(y, room: &mut [(Pfn, Order)] = &mut [(Pfn(0), Order::ZERO); 9], n: u64 = 7)
+        -> Result<usize, ShootdownError> {
+            {
+                let epochs: Epochs<0> = Epochs::new();
+                let mut batch = ShootdownBatch::resume(room, n as usize, Some(Epoch::from_number(n)));
+                _ = ShootdownBatch::epoch(&batch);
+                ShootdownBatch::free(&mut batch, y, &epochs)
+            }
+        }
     call_balloon(y, room: &mut [Lent] = &mut [Lent::NONE; 9], pfn: Pfn = Pfn(7), order: Order = Order::HUGE,
             gfp: Gfp = Gfp::KERNEL)
         -> Result<u64, BalloonError> {
@@ -248,6 +268,7 @@ calls! {
                 _ = Balloon::lend(&mut balloon, y, gfp);
                 if let Some(own) = Balloon::ask(&mut balloon) { Balloon::acknowledge(&mut balloon, y, own)? }
                 Balloon::acknowledge(&mut balloon, y, pfn)?;
+                let balloon = Balloon::resume(room, order);
                 Ok(Balloon::pages(&balloon))
             }
         }

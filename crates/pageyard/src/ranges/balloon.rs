@@ -21,19 +21,34 @@ use crate::embedder::config::Config;
 /// let balloon = Balloon::new(&mut room, Order::HUGE);
 /// assert_eq!(balloon.pages(), 0);
 /// ```
+///
+/// Two words, of which any bits are valid; all zero is no block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lent(Option<(Pfn, Phase)>);
+#[repr(C)]
+pub struct Lent {
+    pfn: Pfn,
+    phase: Phase,
+}
 
 impl Lent {
     /// No block: what the room of a balloon holds at first.
-    pub const NONE: Lent = Lent(None);
+    pub const NONE: Lent = Lent { pfn: Pfn(0), phase: Phase::NONE };
+
+    fn is_none(&self) -> bool {
+        ![Phase::LENT, Phase::ASKED].contains(&self.phase)
+    }
 }
 
-/// Whether the hypervisor was asked for the block.
+/// Whether the hypervisor was asked for the block. A number, because room that a caller wrote to is
+/// then still valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    Lent,
-    Asked,
+#[repr(transparent)]
+struct Phase(u64);
+
+impl Phase {
+    const NONE: Phase = Phase(0);
+    const LENT: Phase = Phase(1);
+    const ASKED: Phase = Phase(2);
 }
 
 /// Why a block did not return from a [`Balloon`].
@@ -110,13 +125,18 @@ impl<'s> Balloon<'s> {
     /// overwritten.
     pub fn new(room: &'s mut [Lent], order: Order) -> Self {
         room.fill(Lent::NONE);
+        Self::resume(room, order)
+    }
+
+    /// Continues with a balloon whose room the caller kept, with the blocks in it.
+    pub const fn resume(room: &'s mut [Lent], order: Order) -> Self {
         Balloon { lent: room, order }
     }
 
     /// Takes a free block out of the allocator, without reclaim. `None` if the balloon is full, no block
     /// is free, or a zone would fall to its LOW watermark.
     pub fn lend<C: Config>(&mut self, yard: &Yard<'_, C>, gfp: Gfp) -> Option<Pfn> {
-        let slot = self.lent.iter_mut().find(|slot| **slot == Lent::NONE)?;
+        let slot = self.lent.iter_mut().find(|slot| slot.is_none())?;
         let effort = Gfp::DIRECT_RECLAIM
             | Gfp::KSWAPD_RECLAIM
             | Gfp::NOFAIL
@@ -128,7 +148,7 @@ impl<'s> Balloon<'s> {
         let pfn = yard.alloc(self.order, gfp).ok()?;
         let spare = yard.zone_of(pfn).and_then(|zone| yard.above_low(zone));
         if spare.is_some_and(|pages| pages > 0) {
-            *slot = Lent(Some((pfn, Phase::Lent)));
+            *slot = Lent { pfn, phase: Phase::LENT };
             return Some(pfn);
         }
         _ = yard.free(pfn, self.order);
@@ -137,13 +157,9 @@ impl<'s> Balloon<'s> {
 
     /// Chooses a block to get back from the hypervisor. `None` if there is none that was not asked for.
     pub fn ask(&mut self) -> Option<Pfn> {
-        self.lent.iter_mut().find_map(|slot| match *slot {
-            Lent(Some((pfn, Phase::Lent))) => {
-                *slot = Lent(Some((pfn, Phase::Asked)));
-                Some(pfn)
-            }
-            _ => None,
-        })
+        let slot = self.lent.iter_mut().find(|slot| slot.phase == Phase::LENT)?;
+        slot.phase = Phase::ASKED;
+        Some(slot.pfn)
     }
 
     /// Frees a block that the hypervisor has mapped again.
@@ -155,9 +171,9 @@ impl<'s> Balloon<'s> {
         yard: &Yard<'_, C>,
         pfn: Pfn,
     ) -> Result<(), BalloonError> {
-        let of = |slot: &&mut Lent| slot.0.is_some_and(|(p, _)| p == pfn);
+        let of = |slot: &&mut Lent| !slot.is_none() && slot.pfn == pfn;
         let slot = self.lent.iter_mut().find(of).ok_or(BalloonError::Unknown(pfn))?;
-        if *slot != Lent(Some((pfn, Phase::Asked))) {
+        if slot.phase != Phase::ASKED {
             return Err(BalloonError::NotAsked(pfn));
         }
         let asked = core::mem::replace(slot, Lent::NONE);
@@ -171,7 +187,7 @@ impl<'s> Balloon<'s> {
 
     /// Returns the number of pages in the balloon.
     pub fn pages(&self) -> u64 {
-        let blocks = self.lent.iter().filter(|slot| **slot != Lent::NONE).count();
+        let blocks = self.lent.iter().filter(|slot| !slot.is_none()).count();
         blocks as u64 * u64::from(self.order.pages())
     }
 }

@@ -13,6 +13,9 @@ use crate::ranges::contig::ContigError;
 /// Where a search for contiguous pages continues: a hint, which any number of threads may share. Keep
 /// one for each range in which you search, such as a zone.
 ///
+/// Two words, of which any bits are valid: where the next search begins, then the number of pageblocks
+/// looked at.
+///
 /// ```
 /// # use pageyard::*;
 /// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
@@ -26,6 +29,7 @@ use crate::ranges::contig::ContigError;
 /// # Ok::<(), ContigError>(())
 /// ```
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct ContigCursor {
     next: AtomicU64,
     looks: AtomicU64,

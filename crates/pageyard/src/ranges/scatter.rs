@@ -124,7 +124,9 @@ impl<C: Config> Taken<'_, '_, '_, C> {
         Ok(true)
     }
 
-    /// Allocates more than the largest block as one range.
+    /// Allocates more than the largest block as one range. Not inlined: the stack that it takes is not
+    /// that of requests without direct reclaim.
+    #[inline(never)]
     fn migrated(&self, pages: u64, gfp: Gfp, t: MigrateType) -> Option<Pfn> {
         if !gfp.contains(Gfp::DIRECT_RECLAIM) {
             return None;

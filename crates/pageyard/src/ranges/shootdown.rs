@@ -32,6 +32,18 @@ const OFFLINE: u64 = u64::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Epoch(u64);
 
+impl Epoch {
+    /// Returns the epoch of a [number](Self::number).
+    pub const fn from_number(number: u64) -> Self {
+        Epoch(number)
+    }
+
+    /// Returns the epoch's number: 1 for the first.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// Which translations each of `CPUS` CPUs has flushed from its TLB. All CPUs are online at first.
 ///
 /// Needs no heap and no lock. The thread that unmaps pages calls [`begin`](Self::begin), then
@@ -58,15 +70,85 @@ impl<const CPUS: usize> Epochs<CPUS> {
         Epochs { now: AtomicU64::new(0), acknowledged: [const { AtomicU64::new(0) }; CPUS] }
     }
 
-    /// Begins an epoch. The caller must have removed the translations before.
+    /// Begins an epoch, as [`EpochsRef::begin`].
     pub fn begin(&self) -> Epoch {
+        EpochsRef::from(self).begin()
+    }
+
+    /// Flushes a CPU's TLB and acknowledges all epochs that had begun before, as
+    /// [`EpochsRef::acknowledge`].
+    pub fn acknowledge(&self, cpu: CpuId, flush: impl FnOnce()) -> bool {
+        EpochsRef::from(self).acknowledge(cpu, flush)
+    }
+
+    /// Declares that a CPU uses no translations any more, as [`EpochsRef::offline`].
+    pub fn offline(&self, cpu: CpuId) -> bool {
+        EpochsRef::from(self).offline(cpu)
+    }
+
+    /// Declares that a CPU is about to use translations again, as [`EpochsRef::online`].
+    pub fn online(&self, cpu: CpuId, flush: impl FnOnce()) -> bool {
+        EpochsRef::from(self).online(cpu, flush)
+    }
+
+    /// Returns whether every CPU has acknowledged the epoch.
+    pub fn has_passed(&self, epoch: Epoch) -> bool {
+        EpochsRef::from(self).has_passed(epoch)
+    }
+
+    /// Iterates over the CPUs that have not acknowledged the epoch: those to interrupt.
+    pub fn lagging(&self, epoch: Epoch) -> impl Iterator<Item = CpuId> + '_ {
+        EpochsRef::from(self).lagging(epoch)
+    }
+}
+
+impl<const CPUS: usize> Default for Epochs<CPUS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// [`Epochs`] whose numbers lie in memory of the caller's, for a number of CPUs that is not known when
+/// the program is compiled. All zero at first.
+///
+/// ```
+/// use pageyard::{CpuId, EpochsRef};
+/// use std::sync::atomic::AtomicU64;
+///
+/// let now = AtomicU64::new(0);
+/// let cpus: Vec<AtomicU64> = (0..3).map(|_| AtomicU64::new(0)).collect();
+/// let epochs = EpochsRef::new(&now, &cpus);
+/// let epoch = epochs.begin();
+/// epochs.acknowledge(CpuId(1), || { /* flush the TLB */ });
+/// assert!(epochs.lagging(epoch).eq([CpuId(0), CpuId(2)]));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct EpochsRef<'e> {
+    now: &'e AtomicU64,
+    acknowledged: &'e [AtomicU64],
+}
+
+impl<'e, const CPUS: usize> From<&'e Epochs<CPUS>> for EpochsRef<'e> {
+    fn from(epochs: &'e Epochs<CPUS>) -> Self {
+        EpochsRef { now: &epochs.now, acknowledged: &epochs.acknowledged }
+    }
+}
+
+impl<'e> EpochsRef<'e> {
+    /// Uses the number of the last epoch, and for each CPU the last one that it acknowledged.
+    pub const fn new(now: &'e AtomicU64, acknowledged: &'e [AtomicU64]) -> Self {
+        EpochsRef { now, acknowledged }
+    }
+
+    /// Begins an epoch. The caller must have removed the translations before.
+    pub fn begin(self) -> Epoch {
         Epoch(self.now.fetch_add(1, SeqCst).wrapping_add(1))
     }
 
     /// Flushes a CPU's TLB and acknowledges all epochs that had begun before. `flush` runs on that CPU,
     /// and one call for a CPU does not overlap another, other than by interrupting it. If `flush`
     /// panics, nothing is acknowledged. Returns `false` for an unknown CPU.
-    pub fn acknowledge(&self, cpu: CpuId, flush: impl FnOnce()) -> bool {
+    pub fn acknowledge(self, cpu: CpuId, flush: impl FnOnce()) -> bool {
         let Some(own) = self.acknowledged.get(cpu.0 as usize) else { return false };
         // Before the flush: what is unmapped during it is not covered.
         let seen = self.now.load(SeqCst);
@@ -77,14 +159,14 @@ impl<const CPUS: usize> Epochs<CPUS> {
 
     /// Declares that a CPU uses no translations any more: no epoch waits for it. Returns `false` for an
     /// unknown CPU.
-    pub fn offline(&self, cpu: CpuId) -> bool {
+    pub fn offline(self, cpu: CpuId) -> bool {
         let own = self.acknowledged.get(cpu.0 as usize);
         own.map(|own| own.store(OFFLINE, Release)).is_some()
     }
 
     /// Declares that a CPU that was [offline](Self::offline) is about to use translations again, and
     /// flushes its TLB. Returns `false` for an unknown CPU.
-    pub fn online(&self, cpu: CpuId, flush: impl FnOnce()) -> bool {
+    pub fn online(self, cpu: CpuId, flush: impl FnOnce()) -> bool {
         let Some(own) = self.acknowledged.get(cpu.0 as usize) else { return false };
         // A check that still finds this CPU offline comes first: then the epoch that it checks, and all
         // that was unmapped before it, is visible here.
@@ -93,20 +175,14 @@ impl<const CPUS: usize> Epochs<CPUS> {
     }
 
     /// Returns whether every CPU has acknowledged the epoch.
-    pub fn has_passed(&self, epoch: Epoch) -> bool {
+    pub fn has_passed(self, epoch: Epoch) -> bool {
         self.acknowledged.iter().all(|cpu| cpu.load(SeqCst) >= epoch.0)
     }
 
     /// Iterates over the CPUs that have not acknowledged the epoch: those to interrupt.
-    pub fn lagging(&self, epoch: Epoch) -> impl Iterator<Item = CpuId> + '_ {
-        let all = (0..).zip(&self.acknowledged);
+    pub fn lagging(self, epoch: Epoch) -> impl Iterator<Item = CpuId> + 'e {
+        let all = (0..).zip(self.acknowledged);
         all.filter(move |(_, cpu)| cpu.load(SeqCst) < epoch.0).map(|(cpu, _)| CpuId(cpu))
-    }
-}
-
-impl<const CPUS: usize> Default for Epochs<CPUS> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -189,6 +265,19 @@ impl<'s> ShootdownBatch<'s> {
         ShootdownBatch { blocks: room, len: 0, epoch: None }
     }
 
+    /// Continues with a batch whose parts the caller kept: its room, the number of blocks at the start of
+    /// it, and the epoch for which they wait. A batch that is continued twice frees blocks that may have
+    /// another owner by then.
+    pub fn resume(room: &'s mut [(Pfn, Order)], len: usize, epoch: Option<Epoch>) -> Self {
+        let len = len.min(room.len());
+        ShootdownBatch { blocks: room, len, epoch }
+    }
+
+    /// Returns the epoch for which the batch waits.
+    pub const fn epoch(&self) -> Option<Epoch> {
+        self.epoch
+    }
+
     /// Returns the number of blocks.
     pub const fn len(&self) -> usize {
         self.len
@@ -223,8 +312,8 @@ impl<'s> ShootdownBatch<'s> {
 
     /// Begins the epoch for which the batch waits. The caller must have removed the translations of
     /// all its blocks. A second call begins another one.
-    pub fn begin<const CPUS: usize>(&mut self, epochs: &Epochs<CPUS>) -> Epoch {
-        *self.epoch.insert(epochs.begin())
+    pub fn begin<'e>(&mut self, epochs: impl Into<EpochsRef<'e>>) -> Epoch {
+        *self.epoch.insert(epochs.into().begin())
     }
 
     /// Frees all blocks if their epoch has passed, and returns their number. The batch is empty then,
@@ -236,13 +325,13 @@ impl<'s> ShootdownBatch<'s> {
     /// [`NotBegun`](ShootdownError::NotBegun) and [`Pending`](ShootdownError::Pending), with nothing
     /// changed. [`Batch`](ShootdownError::Batch) if a block was freed by another than the batch, or was
     /// added twice: that entry leaves the batch, and another call frees the rest.
-    pub fn free<C: Config, const CPUS: usize>(
+    pub fn free<'e, C: Config>(
         &mut self,
         yard: &Yard<'_, C>,
-        epochs: &Epochs<CPUS>,
+        epochs: impl Into<EpochsRef<'e>>,
     ) -> Result<usize, ShootdownError> {
         let epoch = self.epoch.ok_or(ShootdownError::NotBegun)?;
-        if !epochs.has_passed(epoch) {
+        if !epochs.into().has_passed(epoch) {
             return Err(ShootdownError::Pending);
         }
         // Before the call: after a panic nothing may be freed again.

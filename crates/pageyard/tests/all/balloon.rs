@@ -57,6 +57,24 @@ fn blocks_that_are_not_acknowledged_stay_out() {
 }
 
 #[test]
+fn a_balloon_is_resumed_with_the_blocks_in_it() {
+    Machine::normal(16384).run(|y: &Y<'_>| {
+        let mut room = [Lent::NONE; 3];
+        let mut balloon = Balloon::resume(&mut room, Order::HUGE);
+        let lent = [balloon.lend(y, GFP).unwrap(), balloon.lend(y, GFP).unwrap()];
+        let asked = balloon.ask().unwrap();
+        let mut balloon = Balloon::resume(&mut room, Order::HUGE);
+        assert_eq!(balloon.pages(), 2 * 512);
+        assert_eq!(balloon.acknowledge(y, asked), Ok(()));
+        let other = balloon.ask().unwrap();
+        assert!(other != asked && lent.contains(&other), "what was asked for is not asked again");
+        assert_eq!((balloon.acknowledge(y, other), balloon.pages()), (Ok(()), 0));
+        y.drain_all(None);
+        assert_eq!(y.zone_info(NORMAL).unwrap().free_exact, 16384);
+    });
+}
+
+#[test]
 fn lending_stops_at_the_low_watermark() {
     Machine::normal(16384).run(|y: &Y<'_>| {
         let mut room = [Lent::NONE; 64];

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use common::{Machine, Y, o};
 use pageyard::{
-    BatchError, CpuId, Epochs, FreeError, Gfp, Order, Pfn, ShootdownBatch, ShootdownError, ZoneKind,
+    BatchError, CpuId, Epoch, Epochs, EpochsRef, FreeError, Gfp, Order, Pfn, ShootdownBatch,
+    ShootdownError, ZoneKind,
 };
 
 const GFP: Gfp = Gfp::KERNEL;
@@ -122,6 +123,31 @@ fn a_block_at_fault_leaves_the_batch() {
         assert_eq!(batch.free(y, &epochs), Ok(2));
         assert_eq!(free_pages(y), all);
         y.validate().unwrap();
+    });
+}
+
+/// A batch whose parts lie in a structure of C's, with epochs for a number of CPUs that only it knows.
+#[test]
+fn a_batch_is_resumed_from_its_parts() {
+    Machine::normal(8192).run(|y: &Y<'_>| {
+        let (now, cpus) = (AtomicU64::new(7), [const { AtomicU64::new(7) }; 2]);
+        let epochs = EpochsRef::new(&now, &cpus);
+        let (all, mut room) = (free_pages(y), [NONE; 3]);
+        let mut batch = ShootdownBatch::resume(&mut room, 0, None);
+        batch.add(y, page(y), Order::ZERO).unwrap();
+        let epoch = batch.begin(epochs);
+        assert_eq!((batch.epoch(), epoch.number(), now.load(SeqCst)), (Some(epoch), 8, 8));
+        let (len, epoch) = (batch.len(), Epoch::from_number(8));
+        let mut batch = ShootdownBatch::resume(&mut room, len, Some(epoch));
+        assert_eq!(batch.add(y, page(y), Order::ZERO), Err(ShootdownError::Waiting));
+        epochs.acknowledge(CpuId(1), || ());
+        assert_eq!(batch.free(y, epochs), Err(ShootdownError::Pending));
+        assert!(epochs.lagging(epoch).eq([CpuId(0)]) && cpus[0].load(SeqCst) == 7);
+        epochs.acknowledge(CpuId(0), || ());
+        assert_eq!(batch.free(y, epochs), Ok(1));
+        assert_eq!((batch.epoch(), free_pages(y)), (None, all - 1));
+        // No more blocks than there is room for.
+        assert_eq!(ShootdownBatch::resume(&mut room, 4, None).len(), 3);
     });
 }
 
