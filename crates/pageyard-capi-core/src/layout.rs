@@ -82,6 +82,12 @@ unsafe impl Growing for pageyard_layout {
     const LEAST: usize = offset_of!(pageyard_layout, knobs);
 }
 
+/// Returns whether there may be an array of so many entries.
+fn is_array<T>(from: *const T, count: usize) -> bool {
+    let bytes = count.checked_mul(size_of::<T>());
+    bytes.is_some_and(|bytes| bytes <= isize::MAX as usize) && !from.is_null() && from.is_aligned()
+}
+
 /// # Safety
 /// `from` must be null or point to `count` entries, unless `count` is 0.
 pub(crate) unsafe fn entries<'l, T>(
@@ -91,13 +97,28 @@ pub(crate) unsafe fn entries<'l, T>(
     if count == 0 {
         return Ok(&[]);
     }
-    let fits = count.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes <= isize::MAX as usize);
-    if from.is_null() || !from.is_aligned() || !fits {
+    if !is_array(from, count) {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
     // SAFETY: the caller guarantees `count` entries. Alignment and size are checked above
     // (`invalid_and_extreme_numbers_are_errors_or_served`, counts of SIZE_MAX).
     Ok(unsafe { slice::from_raw_parts(from, count) })
+}
+
+/// # Safety
+/// `from` must be null or point to `count` entries that nothing else uses meanwhile, unless `count` is 0.
+pub(crate) unsafe fn entries_mut<'l, T>(
+    from: *mut T,
+    count: usize,
+) -> Result<&'l mut [T], pageyard_status> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    if !is_array(from, count) {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    // SAFETY: as in `entries`; the caller guarantees that they are its own.
+    Ok(unsafe { slice::from_raw_parts_mut(from, count) })
 }
 
 /// The arrays of a layout.

@@ -17,6 +17,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod balloon;
 pub mod create;
 pub mod engine;
 pub mod events;
@@ -33,6 +34,7 @@ pub mod maintain;
 mod panic;
 pub mod platform;
 pub mod request;
+pub mod shootdown;
 pub mod sized;
 pub mod stats;
 pub mod status;

@@ -1,15 +1,19 @@
 //! Requests by frame number.
 
-use pageyard::{Config, Defences, Gfp, NodeChoice, NodeId, Order, Pfn, Yard};
+use core::mem::offset_of;
+use core::ops::Range;
+
+use pageyard::{Config, ContigCursor, Defences, Gfp, NodeChoice, NodeId, Order, Pfn, Yard};
 
 use crate::flags;
 #[cfg(feature = "packed")]
 use crate::handle::PackedYard;
 use crate::handle::{CoreYard, HookedYard, PlainYard, of, on_yard, pageyard_core};
+use crate::layout::{entries_mut, pageyard_range, range};
 use crate::sized::answer;
 use crate::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_NODE, of_alloc, of_contig, of_free,
-    pageyard_status, status,
+    of_scatter, pageyard_status, status,
 };
 
 /// Allocates a block of 2^order pages, aligned to its size, and stores its first frame in `pfn`.
@@ -472,6 +476,123 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig_pages(
             .map_err(of_contig)?;
         // SAFETY: as above.
         unsafe { answer(pfn, first.0) }
+    })
+}
+
+/// Where searches of pageyard_core_alloc_contig_pages_from continue. Set it to zero; then the fields are
+/// the library's. Keep one for each range in which you search, such as a zone. Any number of threads
+/// may share it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct pageyard_cursor {
+    /// The frame at which the next search begins: a hint.
+    pub next: u64,
+    /// Pageblocks that searches with this cursor have looked at.
+    pub looks: u64,
+}
+
+// A caller's cursor is used where it lies. The core documents the order of the two words.
+const _: () = assert!(
+    size_of::<pageyard_cursor>() == size_of::<ContigCursor>()
+        && align_of::<pageyard_cursor>() == align_of::<ContigCursor>()
+);
+
+/// Like pageyard_core_alloc_contig_pages, but searches only `within` (null: the whole yard), and begins
+/// behind the range that the last call with this cursor found. What lies before it is searched only if
+/// there is no place behind. For embedders that allocate such ranges often.
+///
+/// Errors: as pageyard_core_alloc_contig_pages.
+///
+/// Threads: any that may sleep. Owner: the caller owns the frames until pageyard_core_free_contig. The
+/// cursor stays the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_alloc_contig_pages_from(
+    yard: *const pageyard_core,
+    cursor: *mut pageyard_cursor,
+    pages: u64,
+    align: u64,
+    within: *const pageyard_range,
+    page_type: u32,
+    flags: u32,
+    pfn: *mut u64,
+) -> pageyard_status {
+    let (size, kind) = ((pages, align), (page_type, flags));
+    // SAFETY: the header requires a valid handle, cursor and range, and a writable result.
+    on_yard!(unsafe { of(yard) }, |yard,
+                                   cursor: *mut pageyard_cursor,
+                                   size: (u64, u64),
+                                   within: *const pageyard_range,
+                                   kind: (u32, u32),
+                                   pfn: *mut u64| {
+        let t = flags::migrate_type(kind.0)?;
+        if cursor.is_null() || !cursor.is_aligned() || pfn.is_null() {
+            return Err(PAGEYARD_ERR_ARGUMENT);
+        }
+        // SAFETY: two words of the same size and alignment, as asserted above, which may hold any
+        // bits. The caller does not write them meanwhile, and other threads use them as atomics.
+        let cursor = unsafe { &*cursor.cast::<ContigCursor>() };
+        let within = match within.is_null() {
+            true => Pfn(0)..Pfn(u64::MAX),
+            // SAFETY: as above, of a caller's range.
+            false => range(&unsafe { within.read_unaligned() }),
+        };
+        let first = yard
+            .alloc_contig_pages_from(cursor, size.0, size.1, within, t, flags::gfp(kind.1))
+            .map_err(of_contig)?;
+        // SAFETY: as above.
+        unsafe { answer(pfn, first.0) }
+    })
+}
+
+// The core writes ranges to the caller's array.
+const _: () = assert!(
+    size_of::<pageyard_range>() == size_of::<Range<Pfn>>()
+        && align_of::<pageyard_range>() == align_of::<Range<Pfn>>()
+        && size_of::<Pfn>() == size_of::<u64>()
+        && offset_of!(pageyard_range, start) == offset_of!(Range<Pfn>, start)
+        && offset_of!(pageyard_range, end) == offset_of!(Range<Pfn>, end)
+);
+
+/// Allocates `pages` single pages in as few contiguous ranges as possible: as one range, else as blocks
+/// that are as large as possible, down to single frames. Stores the ranges in `ranges`, which has
+/// `count` entries, and their number in `got`. Larger blocks are taken only if they are free; requests
+/// for single pages reclaim, compact or fail. One range of more than the largest block is migrated
+/// together if PAGEYARD_DIRECT_RECLAIM is set. PAGEYARD_COMP is ignored.
+///
+/// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FULL if the memory found lies in
+/// more than `count` ranges; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_CPU. Nothing is
+/// allocated then, and the contents of `ranges` are unspecified.
+///
+/// Threads: as pageyard_core_alloc. Owner: the caller owns the pages. Each range is freed by
+/// pageyard_core_free_contig, or each page by pageyard_core_free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_alloc_range_or_scatter(
+    yard: *const pageyard_core,
+    pages: u64,
+    flags: u32,
+    ranges: *mut pageyard_range,
+    count: usize,
+    got: *mut usize,
+) -> pageyard_status {
+    // SAFETY: the header requires a valid handle, `count` writable entries and a writable result.
+    on_yard!(unsafe { of(yard) }, |yard,
+                                   pages: u64,
+                                   flags: u32,
+                                   ranges: *mut pageyard_range,
+                                   count: usize,
+                                   got: *mut usize| {
+        if got.is_null() {
+            return Err(PAGEYARD_ERR_ARGUMENT);
+        }
+        // No more ranges than pages.
+        let count = count.min(usize::try_from(pages).unwrap_or(usize::MAX));
+        // SAFETY: the caller guarantees `count` entries, whose layout is asserted above. Any bits are
+        // valid, and the core reads only entries that it has written.
+        let ranges = unsafe { entries_mut(ranges.cast::<Range<Pfn>>(), count) }?;
+        let n =
+            yard.alloc_range_or_scatter(pages, flags::gfp(flags), ranges).map_err(of_scatter)?;
+        // SAFETY: as above.
+        unsafe { answer(got, n) }
     })
 }
 

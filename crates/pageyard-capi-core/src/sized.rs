@@ -35,6 +35,26 @@ pub unsafe fn read<T: Growing>(from: *const T) -> Result<T, pageyard_status> {
 /// # Safety
 /// As for [`read`]; `to` must be writable.
 pub unsafe fn read_to<T: Growing>(from: *const T, to: *mut T) -> Result<(), pageyard_status> {
+    // SAFETY: guaranteed by the caller.
+    let size = unsafe { check(from) }?;
+    // SAFETY: both are at least this long, and one is ours. The rest is zero, which is a valid value
+    // (`Growing`; `an_older_caller_leaves_the_rest_zero`).
+    unsafe {
+        let bytes = size.min(size_of::<T>());
+        to.write_bytes(0, 1);
+        ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast(), bytes);
+    }
+    Ok(())
+}
+
+/// Checks the size and version of a structure, and that fields that this library does not know are zero.
+/// Returns the size. For a structure that is used where it lies, only fields of its first version may
+/// be used then.
+///
+/// # Safety
+/// As for [`read`].
+#[inline(always)]
+pub(crate) unsafe fn check<T: Growing>(from: *const T) -> Result<usize, pageyard_status> {
     if from.is_null() || !from.is_aligned() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
@@ -53,14 +73,7 @@ pub unsafe fn read_to<T: Growing>(from: *const T, to: *mut T) -> Result<(), page
             return Err(PAGEYARD_ERR_VERSION);
         }
     }
-    // SAFETY: both are at least this long, and one is ours. The rest is zero, which is a valid value
-    // (`Growing`; `an_older_caller_leaves_the_rest_zero`).
-    unsafe {
-        let bytes = size.min(size_of::<T>());
-        to.write_bytes(0, 1);
-        ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast(), bytes);
-    }
-    Ok(())
+    Ok(size)
 }
 
 /// Writes a structure for a caller that may know more or fewer fields. Writes as much as the

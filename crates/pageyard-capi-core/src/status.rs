@@ -2,7 +2,10 @@
 
 use core::ffi::{CStr, c_char};
 
-use pageyard::{AllocError, ContigError, FreeError, HotplugError, ReleaseError};
+use pageyard::{
+    AllocError, BalloonError, ContigError, FreeError, HotplugError, ReleaseError, ScatterError,
+    ShootdownError,
+};
 
 /// Result of a function: PAGEYARD_OK, or a negative PAGEYARD_ERR number. Unless a function says
 /// otherwise, an error leaves everything unchanged. The meaning of a number never changes; later
@@ -43,6 +46,8 @@ pub const PAGEYARD_ERR_ENGINE: pageyard_status = -14;
 /// The packed engine does not have what was requested: hooks and flags that check, fill or unmap
 /// memory, or guards. PAGEYARD_ENGINE_LINUX612 has them.
 pub const PAGEYARD_ERR_NOT_ON_PACKED: pageyard_status = -15;
+/// The caller's array has no room for another entry.
+pub const PAGEYARD_ERR_FULL: pageyard_status = -16;
 /// The block does not belong to this yard.
 pub const PAGEYARD_ERR_FOREIGN: pageyard_status = -20;
 /// The frame is a hole, or was never managed by the allocator.
@@ -65,6 +70,13 @@ pub const PAGEYARD_ERR_RANGE: pageyard_status = -30;
 /// A frame of the range is in use and cannot be migrated, or pageyard_unregister was called from a
 /// registered function.
 pub const PAGEYARD_ERR_BUSY: pageyard_status = -31;
+/// A CPU has not acknowledged the epoch yet.
+pub const PAGEYARD_ERR_PENDING: pageyard_status = -32;
+/// The batch or the block is in another phase: the batch waits for an epoch and takes no block, none was
+/// begun for it, or the block was not asked back.
+pub const PAGEYARD_ERR_PHASE: pageyard_status = -33;
+/// The block is not in the balloon.
+pub const PAGEYARD_ERR_NOT_LENT: pageyard_status = -34;
 /// There is no such setting, it cannot be read or written, or the value is not allowed.
 pub const PAGEYARD_ERR_KNOB: pageyard_status = -40;
 /// An invariant of the yard does not hold: a caller or a hook has corrupted it.
@@ -106,6 +118,7 @@ pub(crate) fn message(status: pageyard_status) -> &'static CStr {
         PAGEYARD_ERR_NOT_ON_PACKED => {
             c"the packed engine cannot check, fill, unmap or guard pages; use PAGEYARD_ENGINE_LINUX612"
         }
+        PAGEYARD_ERR_FULL => c"the caller's array has no room for another entry",
         PAGEYARD_ERR_FOREIGN => c"the block is not of this yard",
         PAGEYARD_ERR_RESERVED => c"the frame is reserved: it was never allocated",
         PAGEYARD_ERR_DOUBLE_FREE => c"the block is free already",
@@ -118,6 +131,11 @@ pub(crate) fn message(status: pageyard_status) -> &'static CStr {
         PAGEYARD_ERR_BUSY => {
             c"in use: a frame that cannot be moved away, or a function that is running"
         }
+        PAGEYARD_ERR_PENDING => c"a CPU has not acknowledged the epoch yet",
+        PAGEYARD_ERR_PHASE => {
+            c"the batch waits for its epoch, or has none yet, or the block was not asked back"
+        }
+        PAGEYARD_ERR_NOT_LENT => c"the block is not in the balloon",
         PAGEYARD_ERR_KNOB => c"no such setting, or not readable, or not to be set to this",
         PAGEYARD_ERR_INVALID => c"an invariant of the yard does not hold",
         _ => c"an unknown status",
@@ -154,6 +172,34 @@ pub fn of_contig(error: ContigError) -> pageyard_status {
         -16 => PAGEYARD_ERR_BUSY,
         -12 => PAGEYARD_ERR_NO_MEMORY,
         _ => PAGEYARD_ERR_RANGE,
+    }
+}
+
+/// Returns the status for pages that could not be allocated.
+pub(crate) fn of_scatter(error: ScatterError) -> pageyard_status {
+    match error {
+        ScatterError::Alloc(e) => of_alloc(e),
+        ScatterError::TooManyRanges => PAGEYARD_ERR_FULL,
+    }
+}
+
+/// Returns the status for a batch that did not take or free a block.
+pub(crate) fn of_shootdown(error: ShootdownError) -> pageyard_status {
+    match error {
+        ShootdownError::Full => PAGEYARD_ERR_FULL,
+        ShootdownError::Waiting | ShootdownError::NotBegun => PAGEYARD_ERR_PHASE,
+        ShootdownError::Pending => PAGEYARD_ERR_PENDING,
+        ShootdownError::Free(e) => of_free(e),
+        ShootdownError::Batch(e) => of_free(e.error),
+    }
+}
+
+/// Returns the status for a block that did not return from a balloon.
+pub(crate) fn of_balloon(error: BalloonError) -> pageyard_status {
+    match error {
+        BalloonError::Unknown(_) => PAGEYARD_ERR_NOT_LENT,
+        BalloonError::NotAsked(_) => PAGEYARD_ERR_PHASE,
+        BalloonError::Free(e) => of_free(e),
     }
 }
 
@@ -214,7 +260,7 @@ mod tests {
         let unknown = message(-1000);
         let known: std::vec::Vec<_> =
             (-100..=0).map(message).filter(|&text| text != unknown).collect();
-        assert_eq!(known.len(), 28);
+        assert_eq!(known.len(), 32);
         let distinct: std::collections::BTreeSet<_> = known.iter().collect();
         assert_eq!(distinct.len(), known.len());
         assert_eq!(message(1), unknown);

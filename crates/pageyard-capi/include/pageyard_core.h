@@ -777,6 +777,113 @@ typedef struct pageyard_addresses {
     uint64_t end;
 } pageyard_addresses;
 
+// Where searches of pageyard_core_alloc_contig_pages_from continue. Set it to zero; then the fields are
+// the library's. Keep one for each range in which you search, such as a zone. Any number of threads
+// may share it.
+typedef struct pageyard_cursor {
+    // The frame at which the next search begins: a hint.
+    uint64_t next;
+    // Pageblocks that searches with this cursor have looked at.
+    uint64_t looks;
+} pageyard_cursor;
+
+// Which translations each CPU has flushed from its TLB. Set the structure and the words of
+// `acknowledged` to zero, then set `struct_size` to sizeof(struct pageyard_epochs), `version` to
+// PAGEYARD_VERSION, `acknowledged` and `cpu_count`. All CPUs are online then.
+//
+// The thread that unmaps pages begins an epoch, then interrupts the CPUs that
+// pageyard_core_epochs_lagging names. Each calls pageyard_core_epochs_acknowledge, at the latest at its
+// next tick or context switch.
+//
+// Owner: structure and words stay the caller's, who does not change them once they are in use.
+typedef struct pageyard_epochs {
+    // sizeof(struct pageyard_epochs).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // The library's: the last epoch that began.
+    uint64_t now;
+    // A word for each CPU, the library's: the last epoch that the CPU acknowledged.
+    uint64_t *acknowledged;
+    // Number of CPUs.
+    size_t cpu_count;
+} pageyard_epochs;
+
+// A block of a batch. The library's.
+typedef struct pageyard_shootdown_block {
+    // First frame.
+    uint64_t pfn;
+    // Its order.
+    uint8_t order;
+    // Not used.
+    uint8_t unused[7];
+} pageyard_shootdown_block;
+
+// Blocks to be freed once every CPU has flushed their translations. Set the structure to zero, then
+// set `struct_size` to sizeof(struct pageyard_shootdown), `version` to PAGEYARD_VERSION, `epochs`,
+// `blocks` and `room`.
+//
+// The blocks stay allocated meanwhile and belong to the batch: only it frees them, once. A batch that is
+// given up leaves its blocks allocated: memory is lost, and never handed out twice.
+//
+// Threads: one at a time for a batch. A hook that calls again with the batch gets PAGEYARD_ERR_BUSY.
+// Owner: structure and array stay the caller's, who changes neither while the batch has blocks.
+typedef struct pageyard_shootdown {
+    // sizeof(struct pageyard_shootdown).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // What the batch waits for.
+    struct pageyard_epochs *epochs;
+    // Room for blocks.
+    struct pageyard_shootdown_block *blocks;
+    // Number of entries of `blocks`.
+    size_t room;
+    // The library's: number of blocks in the batch.
+    size_t count;
+    // The library's: the epoch for which the batch waits. 0: none was begun.
+    uint64_t epoch;
+    // The library's: 1 during a call with this batch.
+    uint64_t busy;
+} pageyard_shootdown;
+
+// Place of a block in a balloon. Set it to zero; then it is the library's.
+typedef struct pageyard_lent {
+    // First frame.
+    uint64_t pfn;
+    // 0: no block; 1: lent; 2: asked back.
+    uint64_t phase;
+} pageyard_lent;
+
+// Blocks of one order that are lent to a hypervisor. Set the structure and the entries of `lent` to
+// zero, then set `struct_size` to sizeof(struct pageyard_balloon), `version` to PAGEYARD_VERSION,
+// `lent`, `room` and `order`.
+//
+// 1. pageyard_core_balloon_lend takes a free block out of the yard. The caller unmaps it and releases
+//    it to the hypervisor.
+// 2. pageyard_core_balloon_ask names a block that is wanted back. The caller asks the hypervisor to map
+//    it again.
+// 3. pageyard_core_balloon_acknowledge frees it once the hypervisor has answered.
+//
+// A block that is not acknowledged stays out of the yard, also if the balloon is given up.
+//
+// Threads: one at a time for a balloon. A hook that calls again with the balloon gets PAGEYARD_ERR_BUSY.
+// Owner: structure and array stay the caller's, who changes neither while the balloon has blocks.
+typedef struct pageyard_balloon {
+    // sizeof(struct pageyard_balloon).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // Room for blocks.
+    struct pageyard_lent *lent;
+    // Number of entries of `lent`.
+    size_t room;
+    // The order of all blocks.
+    uint32_t order;
+    // The library's: 1 during a call with this balloon.
+    uint32_t busy;
+} pageyard_balloon;
+
 // Figures and counters of a yard or a zone. Before the structure is filled in, set `struct_size`
 // to sizeof(struct pageyard_stats) and `version` to PAGEYARD_VERSION.
 typedef struct pageyard_stats {
@@ -871,6 +978,9 @@ typedef struct pageyard_stats {
 // memory, or guards. PAGEYARD_ENGINE_LINUX612 has them.
 #define PAGEYARD_ERR_NOT_ON_PACKED -15
 
+// The caller's array has no room for another entry.
+#define PAGEYARD_ERR_FULL -16
+
 // The block does not belong to this yard.
 #define PAGEYARD_ERR_FOREIGN -20
 
@@ -902,6 +1012,16 @@ typedef struct pageyard_stats {
 // A frame of the range is in use and cannot be migrated, or pageyard_unregister was called from a
 // registered function.
 #define PAGEYARD_ERR_BUSY -31
+
+// A CPU has not acknowledged the epoch yet.
+#define PAGEYARD_ERR_PENDING -32
+
+// The batch or the block is in another phase: the batch waits for an epoch and takes no block, none was
+// begun for it, or the block was not asked back.
+#define PAGEYARD_ERR_PHASE -33
+
+// The block is not in the balloon.
+#define PAGEYARD_ERR_NOT_LENT -34
 
 // There is no such setting, it cannot be read or written, or the value is not allowed.
 #define PAGEYARD_ERR_KNOB -40
@@ -1134,6 +1254,42 @@ pageyard_status pageyard_core_alloc_contig_pages(const struct pageyard_core *yar
                                                  uint32_t flags,
                                                  uint64_t *pfn);
 
+// Like pageyard_core_alloc_contig_pages, but searches only `within` (null: the whole yard), and begins
+// behind the range that the last call with this cursor found. What lies before it is searched only if
+// there is no place behind. For embedders that allocate such ranges often.
+//
+// Errors: as pageyard_core_alloc_contig_pages.
+//
+// Threads: any that may sleep. Owner: the caller owns the frames until pageyard_core_free_contig. The
+// cursor stays the caller's.
+pageyard_status pageyard_core_alloc_contig_pages_from(const struct pageyard_core *yard,
+                                                      struct pageyard_cursor *cursor,
+                                                      uint64_t pages,
+                                                      uint64_t align,
+                                                      const struct pageyard_range *within,
+                                                      uint32_t page_type,
+                                                      uint32_t flags,
+                                                      uint64_t *pfn);
+
+// Allocates `pages` single pages in as few contiguous ranges as possible: as one range, else as blocks
+// that are as large as possible, down to single frames. Stores the ranges in `ranges`, which has
+// `count` entries, and their number in `got`. Larger blocks are taken only if they are free; requests
+// for single pages reclaim, compact or fail. One range of more than the largest block is migrated
+// together if PAGEYARD_DIRECT_RECLAIM is set. PAGEYARD_COMP is ignored.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_FULL if the memory found lies in
+// more than `count` ranges; PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_CPU. Nothing is
+// allocated then, and the contents of `ranges` are unspecified.
+//
+// Threads: as pageyard_core_alloc. Owner: the caller owns the pages. Each range is freed by
+// pageyard_core_free_contig, or each page by pageyard_core_free.
+pageyard_status pageyard_core_alloc_range_or_scatter(const struct pageyard_core *yard,
+                                                     uint64_t pages,
+                                                     uint32_t flags,
+                                                     struct pageyard_range *ranges,
+                                                     size_t count,
+                                                     size_t *got);
+
 // Frees the frames from `start` up to, but not including, `end`. They must all be single pages, or
 // form exactly one block.
 //
@@ -1143,6 +1299,116 @@ pageyard_status pageyard_core_alloc_contig_pages(const struct pageyard_core *yar
 pageyard_status pageyard_core_free_contig(const struct pageyard_core *yard,
                                           uint64_t start,
                                           uint64_t end);
+
+// Flushes the TLB of the calling CPU, by a call of `flush` with `context`, and acknowledges all epochs
+// that had begun before. `flush` must not leave by an exception or longjmp.
+//
+// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_CPU if `cpu` is unknown. `flush` is
+// not called then.
+//
+// Threads: on the CPU `cpu`, also in interrupt handlers. One call for a CPU does not overlap another,
+// other than by interrupting it. Owner: no ownership changes.
+pageyard_status pageyard_core_epochs_acknowledge(struct pageyard_epochs *epochs,
+                                                 uint32_t cpu,
+                                                 void (*flush)(void *context),
+                                                 void *context);
+
+// Declares that a CPU that was offline is about to use translations again, and flushes its TLB, as
+// pageyard_core_epochs_acknowledge does.
+//
+// Errors: as pageyard_core_epochs_acknowledge.
+//
+// Threads, owner: as pageyard_core_epochs_acknowledge.
+pageyard_status pageyard_core_epochs_online(struct pageyard_epochs *epochs,
+                                            uint32_t cpu,
+                                            void (*flush)(void *context),
+                                            void *context);
+
+// Declares that a CPU uses no translations any more: no epoch waits for it.
+//
+// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_CPU if `cpu` is unknown.
+//
+// Threads: any. Owner: no ownership changes.
+pageyard_status pageyard_core_epochs_offline(struct pageyard_epochs *epochs, uint32_t cpu);
+
+// Stores in `cpu` the lowest CPU, not below `from`, that has not acknowledged the epoch: one to
+// interrupt. Stores UINT32_MAX if there is none.
+//
+// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION.
+//
+// Threads: any, also interrupt handlers. Owner: no ownership changes.
+pageyard_status pageyard_core_epochs_lagging(struct pageyard_epochs *epochs,
+                                             uint64_t epoch,
+                                             uint32_t from,
+                                             uint32_t *cpu);
+
+// Takes a block over from its owner. `order` must be the order at which it was allocated.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_BUSY;
+// PAGEYARD_ERR_FULL; PAGEYARD_ERR_PHASE if an epoch was begun for the batch: it takes no block until it is freed. For an
+// invalid block: as pageyard_core_free. The block is still its owner's.
+//
+// Threads: any, also interrupt handlers; one at a time for a batch. Owner: the batch owns the block.
+pageyard_status pageyard_core_shootdown_add(const struct pageyard_core *yard,
+                                            struct pageyard_shootdown *batch,
+                                            uint64_t pfn,
+                                            uint32_t order);
+
+// Begins the epoch for which the batch waits, and stores its number in `epoch`. The translations of all
+// blocks of the batch must have been removed before. A second call begins another one.
+//
+// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_BUSY. None was begun then.
+//
+// Threads: any, also interrupt handlers; one at a time for a batch. Owner: no ownership changes.
+pageyard_status pageyard_core_shootdown_begin(struct pageyard_shootdown *batch,
+                                              uint64_t *epoch);
+
+// Frees all blocks of a batch if every CPU has acknowledged its epoch. The batch is empty then, and
+// can be used again. If `freed` is not null, it receives the number of blocks freed.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_CPU,
+// PAGEYARD_ERR_BUSY; PAGEYARD_ERR_PHASE if no epoch was begun; PAGEYARD_ERR_PENDING if a CPU has not acknowledged it. As
+// pageyard_core_free if a block was added twice or freed by another than the batch: it leaves the
+// batch, and another call frees the rest. No block is freed then.
+//
+// Threads: any, also interrupt handlers whose lock functions disable interrupts; one at a time for a
+// batch. Owner: the library owns the blocks again.
+pageyard_status pageyard_core_shootdown_free(const struct pageyard_core *yard,
+                                             struct pageyard_shootdown *batch,
+                                             size_t *freed);
+
+// Takes a free block out of the yard, without reclaim, and stores its first frame in `pfn`.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_BUSY;
+// PAGEYARD_ERR_FULL; PAGEYARD_ERR_NO_MEMORY if no block is free that a request with these flags may use, or a zone would
+// fall to its low watermark.
+//
+// Threads: any; one at a time for a balloon. Interrupt handlers may call it if the lock functions
+// disable interrupts. Owner: the balloon owns the block.
+pageyard_status pageyard_core_balloon_lend(const struct pageyard_core *yard,
+                                           struct pageyard_balloon *balloon,
+                                           uint32_t flags,
+                                           uint64_t *pfn);
+
+// Chooses a block to get back from the hypervisor, and stores its first frame in `pfn`. Stores
+// UINT64_MAX if there is none that was not asked for.
+//
+// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_BUSY.
+//
+// Threads: any, also interrupt handlers; one at a time for a balloon. Owner: no ownership changes.
+pageyard_status pageyard_core_balloon_ask(struct pageyard_balloon *balloon, uint64_t *pfn);
+
+// Frees a block that the hypervisor has mapped again.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_CPU,
+// PAGEYARD_ERR_BUSY; PAGEYARD_ERR_NOT_LENT for a block that is not in the balloon; PAGEYARD_ERR_PHASE for one that
+// pageyard_core_balloon_ask has not named since it was lent. As pageyard_core_free if another caller
+// has freed it: it leaves the balloon.
+//
+// Threads: as pageyard_core_balloon_lend. Owner: the library owns the block again.
+pageyard_status pageyard_core_balloon_acknowledge(const struct pageyard_core *yard,
+                                                  struct pageyard_balloon *balloon,
+                                                  uint64_t pfn);
 
 // Runs one tick of the statistics worker for a CPU: folds its counters and shrinks its idle lists.
 // Call it about once a second for every CPU that is not idle, on that CPU or while that CPU makes

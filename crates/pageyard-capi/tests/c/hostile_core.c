@@ -378,6 +378,296 @@ static void h_pageyard_core_alloc_contig_pages(void) {
     }
 }
 
+static void h_pageyard_core_alloc_contig_pages_from(void) {
+    uint64_t pfn = 0;
+    EACH(uint64_t, next) EACH(uint64_t, start) EACH(uint64_t, end) {
+        pageyard_cursor cursor = {next, next};
+        pageyard_range within = {start, end};
+        CALL(pageyard_core_alloc_contig_pages_from, next, start, end);
+        if (known(pageyard_core_alloc_contig_pages_from(yard, &cursor, 3000, 4, &within,
+                                                        PAGEYARD_TYPE_MOVABLE, PAGEYARD_KERNEL, &pfn))) {
+            EXPECT(pfn >= start && pfn + 3000 <= end && pfn >= FIRST && pfn + 3000 <= FIRST + PAGES);
+            OK(pageyard_core_free_contig(yard, pfn, pfn + 3000));
+        }
+    }
+    EACH(uint64_t, pages) EACH(uint64_t, align) EACH_OF_SOME_FLAGS(flags) {
+        pageyard_cursor cursor = {FIRST + 77, 0};
+        CALL(pageyard_core_alloc_contig_pages_from, pages, align, flags);
+        if (known(pageyard_core_alloc_contig_pages_from(yard, &cursor, pages, align, NULL,
+                                                        PAGEYARD_TYPE_MOVABLE, flags, &pfn))) {
+            EXPECT(pages > 0 && pages <= PAGES && pfn % align == 0 && cursor.next == pfn + pages);
+            OK(pageyard_core_free_contig(yard, pfn, pfn + pages));
+        }
+        zeroed = 0;
+    }
+    EACH(uint32_t, type) {
+        pageyard_cursor cursor = {0, 0};
+        CALL(pageyard_core_alloc_contig_pages_from, type);
+        if (known(pageyard_core_alloc_contig_pages_from(yard, &cursor, 1, 1, NULL, type, PAGEYARD_KERNEL,
+                                                        &pfn)))
+            OK(pageyard_core_free_contig(yard, pfn, pfn + 1));
+    }
+}
+
+static void h_pageyard_core_alloc_range_or_scatter(void) {
+    /* More than there are pages, so no number of them is too large. */
+    static pageyard_range ranges[2 * PAGES];
+    size_t got, i;
+    EACH(uint64_t, pages) EACH(size_t, count) EACH_OF_SOME_FLAGS(flags) {
+        uint64_t sum = 0;
+        CALL(pageyard_core_alloc_range_or_scatter, pages, count, flags);
+        got = SIZE_MAX;
+        if (known(pageyard_core_alloc_range_or_scatter(yard, pages, flags, ranges, count, &got))) {
+            EXPECT(got <= count && zeroed >= (flags & PAGEYARD_ZERO ? pages : 0));
+            for (i = 0; i < got; i++) {
+                EXPECT(ranges[i].start < ranges[i].end);
+                sum += ranges[i].end - ranges[i].start;
+                OK(pageyard_core_free_contig(yard, ranges[i].start, ranges[i].end));
+            }
+            EXPECT(sum == pages);
+        } else {
+            EXPECT(got == SIZE_MAX);
+        }
+        zeroed = 0;
+    }
+    EACH_FLAGS(flags) {
+        CALL(pageyard_core_alloc_range_or_scatter, 40, 40, flags);
+        got = 0;
+        known(pageyard_core_alloc_range_or_scatter(yard, 40, flags, ranges, 40, &got));
+        for (i = 0; i < got; i++)
+            OK(pageyard_core_free_contig(yard, ranges[i].start, ranges[i].end));
+        zeroed = 0;
+    }
+}
+
+/* Epochs, batches and balloons whose numbers are all wrong; only what has to be a pointer is right. */
+static uint64_t acknowledged[64];
+
+static pageyard_epochs *epochs_of(uint64_t now, uint64_t words, size_t cpus) {
+    static pageyard_epochs epochs[17];
+    size_t i;
+    for (i = 0; i < COUNT(acknowledged); i++)
+        acknowledged[i] = words;
+    memset(epochs, 0, sizeof epochs);
+    epochs[0].struct_size = sizeof epochs[0];
+    epochs[0].version = PAGEYARD_VERSION;
+    epochs[0].now = now;
+    epochs[0].acknowledged = acknowledged;
+    epochs[0].cpu_count = cpus < COUNT(acknowledged) ? cpus : COUNT(acknowledged);
+    return epochs;
+}
+
+static void flush(void *context) {
+    ++*(uint64_t *)context;
+}
+
+static void h_pageyard_core_epochs_acknowledge(void) {
+    EACH(uint64_t, now) EACH(size_t, cpus) EACH(uint32_t, cpu) {
+        uint64_t flushes = 0;
+        pageyard_epochs *epochs = epochs_of(now, 0, cpus);
+        CALL(pageyard_core_epochs_acknowledge, now, cpus, cpu);
+        EXPECT(known(pageyard_core_epochs_acknowledge(epochs, cpu, flush, &flushes)) ==
+               (cpu < epochs->cpu_count));
+        EXPECT(flushes == (cpu < epochs->cpu_count));
+        EXPECT(flushes == 0 || acknowledged[cpu] == now);
+    }
+    EACH(uint32_t, size) EACH(uint32_t, version) {
+        uint64_t flushes = 0;
+        pageyard_epochs *epochs = epochs_of(0, 0, 1);
+        epochs->struct_size = size;
+        epochs->version = version;
+        CALL(pageyard_core_epochs_acknowledge, size, version);
+        if (known(pageyard_core_epochs_acknowledge(epochs, 0, flush, &flushes)))
+            EXPECT(flushes == 1 && version == PAGEYARD_VERSION && size >= sizeof *epochs);
+        else
+            EXPECT(flushes == 0);
+    }
+}
+
+static void h_pageyard_core_epochs_online(void) {
+    EACH(uint64_t, now) EACH(uint64_t, words) EACH(uint32_t, cpu) {
+        uint64_t flushes = 0;
+        pageyard_epochs *epochs = epochs_of(now, words, 2);
+        CALL(pageyard_core_epochs_online, now, words, cpu);
+        EXPECT(known(pageyard_core_epochs_online(epochs, cpu, flush, &flushes)) == (cpu < 2));
+        EXPECT(flushes == (cpu < 2) && (cpu >= 2 || acknowledged[cpu] == now));
+    }
+}
+
+static void h_pageyard_core_epochs_offline(void) {
+    pageyard_epochs *epochs;
+    EACH(size_t, cpus) EACH(uint32_t, cpu) {
+        epochs = epochs_of(1, 0, cpus);
+        CALL(pageyard_core_epochs_offline, cpus, cpu);
+        EXPECT(known(pageyard_core_epochs_offline(epochs, cpu)) == (cpu < epochs->cpu_count));
+        EXPECT(cpu >= epochs->cpu_count || acknowledged[cpu] == UINT64_MAX);
+    }
+    /* A number of words that cannot be. */
+    CALL(pageyard_core_epochs_offline, SIZE_MAX);
+    epochs = epochs_of(0, 0, 1);
+    epochs->cpu_count = SIZE_MAX;
+    EXPECT_STATUS(pageyard_core_epochs_offline(epochs, 0), PAGEYARD_ERR_ARGUMENT);
+}
+
+static void h_pageyard_core_epochs_lagging(void) {
+    EACH(uint64_t, epoch) EACH(uint64_t, words) EACH(uint32_t, from) {
+        pageyard_epochs *epochs = epochs_of(epoch, words, 40);
+        uint32_t cpu = 99;
+        CALL(pageyard_core_epochs_lagging, epoch, words, from);
+        OK(pageyard_core_epochs_lagging(epochs, epoch, from, &cpu));
+        EXPECT(cpu == (words < epoch && from < 40 ? from : UINT32_MAX));
+    }
+}
+
+static pageyard_shootdown_block block_room[64];
+
+static pageyard_shootdown *batch_of(size_t room, size_t count, uint64_t epoch) {
+    static pageyard_shootdown batch[17];
+    memset(batch, 0, sizeof batch);
+    memset(block_room, 0, sizeof block_room);
+    batch[0].struct_size = sizeof batch[0];
+    batch[0].version = PAGEYARD_VERSION;
+    batch[0].epochs = epochs_of(0, UINT64_MAX, 2);
+    batch[0].blocks = block_room;
+    batch[0].room = room < COUNT(block_room) ? room : COUNT(block_room);
+    batch[0].count = count;
+    batch[0].epoch = epoch;
+    return batch;
+}
+
+static void h_pageyard_core_shootdown_add(void) {
+    uint64_t pfn = 0;
+    OK(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL, &pfn));
+    EACH(uint64_t, at) EACH(uint32_t, order) {
+        CALL(pageyard_core_shootdown_add, at, order);
+        if (known(pageyard_core_shootdown_add(yard, batch_of(1, 0, 0), at, order)))
+            EXPECT(at == pfn && order == 3);
+    }
+    EACH(size_t, room) EACH(size_t, count) EACH(uint64_t, epoch) {
+        pageyard_shootdown *batch = batch_of(room, count, epoch);
+        CALL(pageyard_core_shootdown_add, room, count, epoch);
+        EXPECT(known(pageyard_core_shootdown_add(yard, batch, pfn, 3)) ==
+               (count < batch->room && epoch == 0));
+    }
+    EACH(uint32_t, size) EACH(uint32_t, version) EACH(uint64_t, busy) {
+        pageyard_shootdown *batch = batch_of(1, 0, 0);
+        batch->struct_size = size;
+        batch->version = version;
+        batch->busy = busy;
+        CALL(pageyard_core_shootdown_add, size, version, busy);
+        if (known(pageyard_core_shootdown_add(yard, batch, pfn, 3)))
+            EXPECT(version == PAGEYARD_VERSION && size >= sizeof *batch && busy == 0);
+    }
+    OK(pageyard_core_free(yard, pfn, 3));
+}
+
+static void h_pageyard_core_shootdown_begin(void) {
+    EACH(size_t, room) EACH(size_t, count) EACH(uint64_t, now) {
+        pageyard_shootdown *batch = batch_of(room, count, now);
+        uint64_t epoch = 99;
+        batch->epochs->now = now;
+        CALL(pageyard_core_shootdown_begin, room, count, now);
+        if (known(pageyard_core_shootdown_begin(batch, &epoch)))
+            EXPECT(count <= batch->room && epoch == now + 1 && batch->epoch == epoch);
+        else
+            EXPECT(count > batch->room && epoch == 99 && batch->epochs->now == now);
+    }
+}
+
+static void h_pageyard_core_shootdown_free(void) {
+    EACH(uint64_t, pfn) EACH(uint8_t, order) EACH(size_t, count) {
+        pageyard_shootdown *batch = batch_of(64, count, 1);
+        size_t freed = 99, i;
+        for (i = 0; i < COUNT(block_room); i++) {
+            block_room[i].pfn = pfn;
+            block_room[i].order = order;
+            memset(block_room[i].unused, 0xa5, sizeof block_room[i].unused);
+        }
+        CALL(pageyard_core_shootdown_free, pfn, order, count);
+        if (known(pageyard_core_shootdown_free(yard, batch, &freed)))
+            EXPECT(count == 0 && freed == 0);
+        EXPECT(batch->busy == 0 && batch->count <= count);
+    }
+    EACH(uint64_t, epoch) EACH(uint64_t, words) {
+        pageyard_shootdown *batch = batch_of(2, 1, epoch);
+        size_t freed = 0;
+        epochs_of(epoch, words, 2);
+        OK(pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &block_room[0].pfn));
+        CALL(pageyard_core_shootdown_free, epoch, words);
+        if (known(pageyard_core_shootdown_free(yard, batch, &freed)))
+            EXPECT(epoch != 0 && words >= epoch && freed == 1 && batch->count == 0);
+        else
+            OK(pageyard_core_free(yard, block_room[0].pfn, 0));
+    }
+}
+
+static pageyard_lent lent_room[64];
+
+static pageyard_balloon *balloon_of(size_t room, uint32_t order) {
+    static pageyard_balloon balloon[17];
+    memset(balloon, 0, sizeof balloon);
+    memset(lent_room, 0, sizeof lent_room);
+    balloon[0].struct_size = sizeof balloon[0];
+    balloon[0].version = PAGEYARD_VERSION;
+    balloon[0].lent = lent_room;
+    balloon[0].room = room < COUNT(lent_room) ? room : COUNT(lent_room);
+    balloon[0].order = order;
+    return balloon;
+}
+
+static void h_pageyard_core_balloon_lend(void) {
+    uint64_t pfn = 0;
+    EACH(size_t, room) EACH(uint32_t, order) EACH_OF_SOME_FLAGS(flags) {
+        pageyard_balloon *balloon = balloon_of(room, order);
+        CALL(pageyard_core_balloon_lend, room, order, flags);
+        if (known(pageyard_core_balloon_lend(yard, balloon, flags, &pfn))) {
+            EXPECT(room > 0 && pfn == lent_room[0].pfn && zeroed == 0);
+            OK(pageyard_core_free(yard, pfn, order));
+        }
+    }
+    EACH_FLAGS(flags) {
+        CALL(pageyard_core_balloon_lend, flags);
+        if (known(pageyard_core_balloon_lend(yard, balloon_of(1, 9), flags, &pfn)))
+            OK(pageyard_core_free(yard, pfn, 9));
+    }
+    EACH(uint32_t, size) EACH(uint32_t, version) EACH(uint32_t, busy) {
+        pageyard_balloon *balloon = balloon_of(1, 0);
+        balloon->struct_size = size;
+        balloon->version = version;
+        balloon->busy = busy;
+        CALL(pageyard_core_balloon_lend, size, version, busy);
+        if (known(pageyard_core_balloon_lend(yard, balloon, PAGEYARD_KERNEL, &pfn))) {
+            EXPECT(version == PAGEYARD_VERSION && size >= sizeof *balloon && busy == 0);
+            OK(pageyard_core_free(yard, pfn, 0));
+        }
+    }
+}
+
+static void h_pageyard_core_balloon_ask(void) {
+    EACH(uint64_t, pfn) EACH(uint64_t, phase) EACH(uint32_t, order) {
+        pageyard_balloon *balloon = balloon_of(2, order);
+        uint64_t asked = 99;
+        lent_room[1].pfn = pfn;
+        lent_room[1].phase = phase;
+        CALL(pageyard_core_balloon_ask, pfn, phase, order);
+        if (known(pageyard_core_balloon_ask(balloon, &asked)))
+            EXPECT(asked == (phase == 1 ? pfn : UINT64_MAX));
+        else
+            EXPECT(order > PAGEYARD_MAX_ORDER && asked == 99);
+    }
+}
+
+static void h_pageyard_core_balloon_acknowledge(void) {
+    EACH(uint64_t, pfn) EACH(uint64_t, phase) EACH(uint32_t, order) {
+        pageyard_balloon *balloon = balloon_of(2, order);
+        lent_room[1].pfn = pfn;
+        lent_room[1].phase = phase;
+        CALL(pageyard_core_balloon_acknowledge, pfn, phase, order);
+        EXPECT(!known(pageyard_core_balloon_acknowledge(yard, balloon, pfn)));
+        EXPECT(balloon->busy == 0);
+    }
+}
+
 static void h_pageyard_core_free_contig(void) {
     EACH(uint64_t, start) EACH(uint64_t, end) {
         CALL(pageyard_core_free_contig, start, end);
@@ -643,7 +933,19 @@ static const row ROWS[] = {
     ROW(pageyard_core_set_movable),
     ROW(pageyard_core_alloc_contig),
     ROW(pageyard_core_alloc_contig_pages),
+    ROW(pageyard_core_alloc_contig_pages_from),
     ROW(pageyard_core_free_contig),
+    ROW(pageyard_core_alloc_range_or_scatter),
+    ROW(pageyard_core_epochs_acknowledge),
+    ROW(pageyard_core_epochs_lagging),
+    ROW(pageyard_core_epochs_offline),
+    ROW(pageyard_core_epochs_online),
+    ROW(pageyard_core_shootdown_add),
+    ROW(pageyard_core_shootdown_begin),
+    ROW(pageyard_core_shootdown_free),
+    ROW(pageyard_core_balloon_acknowledge),
+    ROW(pageyard_core_balloon_ask),
+    ROW(pageyard_core_balloon_lend),
     ROW(pageyard_core_tick),
     ROW(pageyard_core_drain),
     ROW(pageyard_core_compact_background),

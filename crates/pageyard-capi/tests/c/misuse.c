@@ -32,10 +32,25 @@ static struct {
     size_t size;
     char text[64];
     int file;
+    uint32_t cpu;
     pageyard_stats stats;
     pageyard_upkeep upkeep;
     pageyard_registration *registration;
 } out, before;
+
+/* Structures that are right, and hold nothing. */
+static pageyard_range range;
+static pageyard_cursor cursor;
+static uint64_t acknowledged[1];
+static pageyard_epochs epochs = {sizeof epochs, PAGEYARD_VERSION, 0, acknowledged, 1};
+static pageyard_shootdown_block block_room[1];
+static pageyard_shootdown batch = {sizeof batch, PAGEYARD_VERSION, &epochs, block_room, 1, 0, 0, 0};
+static pageyard_lent lent_room[1];
+static pageyard_balloon balloon = {sizeof balloon, PAGEYARD_VERSION, lent_room, 1, 0, 0};
+
+static void flush(void *context) {
+    (void)context;
+}
 
 static uint64_t garbage[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 
@@ -169,7 +184,15 @@ static void core_handles(void) {
                PAGEYARD_KERNEL);
     BAD_HANDLE(pageyard_core_alloc_contig_pages, pageyard_core, 1, 1, PAGEYARD_TYPE_MOVABLE,
                PAGEYARD_KERNEL, &out.number);
+    BAD_HANDLE(pageyard_core_alloc_contig_pages_from, pageyard_core, &cursor, 1, 1, NULL,
+               PAGEYARD_TYPE_MOVABLE, PAGEYARD_KERNEL, &out.number);
     BAD_HANDLE(pageyard_core_free_contig, pageyard_core, FIRST, FIRST + 1);
+    BAD_HANDLE(pageyard_core_alloc_range_or_scatter, pageyard_core, 1, PAGEYARD_KERNEL, &range, 1,
+               &out.size);
+    BAD_HANDLE(pageyard_core_shootdown_add, pageyard_core, &batch, FIRST, 0);
+    BAD_HANDLE(pageyard_core_shootdown_free, pageyard_core, &batch, &out.size);
+    BAD_HANDLE(pageyard_core_balloon_lend, pageyard_core, &balloon, PAGEYARD_KERNEL, &out.number);
+    BAD_HANDLE(pageyard_core_balloon_acknowledge, pageyard_core, &balloon, FIRST);
     BAD_HANDLE(pageyard_core_tick, pageyard_core, 0);
     BAD_HANDLE(pageyard_core_drain, pageyard_core);
     BAD_HANDLE(pageyard_core_compact_background, pageyard_core, 0, &out.number);
@@ -303,6 +326,44 @@ static void core_pointers(pageyard_core *y) {
     NULL_IS(pageyard_core_free_bulk, done, PAGEYARD_OK, y, &number, 1, 0, NULL);
     NULL_IS(pageyard_core_alloc_contig_pages, pfn, OUT, y, 1, 1, PAGEYARD_TYPE_MOVABLE,
             PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_alloc_contig_pages_from, cursor, OUT, y, NULL, 1, 1, NULL,
+            PAGEYARD_TYPE_MOVABLE, PAGEYARD_KERNEL, &number);
+    NULL_IS(pageyard_core_alloc_contig_pages_from, pfn, OUT, y, &cursor, 1, 1, NULL,
+            PAGEYARD_TYPE_MOVABLE, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_alloc_contig_pages_from, within, PAGEYARD_OK, y, &cursor, 1, 1, NULL,
+            PAGEYARD_TYPE_MOVABLE, PAGEYARD_KERNEL, &number);
+    OK(pageyard_core_free(y, number, 0));
+    NULL_IS(pageyard_core_alloc_range_or_scatter, ranges, OUT, y, 1, PAGEYARD_KERNEL, NULL, 1, &n);
+    NULL_IS(pageyard_core_alloc_range_or_scatter, got, OUT, y, 1, PAGEYARD_KERNEL, &range, 1, NULL);
+    NULL_IS(pageyard_core_epochs_acknowledge, epochs, OUT, NULL, 0, flush, NULL);
+    NULL_IS(pageyard_core_epochs_acknowledge, flush, OUT, &epochs, 0, NULL, NULL);
+    CANNOT_TELL(pageyard_core_epochs_acknowledge, context);
+    NULL_IS(pageyard_core_epochs_online, epochs, OUT, NULL, 0, flush, NULL);
+    NULL_IS(pageyard_core_epochs_online, flush, OUT, &epochs, 0, NULL, NULL);
+    CANNOT_TELL(pageyard_core_epochs_online, context);
+    NULL_IS(pageyard_core_epochs_offline, epochs, OUT, NULL, 0);
+    NULL_IS(pageyard_core_epochs_lagging, epochs, OUT, NULL, 0, 0, &out.cpu);
+    NULL_IS(pageyard_core_epochs_lagging, cpu, OUT, &epochs, 0, 0, NULL);
+    OK(pageyard_core_alloc(y, 0, PAGEYARD_KERNEL, &number));
+    NULL_IS(pageyard_core_shootdown_add, batch, OUT, y, NULL, number, 0);
+    OK(pageyard_core_shootdown_add(y, &batch, number, 0));
+    NULL_IS(pageyard_core_shootdown_begin, batch, OUT, NULL, &number);
+    NULL_IS(pageyard_core_shootdown_begin, epoch, OUT, &batch, NULL);
+    EXPECT(epochs.now == 0);
+    OK(pageyard_core_shootdown_begin(&batch, &number));
+    OK(pageyard_core_epochs_acknowledge(&epochs, 0, flush, NULL));
+    NULL_IS(pageyard_core_shootdown_free, batch, OUT, y, NULL, &n);
+    NULL_IS(pageyard_core_shootdown_free, freed, PAGEYARD_OK, y, &batch, NULL);
+    NULL_IS(pageyard_core_balloon_lend, balloon, OUT, y, NULL, PAGEYARD_KERNEL, &number);
+    NULL_IS(pageyard_core_balloon_lend, pfn, OUT, y, &balloon, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_balloon_ask, balloon, OUT, NULL, &number);
+    NULL_IS(pageyard_core_balloon_ask, pfn, OUT, &balloon, NULL);
+    NULL_IS(pageyard_core_balloon_acknowledge, balloon, OUT, y, NULL, FIRST);
+    EXPECT_STATUS(pageyard_core_epochs_offline((pageyard_epochs *)garbage, 0), PAGEYARD_ERR_VERSION);
+    EXPECT_STATUS(pageyard_core_shootdown_begin((pageyard_shootdown *)garbage, &number),
+                  PAGEYARD_ERR_VERSION);
+    EXPECT_STATUS(pageyard_core_balloon_ask((pageyard_balloon *)garbage, &number),
+                  PAGEYARD_ERR_VERSION);
     NULL_IS(pageyard_core_compact_background, sleep_ns, OUT, y, 0, NULL);
     NULL_IS(pageyard_core_report_free, sleep_ns, OUT, y, NULL);
     NULL_IS(pageyard_core_stats, stats, OUT, y, NULL);

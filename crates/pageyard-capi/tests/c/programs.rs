@@ -177,6 +177,46 @@ fn a_kernel_starts_from_a_memory_map() {
 }
 
 #[test]
+fn needs_of_embedders() {
+    for (package, name) in [("pageyard-core", "needs-core"), ("pageyard", "needs-shared")] {
+        for (engine, suffix) in ENGINES {
+            let (compiler, name) = (of_engine(false, engine), format!("{name}{suffix}"));
+            let mut program = built(compiler, "tests/c/needs.c", &flags(package), &name);
+            assert_eq!(run(&mut program), "needs: all is well\n");
+        }
+    }
+}
+
+/// The program notices each function that succeeds and does nothing.
+#[test]
+fn a_need_that_is_not_served_is_found() {
+    for function in [
+        "alloc_contig_pages_from",
+        "alloc_range_or_scatter",
+        "balloon_acknowledge",
+        "balloon_ask",
+        "balloon_lend",
+        "epochs_acknowledge",
+        "epochs_lagging",
+        "epochs_offline",
+        "epochs_online",
+        "shootdown_add",
+        "shootdown_begin",
+        "shootdown_free",
+    ] {
+        let mut compiler = threaded(false);
+        compiler.arg(format!("-DPLANT=pageyard_core_{function}"));
+        let mut more = flags("pageyard-core");
+        more.push(format!("-Wl,--wrap=pageyard_core_{function}"));
+        let name = format!("needs-without-{function}");
+        let output = built(compiler, "tests/c/needs.c", &more, &name).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{function}: {said}");
+        assert!(said.contains("needs.c:"), "{function}: {said}");
+    }
+}
+
+#[test]
 fn example_of_a_buffer_pool() {
     for (cpp, name) in [(false, "pool-c"), (true, "pool-cpp")] {
         let mut program = built(threaded(cpp), "examples/buffer_pool.c", &flags("pageyard"), name);

@@ -28,7 +28,11 @@ fn limit(function: &str) -> u32 {
         "pageyard_kernel_init" => 2560,
         // Each block in the way moves to a block that is allocated as by pageyard_core_alloc.
         "pageyard_core_alloc_contig" | "pageyard_core_offline" => 1472,
-        "pageyard_core_alloc_contig_pages" => 1664,
+        "pageyard_core_alloc_contig_pages" | "pageyard_core_alloc_contig_pages_from" => 1920,
+        // Like pageyard_core_alloc_contig_pages, below two frames of its own.
+        "pageyard_core_alloc_range_or_scatter" => 2176,
+        // Like pageyard_core_alloc, below two frames of its own.
+        "pageyard_core_balloon_lend" => 1280,
         // Counts all free lists twice, by order and type.
         "pageyard_core_validate" => 3072,
         // Two lists of 32 blocks: the core's and the hook's.
@@ -44,6 +48,8 @@ fn may_not_sleep(function: &str) -> bool {
         "pageyard_core_alloc",
         "pageyard_core_alloc_on",
         "pageyard_core_alloc_bulk",
+        "pageyard_core_alloc_range_or_scatter",
+        "pageyard_core_balloon_lend",
         "pageyard_page",
     ];
     requests.contains(&function)
@@ -64,8 +70,14 @@ const MORE_WITH_PACKED: u32 = 3072;
 const MORE_AWAKE_WITH_PACKED: u32 = 1024;
 
 /// Steps of the slow path that such a request does not execute, as parts of their symbols.
-const SLEEPING: [&str; 5] =
-    ["16compact_directly", "13try_compacted", "16reclaim_directly", "13out_of_memory", "7no_page"];
+const SLEEPING: [&str; 6] = [
+    "16compact_directly",
+    "13try_compacted",
+    "16reclaim_directly",
+    "13out_of_memory",
+    "7no_page",
+    "8migrated",
+];
 
 /// The compaction on the packed engine, as a part of its symbol.
 const COMPACTS: &str = "14compact_packed";
