@@ -187,6 +187,23 @@ fn needs_of_embedders() {
     }
 }
 
+/// The examples in C of docs/needs.md, one after the other.
+#[test]
+fn examples_of_the_needs_of_embedders() {
+    let page = std::fs::read_to_string(here().join("../../docs/needs.md")).unwrap();
+    let blocks = page.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let blocks: Vec<&str> = blocks.collect();
+    assert_eq!(blocks.len(), 5);
+    let directory = program("needs-page");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("needs_page.h"), blocks.join("\n")).unwrap();
+    let mut compiler = compiler(false);
+    compiler.arg("-I").arg(&directory);
+    let mut program =
+        built(compiler, "tests/c/page.c", &flags("pageyard-core"), "needs-page-examples");
+    assert_eq!(run(&mut program), "the page: all is well\n");
+}
+
 /// The program notices each function that succeeds and does nothing.
 #[test]
 fn a_need_that_is_not_served_is_found() {
