@@ -128,7 +128,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
             zone.isolated_blocks.load(Relaxed) as i64,
             census.isolated_blocks as i64,
         )?;
-        let reserved = region.blocks.pages_set_apart(MigrateType::HighAtomic) as i64;
+        let reserved = region.blocks.pages_set_apart().0 as i64;
         let says = zone.reserved_highatomic.load(Relaxed) as i64;
         self.count(Tally::ReservedHighatomic, says, reserved)?;
         self.marks()

@@ -45,23 +45,26 @@ impl<'a> Blocks<'a> {
         self.is_isolated(block) && self.block_type(block) == MigrateType::Cma
     }
 
-    /// Returns the pages of the pageblocks that are set apart with type `t`, free or not.
-    pub(crate) fn pages_set_apart(&self, t: MigrateType) -> u64 {
-        if !self.has_set_apart() {
-            return 0;
-        }
-        self.set_apart(t).listed().count() as u64 * u64::from(PAGEBLOCK_PAGES)
+    /// Returns the pages of the highatomic reserve and of CMA pageblocks, free or not.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn pages_set_apart(&self) -> (u64, u64) {
+        self.sum_set_apart(|_| PAGEBLOCK_PAGES)
     }
 
     /// Returns the free pages of the highatomic reserve and those of CMA pageblocks.
     #[cold]
     #[inline(never)]
     pub(crate) fn free_in_set_apart(&self) -> (u64, u64) {
-        let blocks =
-            [MigrateType::HighAtomic, MigrateType::Cma].map(|t| self.set_apart(t).listed());
-        let free = |block| u64::from(self.free_in(block));
-        let [highatomic, cma] = blocks.map(|blocks| blocks.map(free).sum());
-        (highatomic, cma)
+        self.sum_set_apart(|block| self.free_in(block))
+    }
+
+    fn sum_set_apart(&self, pages: impl Fn(u32) -> u32) -> (u64, u64) {
+        if !self.has_set_apart() {
+            return (0, 0);
+        }
+        let sum = |t| self.set_apart(t).listed().map(|block| u64::from(pages(block))).sum();
+        (sum(MigrateType::HighAtomic), sum(MigrateType::Cma))
     }
 
     /// Returns whether a pageblock that is set apart with type `t` has an aligned free run of an order

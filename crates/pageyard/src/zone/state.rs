@@ -409,6 +409,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// Recomputes the cached watermark. Call it after every change of a mark, the boost, a reserve,
     /// the pages withheld from ordinary requests, or grouping. The caller must hold the zone lock,
     /// as for the change itself.
+    #[inline(never)]
     pub(crate) fn refresh_cached_mark(&self, rules: &Rules) {
         let never = self.grouping_disabled.load(Relaxed);
         self.watermarks.refresh_cached_mark(first_mark(rules), self.most_withheld(), never);
@@ -419,13 +420,13 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     /// Returns the supply with as many pages in pageblocks set apart as the cached watermark assumes: on
     /// the packed engine, which counts these only on demand, all that could be free.
+    #[inline]
     pub(crate) fn most_withheld(&self) -> Supply {
-        let Some(region) = self.region() else { return self.supply() };
-        Supply {
-            free: 0,
-            highatomic: region.blocks.pages_set_apart(MigrateType::HighAtomic),
-            cma: region.blocks.pages_set_apart(MigrateType::Cma),
-        }
+        let (highatomic, cma) = match self.region() {
+            Some(region) => region.blocks.pages_set_apart(),
+            None => (self.free_highatomic.load(Relaxed), self.free_cma.load(Relaxed)),
+        };
+        Supply { free: self.nr_free.load(Relaxed).max(0) as u64, highatomic, cma }
     }
 
     /// Returns whether the zone is certainly above the mark that a request up to `highest` tests first.
