@@ -32,7 +32,7 @@ fn limit(function: &str) -> u32 {
         // Like pageyard_core_alloc_contig_pages, below two frames of its own.
         "pageyard_core_alloc_range_or_scatter" => 2176,
         // Like pageyard_core_alloc, below two frames of its own.
-        "pageyard_core_balloon_lend" => 1280,
+        "pageyard_core_balloon_lend" => 1408,
         // Counts all free lists twice, by order and type.
         "pageyard_core_validate" => 3072,
         // Two lists of 32 blocks: the core's and the hook's.
