@@ -603,6 +603,7 @@ impl<'a> Blocks<'a> {
         domain: usize,
         may_take: impl Fn(Meta) -> bool,
     ) -> Option<u32> {
+        fence_for_loom();
         if !may_take(self.meta(block)) {
             return None;
         }
