@@ -1,5 +1,8 @@
 //! Blocks that are lent to a hypervisor until it acknowledges their return.
 
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
 use pageyard::{Balloon, Lent, Pfn};
 
 use crate::flags;
@@ -38,7 +41,8 @@ const _: () = assert!(
 ///    it again.
 /// 3. pageyard_core_balloon_acknowledge frees it once the hypervisor has answered.
 ///
-/// A block that is not acknowledged stays out of the yard, also if the balloon is given up.
+/// A block that is not acknowledged stays out of the yard, also if the balloon is given up. `relocate` must
+/// refuse blocks of a balloon.
 ///
 /// Threads: one at a time for a balloon. A hook that calls again with the balloon gets PAGEYARD_ERR_BUSY.
 /// Owner: structure and array stay the caller's, who changes neither while the balloon has blocks.
@@ -76,28 +80,30 @@ unsafe fn with<T>(
 ) -> Result<T, pageyard_status> {
     // SAFETY: guaranteed by the caller.
     unsafe { sized::check(balloon) }?;
-    // SAFETY: within the structure, as checked. By pointer: a hook may call again with this balloon,
-    // which is refused before a reference to its blocks is made. The layout of these is asserted above,
-    // and any bits are valid.
-    unsafe {
-        let pageyard_balloon { lent, room, order, busy, .. } = balloon.read();
-        if busy != 0 {
-            return Err(PAGEYARD_ERR_BUSY);
-        }
-        let order = flags::order(order)?;
-        let mut resumed = Balloon::resume(entries_mut(lent.cast::<Lent>(), room)?, order);
-        (*balloon).busy = 1;
-        let done = act(&mut resumed, (room as u64) << order.get());
-        (*balloon).busy = 0;
-        done
+    // SAFETY: within the structure, as checked; used as an atomic only. Claimed before anything is read: a
+    // hook or an interrupt handler that calls again with this balloon is refused before a reference to its
+    // blocks is made.
+    let busy = unsafe { AtomicU32::from_ptr(&raw mut (*balloon).busy) };
+    if busy.swap(1, Acquire) != 0 {
+        return Err(PAGEYARD_ERR_BUSY);
     }
+    // SAFETY: as above. The layout of the blocks is asserted above, and any bits are valid.
+    let done = unsafe {
+        let (lent, room) = ((*balloon).lent, (*balloon).room);
+        flags::order((*balloon).order).and_then(|order| {
+            let mut resumed = Balloon::resume(entries_mut(lent.cast::<Lent>(), room)?, order);
+            act(&mut resumed, (room as u64) << order.get())
+        })
+    };
+    busy.store(0, Release);
+    done
 }
 
 /// Takes a free block out of the yard, without reclaim, and stores its first frame in `pfn`.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_BUSY;
 /// PAGEYARD_ERR_FULL; PAGEYARD_ERR_NO_MEMORY if no block is free that a request with these flags may use, or a zone would
-/// fall to its low watermark.
+/// fall to its low watermark, or for flags that contradict each other or an unknown CPU.
 ///
 /// Threads: any; one at a time for a balloon. Interrupt handlers may call it if the lock functions
 /// disable interrupts. Owner: the balloon owns the block.

@@ -113,7 +113,8 @@ pub struct pageyard_platform {
     /// returns nonzero to retry. If null: 0, and the request fails.
     pub keep_trying:
         Option<unsafe extern "C" fn(context: *mut c_void, order: u32, tries: u32) -> i32>,
-    /// Migrates a block that was marked with pageyard_core_set_movable: copies it from `from` to
+    /// Migrates a block that was marked with pageyard_core_set_movable or, in a core with `--packed`, was
+    /// requested with PAGEYARD_MOVABLE: copies it from `from` to
     /// `to` and makes its owner use `to`, or refuses. Returns PAGEYARD_MOVED, PAGEYARD_MOVE_BUSY or
     /// PAGEYARD_MOVE_REFUSED. The owner may have just freed the block, so look it up under the
     /// owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused.

@@ -492,10 +492,7 @@ pub struct pageyard_cursor {
 }
 
 // A caller's cursor is used where it lies. The core documents the order of the two words.
-const _: () = assert!(
-    size_of::<pageyard_cursor>() == size_of::<ContigCursor>()
-        && align_of::<pageyard_cursor>() == align_of::<ContigCursor>()
-);
+const _: () = assert!(size_of::<pageyard_cursor>() == size_of::<ContigCursor>());
 
 /// Like pageyard_core_alloc_contig_pages, but searches only `within` (null: the whole yard), and begins
 /// behind the range that the last call with this cursor found. What lies before it is searched only if
@@ -525,12 +522,13 @@ pub unsafe extern "C" fn pageyard_core_alloc_contig_pages_from(
                                    kind: (u32, u32),
                                    pfn: *mut u64| {
         let t = flags::migrate_type(kind.0)?;
+        let cursor = cursor.cast::<ContigCursor>();
         if cursor.is_null() || !cursor.is_aligned() || pfn.is_null() {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
-        // SAFETY: two words of the same size and alignment, as asserted above, which may hold any
+        // SAFETY: two words of the same size, as asserted above, and aligned, which may hold any
         // bits. The caller does not write them meanwhile, and other threads use them as atomics.
-        let cursor = unsafe { &*cursor.cast::<ContigCursor>() };
+        let cursor = unsafe { &*cursor };
         let within = match within.is_null() {
             true => Pfn(0)..Pfn(u64::MAX),
             // SAFETY: as above, of a caller's range.

@@ -3,6 +3,7 @@
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Release};
 
 use pageyard::{CpuId, Epoch, EpochsRef, Order, Pfn, ShootdownBatch};
 
@@ -17,7 +18,8 @@ use crate::status::{
 
 /// Which translations each CPU has flushed from its TLB. Set the structure and the words of
 /// `acknowledged` to zero, then set `struct_size` to sizeof(struct pageyard_epochs), `version` to
-/// PAGEYARD_VERSION, `acknowledged` and `cpu_count`. All CPUs are online then.
+/// PAGEYARD_VERSION, `acknowledged` and `cpu_count`. All CPUs are online then: call
+/// pageyard_core_epochs_offline for each that has not started.
 ///
 /// The thread that unmaps pages begins an epoch, then interrupts the CPUs that
 /// pageyard_core_epochs_lagging names. Each calls pageyard_core_epochs_acknowledge, at the latest at its
@@ -35,7 +37,7 @@ pub struct pageyard_epochs {
     pub now: u64,
     /// A word for each CPU, the library's: the last epoch that the CPU acknowledged.
     pub acknowledged: *mut u64,
-    /// Number of CPUs.
+    /// Number of CPUs, at least 1.
     pub cpu_count: usize,
 }
 
@@ -60,8 +62,9 @@ pub struct pageyard_shootdown_block {
 /// set `struct_size` to sizeof(struct pageyard_shootdown), `version` to PAGEYARD_VERSION, `epochs`,
 /// `blocks` and `room`.
 ///
-/// The blocks stay allocated meanwhile and belong to the batch: only it frees them, once. A batch that is
-/// given up leaves its blocks allocated: memory is lost, and never handed out twice.
+/// The blocks stay allocated meanwhile and belong to the batch: only it frees them, once, and `relocate`
+/// must refuse them. A batch that is given up leaves its blocks allocated: memory is lost, and never
+/// handed out twice. A block that is in two batches is not noticed.
 ///
 /// Threads: one at a time for a batch. A hook that calls again with the batch gets PAGEYARD_ERR_BUSY.
 /// Owner: structure and array stay the caller's, who changes neither while the batch has blocks.
@@ -114,7 +117,8 @@ unsafe fn epochs_of<'e>(epochs: *mut pageyard_epochs) -> Result<EpochsRef<'e>, p
     let (now, words, count) = unsafe {
         (&raw mut (*epochs).now, (*epochs).acknowledged.cast::<AtomicU64>(), (*epochs).cpu_count)
     };
-    if !now.cast::<AtomicU64>().is_aligned() {
+    // Without a CPU, every epoch would have passed at once.
+    if !now.cast::<AtomicU64>().is_aligned() || count == 0 {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
     // SAFETY: the caller guarantees `count` words, whose alignment `entries` checks, as that of `now` is
@@ -123,7 +127,8 @@ unsafe fn epochs_of<'e>(epochs: *mut pageyard_epochs) -> Result<EpochsRef<'e>, p
 }
 
 /// Flushes the TLB of the calling CPU, by a call of `flush` with `context`, and acknowledges all epochs
-/// that had begun before. `flush` must not leave by an exception or longjmp.
+/// that had begun before. `flush` removes all translations of the CPU, global ones and those of other
+/// address spaces too. It must not leave by an exception or longjmp.
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_CPU if `cpu` is unknown. `flush` is
 /// not called then.
@@ -231,13 +236,34 @@ unsafe fn with<T>(
 ) -> Result<T, pageyard_status> {
     // SAFETY: guaranteed by the caller.
     unsafe { sized::check(batch) }?;
-    // SAFETY: within the structure, as checked. By pointer: a hook may call again with this batch, which
-    // is refused before a reference to its blocks is made.
+    // SAFETY: within the structure, as checked.
+    let busy = unsafe { (&raw mut (*batch).busy).cast::<AtomicU64>() };
+    if !busy.is_aligned() {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    // SAFETY: used as an atomic only. Claimed before anything is read: a hook or an interrupt handler that
+    // calls again with this batch is refused before a reference to its blocks is made.
+    let busy = unsafe { &*busy };
+    if busy.swap(1, Acquire) != 0 {
+        return Err(PAGEYARD_ERR_BUSY);
+    }
+    // SAFETY: guaranteed by the caller; the batch is claimed.
+    let done = unsafe { claimed(batch, act) };
+    busy.store(0, Release);
+    done
+}
+
+/// # Safety
+/// As for [`with`], for a batch that this call has claimed.
+#[inline(always)]
+unsafe fn claimed<T>(
+    batch: *mut pageyard_shootdown,
+    act: impl FnOnce(&mut ShootdownBatch<'_>, *mut pageyard_epochs) -> Result<T, pageyard_status>,
+) -> Result<T, pageyard_status> {
+    // SAFETY: within the structure, as checked.
     unsafe {
-        let pageyard_shootdown { epochs, blocks, room, count, epoch, busy, .. } = batch.read();
-        if busy != 0 {
-            return Err(PAGEYARD_ERR_BUSY);
-        }
+        let (epochs, blocks) = ((*batch).epochs, (*batch).blocks);
+        let (room, count, epoch) = ((*batch).room, (*batch).count, (*batch).epoch);
         if count > room {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
@@ -252,11 +278,9 @@ unsafe fn with<T>(
         let blocks = entries_mut(blocks.cast::<Block>(), room)?;
         let epoch = (epoch != 0).then(|| Epoch::from_number(epoch));
         let mut resumed = ShootdownBatch::resume(blocks, count, epoch);
-        (*batch).busy = 1;
         let done = act(&mut resumed, epochs);
         (*batch).count = resumed.len();
         (*batch).epoch = resumed.epoch().map_or(0, Epoch::number);
-        (*batch).busy = 0;
         done
     }
 }
@@ -306,8 +330,8 @@ pub unsafe extern "C" fn pageyard_core_shootdown_begin(
 ///
 /// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_CPU,
 /// PAGEYARD_ERR_BUSY; PAGEYARD_ERR_PHASE if no epoch was begun; PAGEYARD_ERR_PENDING if a CPU has not acknowledged it. As
-/// pageyard_core_free if a block was added twice or freed by another than the batch: it leaves the
-/// batch, and another call frees the rest. No block is freed then.
+/// pageyard_core_free if a block was added twice, or was freed by another than the batch and has not
+/// been allocated again: it leaves the batch, and another call frees the rest. No block is freed then.
 ///
 /// Threads: any, also interrupt handlers whose lock functions disable interrupts; one at a time for a
 /// batch. Owner: the library owns the blocks again.

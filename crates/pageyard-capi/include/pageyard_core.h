@@ -724,7 +724,8 @@ typedef struct pageyard_platform {
     // Called when a request with PAGEYARD_NOFAIL has failed `tries` times. Waits for memory;
     // returns nonzero to retry. If null: 0, and the request fails.
     int32_t (*keep_trying)(void *context, uint32_t order, uint32_t tries);
-    // Migrates a block that was marked with pageyard_core_set_movable: copies it from `from` to
+    // Migrates a block that was marked with pageyard_core_set_movable or, in a core with `--packed`, was
+    // requested with PAGEYARD_MOVABLE: copies it from `from` to
     // `to` and makes its owner use `to`, or refuses. Returns PAGEYARD_MOVED, PAGEYARD_MOVE_BUSY or
     // PAGEYARD_MOVE_REFUSED. The owner may have just freed the block, so look it up under the
     // owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused.
@@ -789,7 +790,8 @@ typedef struct pageyard_cursor {
 
 // Which translations each CPU has flushed from its TLB. Set the structure and the words of
 // `acknowledged` to zero, then set `struct_size` to sizeof(struct pageyard_epochs), `version` to
-// PAGEYARD_VERSION, `acknowledged` and `cpu_count`. All CPUs are online then.
+// PAGEYARD_VERSION, `acknowledged` and `cpu_count`. All CPUs are online then: call
+// pageyard_core_epochs_offline for each that has not started.
 //
 // The thread that unmaps pages begins an epoch, then interrupts the CPUs that
 // pageyard_core_epochs_lagging names. Each calls pageyard_core_epochs_acknowledge, at the latest at its
@@ -805,7 +807,7 @@ typedef struct pageyard_epochs {
     uint64_t now;
     // A word for each CPU, the library's: the last epoch that the CPU acknowledged.
     uint64_t *acknowledged;
-    // Number of CPUs.
+    // Number of CPUs, at least 1.
     size_t cpu_count;
 } pageyard_epochs;
 
@@ -823,8 +825,9 @@ typedef struct pageyard_shootdown_block {
 // set `struct_size` to sizeof(struct pageyard_shootdown), `version` to PAGEYARD_VERSION, `epochs`,
 // `blocks` and `room`.
 //
-// The blocks stay allocated meanwhile and belong to the batch: only it frees them, once. A batch that is
-// given up leaves its blocks allocated: memory is lost, and never handed out twice.
+// The blocks stay allocated meanwhile and belong to the batch: only it frees them, once, and `relocate`
+// must refuse them. A batch that is given up leaves its blocks allocated: memory is lost, and never
+// handed out twice. A block that is in two batches is not noticed.
 //
 // Threads: one at a time for a batch. A hook that calls again with the batch gets PAGEYARD_ERR_BUSY.
 // Owner: structure and array stay the caller's, who changes neither while the batch has blocks.
@@ -865,7 +868,8 @@ typedef struct pageyard_lent {
 //    it again.
 // 3. pageyard_core_balloon_acknowledge frees it once the hypervisor has answered.
 //
-// A block that is not acknowledged stays out of the yard, also if the balloon is given up.
+// A block that is not acknowledged stays out of the yard, also if the balloon is given up. `relocate` must
+// refuse blocks of a balloon.
 //
 // Threads: one at a time for a balloon. A hook that calls again with the balloon gets PAGEYARD_ERR_BUSY.
 // Owner: structure and array stay the caller's, who changes neither while the balloon has blocks.
@@ -1009,8 +1013,9 @@ typedef struct pageyard_stats {
 // is unexpectedly present or absent.
 #define PAGEYARD_ERR_RANGE -30
 
-// A frame of the range is in use and cannot be migrated, or pageyard_unregister was called from a
-// registered function.
+// A frame of the range is in use and cannot be migrated; pageyard_unregister was called from a
+// registered function; or a hook or interrupt handler used the batch or balloon of the call that it
+// is in.
 #define PAGEYARD_ERR_BUSY -31
 
 // A CPU has not acknowledged the epoch yet.
@@ -1301,7 +1306,8 @@ pageyard_status pageyard_core_free_contig(const struct pageyard_core *yard,
                                           uint64_t end);
 
 // Flushes the TLB of the calling CPU, by a call of `flush` with `context`, and acknowledges all epochs
-// that had begun before. `flush` must not leave by an exception or longjmp.
+// that had begun before. `flush` removes all translations of the CPU, global ones and those of other
+// address spaces too. It must not leave by an exception or longjmp.
 //
 // Errors: PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION; PAGEYARD_ERR_CPU if `cpu` is unknown. `flush` is
 // not called then.
@@ -1368,8 +1374,8 @@ pageyard_status pageyard_core_shootdown_begin(struct pageyard_shootdown *batch,
 //
 // Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_CPU,
 // PAGEYARD_ERR_BUSY; PAGEYARD_ERR_PHASE if no epoch was begun; PAGEYARD_ERR_PENDING if a CPU has not acknowledged it. As
-// pageyard_core_free if a block was added twice or freed by another than the batch: it leaves the
-// batch, and another call frees the rest. No block is freed then.
+// pageyard_core_free if a block was added twice, or was freed by another than the batch and has not
+// been allocated again: it leaves the batch, and another call frees the rest. No block is freed then.
 //
 // Threads: any, also interrupt handlers whose lock functions disable interrupts; one at a time for a
 // batch. Owner: the library owns the blocks again.
@@ -1381,7 +1387,7 @@ pageyard_status pageyard_core_shootdown_free(const struct pageyard_core *yard,
 //
 // Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, PAGEYARD_ERR_BUSY;
 // PAGEYARD_ERR_FULL; PAGEYARD_ERR_NO_MEMORY if no block is free that a request with these flags may use, or a zone would
-// fall to its low watermark.
+// fall to its low watermark, or for flags that contradict each other or an unknown CPU.
 //
 // Threads: any; one at a time for a balloon. Interrupt handlers may call it if the lock functions
 // disable interrupts. Owner: the balloon owns the block.

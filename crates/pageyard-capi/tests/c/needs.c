@@ -266,6 +266,15 @@ static void shootdown(void) {
     uint64_t one = 0, two = 0, epoch = 0, page[ROOM + 1];
     size_t freed = 99, n, i;
 
+    /* Without a CPU, every epoch would have passed. */
+    epochs.cpu_count = 0;
+    EXPECT_STATUS(pageyard_core_shootdown_begin(&batch, &epoch), PAGEYARD_ERR_ARGUMENT);
+    epochs.cpu_count = 2;
+    /* As a call finds the batch that an interrupt handler uses. */
+    batch.busy = 1;
+    EXPECT_STATUS(pageyard_core_shootdown_begin(&batch, &epoch), PAGEYARD_ERR_BUSY);
+    batch.busy = 0;
+
     OK(pageyard_core_alloc(yard, 0, PAGEYARD_KERNEL, &one));
     OK(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL, &two));
     OK(pageyard_core_shootdown_add(yard, &batch, one, 0));

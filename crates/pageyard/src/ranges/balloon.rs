@@ -147,11 +147,13 @@ impl<'s> Balloon<'s> {
         let gfp = (gfp - effort) | Gfp::NORETRY | Gfp::NOWARN | Gfp::NOMEMALLOC;
         let pfn = yard.alloc(self.order, gfp).ok()?;
         let spare = yard.zone_of(pfn).and_then(|zone| yard.above_low(zone));
-        if spare.is_some_and(|pages| pages > 0) {
+        // A block that cannot be freed, on a CPU that went offline, is lent: it must not be lost.
+        if spare.is_some_and(|pages| pages > 0) || yard.free(pfn, self.order).is_err() {
+            // On the packed engine a movable request makes a movable block, and this one cannot move.
+            _ = yard.set_movable(pfn, self.order, false);
             *slot = Lent { pfn, phase: Phase::LENT };
             return Some(pfn);
         }
-        _ = yard.free(pfn, self.order);
         None
     }
 
