@@ -420,7 +420,9 @@ impl Tuning {
         let n = batch << self.free_factor;
         // Without the policy's cap, a fixed bound of 14 doublings.
         let cap = if rules.free_scale_capped { rules.scale_max } else { 14 };
-        if n < most && self.free_factor < cap {
+        // From step 7 on, `high` makes room for exactly the next bulk free, so `n` often equals `most`.
+        let room = if matches!(rules.growth, Growth::Fixed) { n < most } else { n <= most };
+        if room && self.free_factor < cap {
             self.free_factor += 1;
         }
         clamp(n, batch, most)

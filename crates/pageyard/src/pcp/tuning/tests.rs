@@ -273,6 +273,10 @@ fn steps_of_5_17() {
     t.free_factor = 4;
     assert_eq!(t.nr_high(&r, false, Pressure::default()), 800);
     assert_eq!(t.high, 63 * 17, "room for the next bulk free and a batch");
+    // `high` leaves room for 63 << 4 pages and a batch: steps 4 and 5 stop there, step 7 goes on.
+    assert_eq!((t.nr_free(&r, 63 * 17, false), t.free_factor), (63 << 4, 5));
+    let mut five = Tuning { free_factor: 4, ..t };
+    assert_eq!((five.nr_free(&Step5::RULES.pcp, 63 * 17, false), five.free_factor), (63 << 4, 4));
 
     let r = Step9::RULES.pcp;
     let mut t = Tuning { high: 1000, count: 100, count_min: 50, ..pageset(63, 100, 9000) };
