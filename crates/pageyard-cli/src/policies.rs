@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use pageyard::policy::{self, Guarded, Linux612, MODIFIERS, POLICIES, StaticPolicy};
+use pageyard::policy::{self, Linux612, MODIFIERS, NUMBERED, POLICIES, StaticPolicy};
 use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, columns};
 use pageyard_lab::workload::on_hosts;
 use serde::Serialize;
@@ -82,8 +82,9 @@ impl Entry {
     }
 }
 
-/// Converts documentation to plain lines: links become their text.
+/// Converts documentation to plain lines: links become their text, and examples are left out.
 fn plain(about: &str) -> String {
+    let about = about.split("```").next().unwrap_or_default().trim_end();
     let mut text = String::with_capacity(about.len());
     let mut rest = about;
     while let Some((before, link)) = rest.split_once('[') {
@@ -102,14 +103,19 @@ fn plain(about: &str) -> String {
 fn entries() -> Vec<Entry> {
     let whole = POLICIES.iter().map(|p| Entry::new(p, false));
     let modifiers = MODIFIERS.iter().map(|m| Entry::new(m, true));
-    let about = format!(
-        "Remainders of a split below order N (at most {}) become guards (§11.6, the kernel's\n\
-         debug_guardpage_minorder): Guarded<N, P>, or Guarded<N>.",
-        policy::MAX_GUARD_ORDER
-    );
-    let name = <Guarded<0> as StaticPolicy>::NAME;
-    let guarded = Entry { name, about, modifier: true, on_hosts: false };
-    whole.chain(modifiers).chain([guarded]).collect()
+    let numbered = NUMBERED.iter().map(|m| Entry {
+        name: m.name,
+        about: format!(
+            "{}\n{1}<N, P>, or {1}<N>: N is {2} of at most {3}.",
+            plain(m.about),
+            m.name,
+            m.number,
+            m.most
+        ),
+        modifier: true,
+        on_hosts: false,
+    });
+    whole.chain(modifiers).chain(numbered).collect()
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {

@@ -1,6 +1,6 @@
 //! Policies by name.
 
-use pageyard::policy::{self, Decay, Linux612, Packed, Rules, StaticPolicy, guarded};
+use pageyard::policy::{self, Decay, Linux612, Packed, Rules, StaticPolicy};
 use pageyard_trace::printable;
 
 use crate::settings::Settings;
@@ -98,7 +98,7 @@ impl Choice {
 }
 
 /// Returns the policy of this name: one of [`policy::POLICIES`], optionally nested in
-/// [`policy::MODIFIERS`] and `Guarded<N, …>`. A modifier alone applies to [`Linux612`]. Each of the
+/// [`policy::MODIFIERS`] and [`policy::NUMBERED`]. A modifier alone applies to [`Linux612`]. Each of the
 /// [`Settings`] may follow as `+NAME=VALUE`. Case is ignored.
 ///
 /// # Errors
@@ -159,7 +159,7 @@ fn separated(text: &str) -> impl Iterator<Item = &str> {
 /// A parsed modifier.
 enum Modifier {
     Plain(&'static policy::Named<fn(Rules) -> Rules>),
-    Guarded(u8),
+    Numbered(&'static policy::Numbered, u8),
 }
 
 /// Returns the canonical name and the rules.
@@ -195,13 +195,14 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
         if let Some(modifier) = policy::MODIFIERS.iter().find(|m| same(m.name)) {
             around.push(Modifier::Plain(modifier));
             rest = within;
-        } else if same("Guarded") {
-            let (order, within) = within.split_once(',').unwrap_or((within, ""));
-            let order = order.trim().parse().ok().filter(|&n| n <= policy::MAX_GUARD_ORDER);
-            let most = policy::MAX_GUARD_ORDER;
-            around.push(Modifier::Guarded(order.ok_or(format!(
-                "Guarded requires an order of at most {most} and a policy, as in Guarded<3, Base>"
-            ))?));
+        } else if let Some(modifier) = policy::NUMBERED.iter().find(|m| same(m.name)) {
+            let (number, within) = within.split_once(',').unwrap_or((within, ""));
+            let number = number.trim().parse().ok().filter(|&n| n <= modifier.most);
+            let number = number.ok_or(format!(
+                "{0} requires {1} of at most {2} and a policy, as in {0}<3, Base>",
+                modifier.name, modifier.number, modifier.most
+            ))?;
+            around.push(Modifier::Numbered(modifier, number));
             rest = within.trim();
         } else {
             return Err(unknown(head));
@@ -211,8 +212,10 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
         (name, rules) = match (modifier, name.as_str()) {
             (Modifier::Plain(m), "") => (m.name.to_owned(), (m.makes)(rules)),
             (Modifier::Plain(m), _) => (format!("{}<{name}>", m.name), (m.makes)(rules)),
-            (Modifier::Guarded(n), "") => (format!("Guarded<{n}>"), guarded(*n, rules)),
-            (Modifier::Guarded(n), _) => (format!("Guarded<{n}, {name}>"), guarded(*n, rules)),
+            (Modifier::Numbered(m, n), "") => (format!("{}<{n}>", m.name), (m.makes)(*n, rules)),
+            (Modifier::Numbered(m, n), _) => {
+                (format!("{}<{n}, {name}>", m.name), (m.makes)(*n, rules))
+            }
         };
     }
     Ok((name, rules))
@@ -221,21 +224,23 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
 fn unknown(name: &str) -> String {
     let names = |all: Vec<&str>| all.join(", ");
     let whole = names(policy::POLICIES.iter().map(|p| p.name).collect());
-    let modifiers = names(policy::MODIFIERS.iter().map(|m| m.name).collect());
+    let numbered = policy::NUMBERED.iter().map(|m| m.name);
+    let modifiers = names(policy::MODIFIERS.iter().map(|m| m.name).chain(numbered).collect());
     let what = if name.is_empty() {
         "a name is missing".to_owned()
     } else {
         format!("unknown policy {}", printable(name))
     };
     format!(
-        "{what}; expected one of {whole}, or one in a modifier, as in Vanilla<Base>: {modifiers}, \
-         Guarded"
+        "{what}; expected one of {whole}, or one in a modifier, as in Vanilla<Base>: {modifiers}"
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use pageyard::policy::{Base, Guarded, NoHighOrder, Poisoned, SixBatches, Step5, Vanilla};
+    use pageyard::policy::{
+        Base, Guarded, NoHighOrder, Poisoned, Scale, SixBatches, Step5, Vanilla,
+    };
 
     use super::*;
 
@@ -267,6 +272,7 @@ mod tests {
             Deep::RULES
         );
         assert_eq!(rules("Guarded<5>"), Guarded::<5>::RULES);
+        assert_eq!(rules("scale<0, BlockByBlock>").pcp, Scale::<0>::RULES.pcp);
         // The outermost modifier wins.
         assert_eq!(rules("Guarded<1, Guarded<4>>"), Guarded::<1>::RULES);
         assert_eq!(by_name("vanilla<linux612>").unwrap().name, "Vanilla");
@@ -312,6 +318,7 @@ mod tests {
             ("Guarded", "as in Guarded<3, Base>"),
             ("Guarded<6>", "an order of at most 5"),
             ("Guarded<Base>", "as in Guarded<3, Base>"),
+            ("Scale<7>", "Scale requires a number of doublings of at most 6"),
             ("Base+high", "policy Base+high: high: expected NAME=VALUE"),
             ("Base+lists=3", "unknown knob \"lists\""),
         ] {

@@ -370,8 +370,6 @@ calls! {
     call_named(_y, name: &str = "lowmem_reserve_ratio") -> bool { Knob::named(name).is_some() }
     call_knobs_set(_y, name: &str = "lowmem_reserve_ratio", value: &str = " 256 1\n")
         -> Result<(), KnobError> { Knobs::set(&mut Knobs::default(), name, value) }
-    call_guarded(_y, min_order: u8 = 3)
-        -> Safety { policy::guarded(min_order, *policy::Linux612.rules()).safety }
     call_check(_y, knobs: Knobs = Knobs::default()) -> Result<(), KnobError> { Knobs::check(&knobs) }
     call_stat_threshold(_y, cpus: u32 = 7, managed: u64 = 7)
         -> u32 { pageyard::stat_threshold(cpus, managed) }

@@ -641,8 +641,8 @@ macro_rules! modifiers {
             }
         )*
 
-        /// All policies that change one thing of another, except [`Guarded`], which takes a number:
-        /// see [`guarded`].
+        /// All policies that change one thing of another, except those that take a number:
+        /// [`NUMBERED`].
         ///
         /// ```
         /// use pageyard::policy::{Base, MODIFIERS, StaticPolicy, Vanilla};
@@ -725,39 +725,100 @@ modifiers! {
     Unmapped = "Unmapped", |r| Rules { safety: Safety { unmap: true, ..r.safety }, ..r };
 }
 
-/// Returns the rules of [`Guarded<MIN_ORDER, P>`](Guarded) if those of `P` are `rules`. Creating an
-/// allocator fails for an order above [`MAX_GUARD_ORDER`].
-pub const fn guarded(min_order: u8, rules: Rules) -> Rules {
-    Rules { safety: Safety { guard_min_order: min_order, ..rules.safety }, ..rules }
-}
-
-/// Turns the parts of orders below `MIN_ORDER` that a split leaves over into guards (§11.6, the
-/// kernel's `debug_guardpage_minorder`). Orders above [`MAX_GUARD_ORDER`] do not compile.
+/// A modifier with a number that is chosen by name, as in `Guarded<3, Base>`.
 ///
 /// ```
-/// use pageyard::policy::{Guarded, PageChecked, StaticPolicy};
+/// use pageyard::policy::{Base, Guarded, NUMBERED, StaticPolicy};
 ///
-/// type Debugging = Guarded<3, PageChecked>;
-/// assert_eq!(Debugging::RULES.safety.guard_min_order, 3);
+/// let guarded = NUMBERED.iter().find(|m| m.name == "Guarded").unwrap();
+/// assert_eq!((guarded.makes)(3, Base::RULES), Guarded::<3, Base>::RULES);
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Guarded<const MIN_ORDER: u8, P = Linux612>(PhantomData<P>);
-
-impl<const MIN_ORDER: u8, P: StaticPolicy> Policy for Guarded<MIN_ORDER, P> {
-    const ENGINE: Option<Engine> = Some(Self::RULES.engine);
-
-    #[inline(always)]
-    fn rules(&self) -> &Rules {
-        const { &Self::RULES }
-    }
+#[derive(Clone, Copy, Debug)]
+pub struct Numbered {
+    /// The name of the type.
+    pub name: &'static str,
+    /// The type's documentation.
+    pub about: &'static str,
+    /// What the number is, such as "an order".
+    pub number: &'static str,
+    /// The largest number.
+    pub most: u8,
+    /// The function that changes another policy's rules. Creating an allocator fails for a number
+    /// above `most`.
+    pub makes: fn(u8, Rules) -> Rules,
 }
 
-impl<const MIN_ORDER: u8, P: StaticPolicy> StaticPolicy for Guarded<MIN_ORDER, P> {
-    const POLICY: Self = Guarded(PhantomData);
-    const NAME: &'static str = "Guarded";
-    const RULES: Rules = {
-        assert!(MIN_ORDER <= MAX_GUARD_ORDER, "guards are smaller than order 5");
-        guarded(MIN_ORDER, P::RULES)
+/// Declares policies that change one thing of another policy by a number.
+macro_rules! numbered {
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal, $number:literal up to $most:expr,
+        |$n:ident, $rules:ident| $change:expr;)*) => {
+        $(
+            $(#[doc = $doc])*
+            #[derive(Clone, Copy, Debug, Default)]
+            pub struct $name<const N: u8, P = Linux612>(PhantomData<P>);
+            impl<const N: u8, P> $name<N, P> {
+                const fn change($n: u8, $rules: Rules) -> Rules {
+                    $change
+                }
+            }
+            impl<const N: u8, P: StaticPolicy> Policy for $name<N, P> {
+                const ENGINE: Option<Engine> = Some(Self::RULES.engine);
+
+                #[inline(always)]
+                fn rules(&self) -> &Rules {
+                    const { &Self::RULES }
+                }
+            }
+            impl<const N: u8, P: StaticPolicy> StaticPolicy for $name<N, P> {
+                const NAME: &'static str = $text;
+                const RULES: Rules = {
+                    assert!(N <= $most, "the number is too large");
+                    Self::change(N, P::RULES)
+                };
+                const POLICY: Self = $name(PhantomData);
+            }
+        )*
+
+        /// All policies that change one thing of another by a number.
+        pub const NUMBERED: &[Numbered] = &[
+            $(Numbered {
+                name: $text,
+                about: concat!($($doc, "\n"),*),
+                number: $number,
+                most: $most,
+                makes: $name::<0, Linux612>::change,
+            },)*
+        ];
+    };
+}
+
+numbered! {
+    /// Turns the parts of orders below `N` that a split leaves over into guards (§11.6, the
+    /// kernel's `debug_guardpage_minorder`). An `N` above [`MAX_GUARD_ORDER`] does not compile.
+    ///
+    /// ```
+    /// use pageyard::policy::{Guarded, PageChecked, StaticPolicy};
+    ///
+    /// type Debugging = Guarded<3, PageChecked>;
+    /// assert_eq!(Debugging::RULES.safety.guard_min_order, 3);
+    /// ```
+    Guarded = "Guarded", "an order" up to MAX_GUARD_ORDER, |n, r| Rules {
+        safety: Safety { guard_min_order: n, ..r.safety },
+        ..r
+    };
+    /// The batch of the per-CPU lists doubles at most `N` times in one hold of the zone lock (S of
+    /// §5.8, the kernel's build option `PCP_BATCH_SCALE_MAX`). An `N` above [`MAX_SCALE`] does not
+    /// compile.
+    ///
+    /// ```
+    /// use pageyard::policy::{Linux612, Scale, StaticPolicy};
+    ///
+    /// assert_eq!(Linux612::RULES.pcp.scale_max, 5);
+    /// assert_eq!(<Scale<0>>::RULES.pcp.scale_max, 0);
+    /// ```
+    Scale = "Scale", "a number of doublings" up to MAX_SCALE, |n, r| Rules {
+        pcp: PcpRules { scale_max: n, ..r.pcp },
+        ..r
     };
 }
 
@@ -773,7 +834,13 @@ mod tests {
             assert_ne!((m.makes)(Base::RULES), Base::RULES, "{}", m.name);
             assert!(m.about.len() > 20 && whole(m.name).is_none());
         }
-        assert_eq!(guarded(3, Base::RULES), Guarded::<3, Base>::RULES);
+        for m in NUMBERED {
+            assert_ne!((m.makes)(m.most, Base::RULES), Base::RULES, "{}", m.name);
+            assert!((m.makes)(m.most, Base::RULES).out_of_range().is_none(), "{}", m.name);
+            assert!((m.makes)(m.most + 1, Base::RULES).out_of_range().is_some(), "{}", m.name);
+        }
+        assert_eq!((NUMBERED[0].makes)(3, Base::RULES), Guarded::<3, Base>::RULES);
+        assert_eq!((NUMBERED[1].makes)(2, Base::RULES), Scale::<2, Base>::RULES);
     }
 
     #[test]
