@@ -1,8 +1,9 @@
 //! The cost model: what operations cost in virtual time. One table; each number has its unit and
 //! its source.
 //!
-//! A number is never fitted to an experiment. Change one to see what depends on it; result tables
-//! list the costs that differ from their defaults.
+//! No number of this table is fitted to an experiment. (Some of the workloads' own numbers are derived
+//! from published figures: the anchors of `pageyard reproduce`.) Change one to see what depends on it;
+//! result tables list the costs that differ from their defaults.
 
 use std::fmt;
 

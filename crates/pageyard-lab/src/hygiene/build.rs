@@ -7,6 +7,7 @@
 use pageyard::policy::Policy;
 use pageyard::{Gfp, Order};
 
+use super::Options;
 use super::blocks::Block;
 use super::heap::Heap;
 use crate::record::Sink;
@@ -55,14 +56,9 @@ const FILE_SCALE: f64 = (196_935.0 + 292_237.0) / 2.0 / 14_569.0;
 /// Slab pages per process: unmovable (measured: 384 in 593) and reclaimable (237 in 593).
 pub(crate) const SLABS: f64 = 0.65;
 pub(crate) const RECLAIMABLE_SLABS: f64 = 0.40;
-/// Factors by which slab pages are scaled. Assumed: the recording is of small C projects, whose few
-/// files had been looked up before. The published machine's kernel has more to cache, mainly the
-/// files of a kernel tree.
+/// Factor by which unmovable slab pages are scaled. Assumed, as
+/// [`Assumed::slab_scale`](super::Assumed) for the reclaimable ones.
 const SLAB_SCALE: f64 = 10.0;
-const RECLAIMABLE_SLAB_SCALE: f64 = 50.0;
-/// Scaled slab pages per process, and the share of them that is reclaimable.
-const SLABS_SCALED: f64 = SLABS * SLAB_SCALE + RECLAIMABLE_SLABS * RECLAIMABLE_SLAB_SCALE;
-const RECLAIMABLE_PART: f64 = RECLAIMABLE_SLABS * RECLAIMABLE_SLAB_SCALE / SLABS_SCALED;
 /// Mean lifetime of an unmovable slab page in rounds. Assumed, together with the scale factors:
 /// most of that memory is allocated and freed with processes.
 const SLAB_ROUNDS: f64 = 0.05;
@@ -120,14 +116,27 @@ pub(super) struct Build {
     /// The running process of each CPU.
     running: Vec<Option<Process>>,
     slabs: Vec<Slab>,
+    /// Slab pages per process, and the share of them that is reclaimable.
+    slabs_scaled: f64,
+    reclaimable_part: f64,
     round_ns: f64,
 }
 
 impl Build {
-    pub(super) fn new(cpus: u32, seed: u64, round_ns: f64) -> Build {
+    pub(super) fn new(options: &Options, round_ns: f64) -> Build {
         let mut running = Vec::new();
-        running.resize_with(cpus as usize, || None);
-        Build { rng: Rng(seed ^ 0xb01d), queue: Vec::new(), running, slabs: Vec::new(), round_ns }
+        running.resize_with(options.cpus as usize, || None);
+        let reclaimable = RECLAIMABLE_SLABS * options.assumed.slab_scale;
+        let slabs_scaled = SLABS * SLAB_SCALE + reclaimable;
+        Build {
+            rng: Rng(options.seed ^ 0xb01d),
+            queue: Vec::new(),
+            running,
+            slabs: Vec::new(),
+            slabs_scaled,
+            reclaimable_part: reclaimable / slabs_scaled,
+            round_ns,
+        }
     }
 
     /// Removes the files of the previous build and queues a new one, scaled by `scale` (1: as
@@ -207,7 +216,7 @@ impl Build {
             mapped: 0,
             files: FILE_SCALE * self.rng.exponential(class.files),
             files_due: 0.0,
-            slabs: SLABS_SCALED,
+            slabs: self.slabs_scaled,
             slabs_due: self.rng.unit(),
             pages: Vec::new(),
             kernel,
@@ -254,7 +263,7 @@ impl Build {
     /// other slabs 25 were of order 3.
     fn slab_page<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>, now: u64) {
         let draw = self.rng.unit();
-        if self.rng.happens(RECLAIMABLE_PART) {
+        if self.rng.happens(self.reclaimable_part) {
             let o = if draw < 0.14 {
                 3
             } else if draw < 0.24 {

@@ -10,6 +10,7 @@ use pageyard::{
     Yard, ZoneId, ZoneKind,
 };
 
+use super::Options;
 use super::blocks::{Block, Blocks};
 use crate::Lock;
 use crate::record::Sink;
@@ -19,9 +20,6 @@ use crate::rng::Rng;
 /// kept for another round. Assumed; it keeps reclaim from freeing memory in the order in which it
 /// was filled.
 const REFERENCED: f64 = 0.25;
-/// Slabs are reclaimed this many times as fast as the page cache, each in proportion to its size.
-/// Assumed: a cached inode is cheaper to recreate than a page.
-const SLAB_PRESSURE: f64 = 2.0;
 
 /// Frees blocks; implemented by the yard, independent of its policy.
 pub(super) trait Free {
@@ -56,12 +54,14 @@ struct Reclaimable {
     /// Slab pages whose objects can be dropped.
     slabs: Vec<Block>,
     slabs_due: f64,
+    /// [`Assumed::slab_pressure`](super::Assumed).
+    slab_pressure: f64,
     /// Random numbers for reclaim alone, so that the workload's requests do not depend on it.
     rng: Rng,
 }
 
 impl<'y, 'o, O: Sink> Host<'y, 'o, O> {
-    pub(super) fn new(observer: &'o O, base: Pfn, pages: u64, seed: u64) -> Self {
+    pub(super) fn new(observer: &'o O, base: Pfn, pages: u64, options: &Options) -> Self {
         Host {
             cpu: Cell::new(0),
             now: Cell::new(0),
@@ -73,7 +73,8 @@ impl<'y, 'o, O: Sink> Host<'y, 'o, O> {
                 cache: VecDeque::new(),
                 slabs: Vec::new(),
                 slabs_due: 0.0,
-                rng: Rng(seed ^ 0x5ec1_a1e0),
+                slab_pressure: options.assumed.slab_pressure,
+                rng: Rng(options.seed ^ 0x5ec1_a1e0),
             }),
             direct: Cell::new(0),
             yard: Cell::new(None),
@@ -162,7 +163,7 @@ impl Reclaimable {
                 batch.push(page.0);
             }
         }
-        self.slabs_due += SLAB_PRESSURE * batch.len() as f64 * slabs_per_page;
+        self.slabs_due += self.slab_pressure * batch.len() as f64 * slabs_per_page;
         while self.slabs_due >= 1.0 && !self.slabs.is_empty() {
             self.slabs_due -= 1.0;
             let at = self.rng.below(self.slabs.len());

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use pageyard::policy::Policy;
 use pageyard::{Gfp, Order};
 
+use super::Options;
 use super::blocks::Block;
 use super::heap::Heap;
 use crate::record::Sink;
@@ -143,6 +144,8 @@ pub(super) struct Prober {
     rng: Rng,
     /// This machine's memory relative to the recipe's.
     scale: f64,
+    /// Seconds for which huge pages are held.
+    held_for: u64,
     held: Vec<Block>,
     /// Huge pages allocated, and requests that failed.
     pub(super) got: u64,
@@ -152,16 +155,18 @@ pub(super) struct Prober {
 impl Prober {
     /// Seconds between two bursts, and number of huge pages in a burst (§8.6; the published rounds
     /// requested 2,168 every ten seconds, A.3).
-    const PERIOD: u64 = 10;
+    pub(super) const PERIOD: u64 = 10;
     const BURST: (f64, f64) = (500.0, 2000.0);
-    /// Memory of the machine for which `BURST` holds. Assumed: it was not published.
-    const MACHINE: f64 = (8u64 << 30) as f64;
-    /// Seconds for which the huge pages are held (§8.6).
-    const HELD: u64 = 1;
 
-    pub(super) fn new(seed: u64, memory: u64) -> Prober {
-        let scale = memory as f64 / Self::MACHINE;
-        Prober { rng: Rng(seed ^ 0x7b9), scale, held: Vec::new(), got: 0, missed: 0 }
+    pub(super) fn new(options: &Options) -> Prober {
+        Prober {
+            rng: Rng(options.seed ^ 0x7b9),
+            scale: options.memory as f64 / options.assumed.machine as f64,
+            held_for: options.assumed.held,
+            held: Vec::new(),
+            got: 0,
+            missed: 0,
+        }
     }
 
     /// Begins the second with this number.
@@ -170,7 +175,7 @@ impl Prober {
         heap: &mut Heap<'_, '_, '_, P, O>,
         number: u64,
     ) {
-        if number % Self::PERIOD == Self::HELD {
+        if number % Self::PERIOD == self.held_for {
             heap.free_all(&std::mem::take(&mut self.held));
         }
         if !number.is_multiple_of(Self::PERIOD) {

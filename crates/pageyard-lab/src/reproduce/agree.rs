@@ -29,6 +29,9 @@ pub struct Column {
     pub seed: Vec<Option<f64>>,
     /// Our figures.
     pub ours: Vec<Option<f64>>,
+    /// The rows whose figures do not count, since a parameter of ours was derived from them
+    /// ([`Anchor`](super::Anchor)).
+    pub anchored: Vec<usize>,
     /// The agreement between the two.
     pub agreement: Agreement,
 }
@@ -64,13 +67,22 @@ impl Column {
             _ => figures.to_vec(),
         };
         let (seed, ours): (Vec<_>, Vec<_>) = (indexed(seed), indexed(ours));
-        let agreement = Agreement::of(kind, &seed, &ours);
-        Column { name: name.into(), unit, kind, seed, ours, agreement }
+        let agreement = Agreement::of(kind, &seed, &ours, &[]);
+        Column { name: name.into(), unit, kind, seed, ours, anchored: Vec::new(), agreement }
+    }
+
+    /// Leaves these rows out of the agreement, since a parameter of ours was derived from their
+    /// published figures. An anchored first row remains the reference of the others.
+    #[must_use]
+    pub fn anchored_at(mut self, rows: &[usize]) -> Column {
+        self.anchored = rows.to_vec();
+        self.agreement = Agreement::of(self.kind, &self.seed, &self.ours, rows);
+        self
     }
 }
 
 impl Agreement {
-    fn of(kind: Kind, seed: &[Option<f64>], ours: &[Option<f64>]) -> Agreement {
+    fn of(kind: Kind, seed: &[Option<f64>], ours: &[Option<f64>], anchored: &[usize]) -> Agreement {
         // Only rows that have both figures.
         let rows: Vec<(usize, f64, f64)> = seed
             .iter()
@@ -79,21 +91,24 @@ impl Agreement {
             .filter_map(|(i, (s, o))| Some((i, (*s)?, (*o)?)))
             .collect();
         let mut agreement = Agreement::default();
+        let counts = |row: &usize| !anchored.contains(row);
         if let Some((&(0, seed, ours), others)) = rows.split_first() {
-            for &(_, s, o) in others.iter().filter(|r| differs(r.1, seed)) {
+            for &(_, s, o) in others.iter().filter(|r| differs(r.1, seed) && counts(&r.0)) {
                 let same = (s - seed).signum() * (o - ours) > 0.0 && differs(o, ours);
                 agreement.direction.0 += usize::from(same);
                 agreement.direction.1 += 1;
             }
         }
         for (i, a) in rows.iter().enumerate() {
-            for b in rows[..i].iter().filter(|b| differs(a.1, b.1)) {
+            // Against the reference, an order is a direction: it counts where the other row does.
+            let counted = |b: &&(usize, f64, f64)| counts(&a.0) && (b.0 == 0 || counts(&b.0));
+            for b in rows[..i].iter().filter(|b| differs(a.1, b.1)).filter(counted) {
                 agreement.order.0 += usize::from((a.1 - b.1).signum() * (a.2 - b.2) > 0.0);
                 agreement.order.1 += 1;
             }
         }
         // The first row of an index is always 100, so it is skipped.
-        let compared = rows.iter().filter(|r| kind == Kind::Plain || r.0 > 0);
+        let compared = rows.iter().filter(|r| (kind == Kind::Plain || r.0 > 0) && counts(&r.0));
         let factors = compared.map(|&(_, s, o)| {
             let factor = o / s;
             (factor.is_finite() && factor > 0.0).then(|| factor.max(1.0 / factor))
@@ -140,6 +155,22 @@ mod tests {
         assert_eq!(c.agreement.direction, (0, 2));
         assert_eq!(c.agreement.order, (1, 3));
         assert!(!c.agreement.holds(2.0));
+    }
+
+    #[test]
+    fn anchored_rows_do_not_count() {
+        // The second row is off by a factor of 9 and in the wrong direction.
+        let plain = column(Kind::Plain, &[100.0, 300.0, 200.0], &[100.0, 33.0, 150.0]);
+        assert_eq!(plain.agreement.direction, (1, 2));
+        let anchored = plain.anchored_at(&[1]);
+        assert_eq!((anchored.agreement.direction, anchored.agreement.order), ((1, 1), (1, 1)));
+        assert!((anchored.agreement.factor.unwrap() - 200.0 / 150.0).abs() < 1e-9);
+        // As a reference an anchored row still serves: the others are predictions against it.
+        let first = column(Kind::Plain, &[100.0, 300.0], &[900.0, 2700.0]).anchored_at(&[0]);
+        assert_eq!(first.agreement.direction, (1, 1));
+        assert_eq!(first.agreement.factor, Some(9.0));
+        let none = column(Kind::Index, &[100.0, 50.0], &[100.0, 50.0]).anchored_at(&[0, 1]);
+        assert_eq!(none.agreement, Agreement::default());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! fixed amount of work, so their counters are converted to rates per second.
 
 use super::agree::{Column, Kind};
+use super::anchor;
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
 use super::outcome::{Claim, Comparison, Outcome, SIDES};
@@ -16,6 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "self-tuning lists: the effect of each step on time, zone lock and memory",
     source: "A.4",
     simulated: true,
+    anchors: &[anchor::WORK],
     run,
 };
 

@@ -4,6 +4,7 @@
 //! The mail does not describe its one-socket machine; `1x36` represents it.
 
 use super::agree::{Column, Kind};
+use super::anchor;
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
 use super::outcome::{Comparison, Outcome, SIDES};
@@ -14,6 +15,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "bulk frees in one pass: truncation 2% to 4% faster, scaling unchanged",
     source: "A.1",
     simulated: true,
+    anchors: &[anchor::FAULT, anchor::FORGET],
     run,
 };
 
@@ -110,8 +112,10 @@ fn faults(run: &mut Run<'_>, small: bool) -> Result<Comparison, ReproduceError> 
         sides: SIDES,
         rows: points.iter().map(|p| p.0.to_string()).collect(),
         columns: vec![
-            Column::new("vanilla", "pages/s", Kind::Plain, &seed(|p| p.1), &column(0)),
-            Column::new("series", "pages/s", Kind::Plain, &seed(|p| p.2), &column(1)),
+            Column::new("vanilla", "pages/s", Kind::Plain, &seed(|p| p.1), &column(0))
+                .anchored_at(&[0]),
+            Column::new("series", "pages/s", Kind::Plain, &seed(|p| p.2), &column(1))
+                .anchored_at(&[0]),
             Column::new(
                 "change",
                 "%",

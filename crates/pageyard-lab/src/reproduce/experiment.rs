@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use pageyard_machine::costs::Costs;
 use serde::Serialize;
 
+use super::anchor::Anchor;
 use super::error::ReproduceError;
 use super::outcome::Outcome;
 
@@ -45,6 +46,8 @@ pub struct Experiment {
     pub source: &'static str,
     /// Whether it runs on the simulated machine, whose costs determine its figures.
     pub simulated: bool,
+    /// Parameters that were derived from its figures.
+    pub anchors: &'static [Anchor],
     pub(super) run: fn(&mut Run<'_>) -> Result<Outcome, ReproduceError>,
 }
 

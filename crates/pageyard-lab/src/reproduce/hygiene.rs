@@ -3,10 +3,11 @@
 //! quantities that it counts.
 
 use super::agree::{Column, Kind};
+use super::anchor;
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
 use super::outcome::{Claim, Comparison, Outcome, SIDES};
-use crate::hygiene::{self, PUBLISHED, Report, Round, Series};
+use crate::hygiene::{self, Assumed, PUBLISHED, Report, Round, Series};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "hygiene",
@@ -14,11 +15,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               succeed",
     source: "A.3",
     simulated: true,
+    anchors: &[anchor::FILES, anchor::LOAD],
     run,
 };
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
-    let rounds = if run.options.scale == Scale::Small { 5 } else { 50 };
+    let small = run.options.scale == Scale::Small;
+    let rounds = if small { 5 } else { 50 };
     (run.progress)("hygiene", 0, 1);
     let options = hygiene::Options { seed: run.options.seed, rounds, ..Default::default() };
     let report = hygiene::run(&options, &())?;
@@ -31,13 +34,76 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         found: String::new(),
         holds: c.holds,
     });
+    let range = range(run, &options, &report)?;
     Ok(Outcome {
         claims: claims.collect(),
-        tables: vec![totals(&report, &world, &command), series(&report, &world, &command)],
+        tables: vec![totals(&report, &world, &command), series(&report, &world, &command), range],
         notes: vec![
             "The mail's fallback row is the median of its series; its mismatch row is neither mean \
              nor median (A.3). Here both are means of the printed rounds."
                 .into(),
+        ],
+    })
+}
+
+/// Values of the load's parameters that have no source, each with all others at their defaults.
+const RANGE: [(&str, Assumed); 8] = {
+    let base = Assumed::DEFAULT;
+    [
+        ("slab 25", Assumed { slab_scale: 25.0, ..base }),
+        ("slab 100", Assumed { slab_scale: 100.0, ..base }),
+        ("pressure 1", Assumed { slab_pressure: 1.0, ..base }),
+        ("pressure 4", Assumed { slab_pressure: 4.0, ..base }),
+        ("4 GiB", Assumed { machine: 4 << 30, ..base }),
+        ("16 GiB", Assumed { machine: 16 << 30, ..base }),
+        ("held 4 s", Assumed { held: 4, ..base }),
+        ("held 9 s", Assumed { held: 9, ..base }),
+    ]
+};
+
+/// Runs the load with other values of the parameters that have no source.
+fn range(
+    run: &mut Run<'_>,
+    options: &hygiene::Options,
+    default: &Report,
+) -> Result<Comparison, ReproduceError> {
+    let small = run.options.scale == Scale::Small;
+    let rounds = if small { 2 } else { 20 };
+    let values = if small { &RANGE[..2] } else { &RANGE[..] };
+    let mut rows = vec![("default", default.clone())];
+    for (at, &(name, assumed)) in values.iter().enumerate() {
+        (run.progress)("hygiene, other parameters", at as u64, values.len() as u64);
+        let options = hygiene::Options { rounds, assumed, ..*options };
+        rows.push((name, hygiene::run(&options, &())?));
+    }
+    let last = rounds as usize / 2;
+    let column = |name: &str, of: fn(&Report) -> &Series, f: fn(&Round) -> u64| {
+        let ours = rows.iter().map(|(_, report)| {
+            let late = of(report).rounds.iter().take(rounds as usize).skip(last);
+            let late: Vec<u64> = late.map(f).collect();
+            Some(late.iter().sum::<u64>() as f64 / late.len().max(1) as f64)
+        });
+        let ours: Vec<_> = ours.collect();
+        Column::new(name, "", Kind::Plain, &vec![None; ours.len()], &ours)
+    };
+    let (vanilla, patched): (fn(&Report) -> &Series, fn(&Report) -> &Series) =
+        (|r| &r.vanilla, |r| &r.linux612);
+    Ok(Comparison {
+        title: format!(
+            "other values of the load's parameters: means of rounds {} to {rounds}",
+            last + 1
+        ),
+        world: format!("simulated machine, seed {}", options.seed),
+        command: String::new(),
+        sides: SIDES,
+        rows: rows.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        columns: vec![
+            column("vanilla fallbacks", vanilla, Round::fallbacks),
+            column("patched fallbacks", patched, Round::fallbacks),
+            column("vanilla mismatches", vanilla, |r| r.mismatches),
+            column("patched mismatches", patched, |r| r.mismatches),
+            column("vanilla huge", vanilla, |r| r.huge),
+            column("patched huge", patched, |r| r.huge),
         ],
     })
 }
@@ -75,8 +141,10 @@ fn totals(report: &Report, world: &str, command: &str) -> Comparison {
             ),
             column("THP alloc", [30_585.14, 40_853.62], &|r| r.huge),
             column("THP fallback", [36_626.46, 26_357.62], &|r| r.huge_missed),
-            column("kswapd reclaimed", [134_811.62, 2_701.26], &|r| r.reclaimed),
-            column("direct reclaimed", [62_123.40, 289_535.70], &|r| r.reclaimed_directly),
+            column("kswapd reclaimed", [134_811.62, 2_701.26], &|r| r.reclaimed)
+                .anchored_at(&[0, 1]),
+            column("direct reclaimed", [62_123.40, 289_535.70], &|r| r.reclaimed_directly)
+                .anchored_at(&[0, 1]),
         ],
     }
 }
@@ -87,6 +155,7 @@ fn series(report: &Report, world: &str, command: &str) -> Comparison {
         .into_iter()
         .filter(|&n| n <= report.vanilla.rounds.len())
         .collect();
+    let all: Vec<usize> = (0..shown.len()).collect();
     let column =
         |name: &str, s: &Series, p: fn(&hygiene::Published) -> u64, f: fn(&Round) -> u64| {
             let seed: Vec<_> =
@@ -105,7 +174,8 @@ fn series(report: &Report, world: &str, command: &str) -> Comparison {
         columns: vec![
             column("vanilla steals", v, |p| p.vanilla_steals, |r| r.steals),
             column("patched steals", l, |p| p.patched_steals, |r| r.steals),
-            column("vanilla mismatches", v, |p| p.vanilla_mismatches, |r| r.mismatches),
+            column("vanilla mismatches", v, |p| p.vanilla_mismatches, |r| r.mismatches)
+                .anchored_at(&all),
             column("patched mismatches", l, |p| p.patched_mismatches, |r| r.mismatches),
         ],
     }

@@ -1,10 +1,12 @@
 //! The experiments of the seeds, each with the published figures next to ours (spec Appendix A).
 //!
 //! An experiment is a file that states what was measured, on which machine, and which of our runs
-//! reproduces it. No number is fitted to an experiment: all share one cost model
-//! ([`pageyard_machine::costs`]), and [`sensitivity`] shows which cost changes which result.
+//! reproduces it. All share one cost model ([`pageyard_machine::costs`]), and [`sensitivity`] shows
+//! which cost changes which result. Where a parameter was derived from a figure of an experiment, an
+//! [`Anchor`] says so, and that figure does not count as agreement.
 
 mod agree;
+mod anchor;
 mod auto_tuning;
 mod bulk_free;
 mod error;
@@ -24,6 +26,7 @@ use serde::Serialize;
 use experiment::Run;
 
 pub use agree::{Agreement, Column, Kind};
+pub use anchor::Anchor;
 pub use error::ReproduceError;
 pub use experiment::{Experiment, Options, Progress, Scale};
 pub use outcome::{Claim, Comparison, Outcome};
@@ -56,6 +59,8 @@ pub struct Report {
     pub iterations: u32,
     /// How much of the work was done.
     pub scale: Scale,
+    /// Parameters derived from figures of the experiment.
+    pub anchors: &'static [Anchor],
     /// Costs that differ from their defaults, in picoseconds.
     pub costs: Vec<(&'static str, u64)>,
     /// The outcome.
@@ -94,6 +99,7 @@ pub fn run(
         seed: options.seed,
         iterations: options.iterations,
         scale: options.scale,
+        anchors: experiment.anchors,
         costs: options.costs.changed(),
         outcome,
     })

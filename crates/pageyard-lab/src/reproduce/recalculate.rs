@@ -9,6 +9,7 @@ use pageyard::tuning::Limits;
 use pageyard::{CpuId, Hooked, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
 
 use super::agree::{Column, Kind};
+use super::anchor;
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
 use super::outcome::{Claim, Comparison, Outcome, SIDES};
@@ -21,6 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               256 CPUs",
     source: "A.5",
     simulated: true,
+    anchors: &[anchor::WORK],
     run,
 };
 

@@ -17,6 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               it",
     source: "B.3",
     simulated: true,
+    anchors: &[],
     run,
 };
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::Report;
 use super::agree::Column;
+use super::anchor::Anchor;
 use super::experiment::Scale;
 use super::outcome::{Claim, Comparison};
 
@@ -21,6 +22,12 @@ impl fmt::Display for Report {
             write!(f, ", {name} {ps} ps")?;
         }
         writeln!(f)?;
+        if !self.anchors.is_empty() {
+            writeln!(f, "\nanchors: parameters derived from figures of this experiment")?;
+        }
+        for Anchor { parameter, figure, consequence } in self.anchors {
+            writeln!(f, "  {parameter}\n    from {figure}\n    so {consequence}")?;
+        }
         for table in &self.outcome.tables {
             write!(f, "\n{table}")?;
         }
@@ -69,6 +76,9 @@ impl fmt::Display for Comparison {
         for (head, part) in [("direction", 0), ("order", 1), ("factor", 2)] {
             line(f, head, &|c| [String::new(), c.agreement[part].clone()])?;
         }
+        if self.columns.iter().any(|c| !c.anchored.is_empty()) {
+            writeln!(f, "*: does not count; a parameter was derived from it (anchors, above)")?;
+        }
         if !self.command.is_empty() {
             writeln!(f, "again: {}", self.command)?;
         }
@@ -91,13 +101,16 @@ impl Cells {
             "" => column.name.clone(),
             unit => format!("{}, {unit}", column.name),
         };
+        let mark = |row: usize| if column.anchored.contains(&row) { "*" } else { "" };
+        let figures = column.seed.iter().zip(&column.ours).enumerate();
         let rows: Vec<[String; 2]> =
-            column.seed.iter().zip(&column.ours).map(|(s, o)| [number(*s), number(*o)]).collect();
+            figures.map(|(i, (s, o))| [number(*s) + mark(i), number(*o)]).collect();
         let a = &column.agreement;
         let of =
             |(n, all): (usize, usize)| if all == 0 { "-".into() } else { format!("{n}/{all}") };
+        let mut figures = column.seed.iter().zip(&column.ours).enumerate();
         let compared =
-            column.seed.iter().zip(&column.ours).any(|(s, o)| s.is_some() && o.is_some());
+            figures.any(|(i, (s, o))| s.is_some() && o.is_some() && !column.anchored.contains(&i));
         let factor = match a.factor {
             Some(factor) => format!("{factor:.2}x"),
             None if compared => "none".into(),

@@ -20,6 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               25%",
     source: "measured here",
     simulated: false,
+    anchors: &[],
     run,
 };
 

@@ -3,7 +3,8 @@
 //!
 //! A recipe's numbers are next to what they govern, each with its source: *measured* in a
 //! recording, *derived* from something measured or published, *stated* where the workload was
-//! published, or *assumed*. None is fitted to a result.
+//! published, or *assumed*. What is derived from a published experiment is an
+//! [anchor](crate::reproduce::Anchor) there and does not count as agreement.
 
 mod actor;
 mod costs;

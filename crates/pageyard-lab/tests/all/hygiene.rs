@@ -1,6 +1,6 @@
 //! Whether memory of different mobility stays separate (spec §4.8, §4.10), round by round.
 
-use pageyard_lab::hygiene::{HygieneError, Options, Report, run};
+use pageyard_lab::hygiene::{Assumed, HygieneError, Options, Report, run};
 
 fn short() -> Report {
     run(&Options { rounds: 3, memory: 256 << 20, ..Options::default() }, &()).unwrap()
@@ -63,4 +63,8 @@ fn options_out_of_range_are_named() {
     assert_eq!(with(small), HygieneError::Memory(1 << 20));
     assert!(with(small).to_string().contains("1 MiB"));
     assert_eq!(with(Options { rounds: 0, ..Options::default() }), HygieneError::NoRounds);
+    for held in [0, 10] {
+        let assumed = Assumed { held, ..Assumed::default() };
+        assert_eq!(with(Options { assumed, ..Options::default() }), HygieneError::Held(held));
+    }
 }

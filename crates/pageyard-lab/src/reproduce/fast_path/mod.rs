@@ -22,6 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               path",
     source: "A.2",
     simulated: false,
+    anchors: &[],
     run,
 };
 
