@@ -229,6 +229,7 @@ impl PcpRules {
             && self.count_min == other.count_min
             && self.free_count == other.free_count
             && self.free_high_late == other.free_high_late
+            && self.chunked_drain == other.chunked_drain
             && self.decay as u8 == other.decay as u8;
         if same { None } else { Some("pcp") }
     }
@@ -348,6 +349,9 @@ pub struct PcpRules {
     /// With `free_count`: high-order frees drain the lists only after enough pages were freed in a
     /// row: a batch plus half of `high_min`, as in Linux 6.16 and later (B.3).
     pub free_high_late: bool,
+    /// A free that overflows a CPU's lists drains them a batch at a time, without a lock in between
+    /// (B.4).
+    pub chunked_drain: bool,
     /// How far `high` falls in each tick.
     pub decay: Decay,
 }
@@ -461,6 +465,7 @@ const LINUX612: Rules = Rules {
         count_min: false,
         free_count: true,
         free_high_late: false,
+        chunked_drain: false,
         decay: Decay::Eighth,
     },
     type_checks: false,
@@ -479,6 +484,7 @@ const BASE: PcpRules = PcpRules {
     count_min: false,
     free_count: false,
     free_high_late: false,
+    chunked_drain: false,
     decay: Decay::None,
 };
 const STEP1: PcpRules = PcpRules { free_high_twice: true, ..BASE };
@@ -693,6 +699,13 @@ modifiers! {
     /// throughput that step 10 had cost (B.3).
     LateFreeHigh = "LateFreeHigh", |r| Rules {
         pcp: PcpRules { free_high_late: true, ..r.pcp },
+        ..r
+    };
+    /// A free that overflows a CPU's lists drains them a batch at a time and releases both locks in
+    /// between, as from Linux 6.19 on. The drain ends early if the lists are busy then, or if the
+    /// caller runs on another CPU (B.4). From published rules, not recorded.
+    ChunkedDrain = "ChunkedDrain", |r| Rules {
+        pcp: PcpRules { chunked_drain: true, ..r.pcp },
         ..r
     };
     /// A fixed `high` of six batches, as in Linux 5.4, where the defect of [`EarlyLimits`] hurt:

@@ -12,6 +12,7 @@ use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::high::{HighChange, HighReason};
 use crate::embedder::hooks::Observer;
+use crate::embedder::platform::Platform;
 use crate::embedder::policy::{BelowHigh, BulkFree, Decay};
 use crate::pcp::pageset::{Pageset, list_index, list_order, lists_used, next_list};
 use crate::pcp::tuning::{Pressure, Tuning, clamp};
@@ -120,7 +121,8 @@ impl Pageset {
     }
 
     /// Frees a block of pageblock type `t` to its list. At or above `high`, drains blocks to the
-    /// zone (§5.9).
+    /// zone (§5.9). Returns what is left to drain: the caller releases the lists, then calls
+    /// [`drain_rest`](At::drain_rest).
     #[inline]
     pub(crate) fn put<C: Config>(
         &mut self,
@@ -128,7 +130,7 @@ impl Pageset {
         idx: u32,
         order: u8,
         t: MigrateType,
-    ) {
+    ) -> Option<Rest> {
         self.push(at, idx, at.zone.map.frame(idx), order, t);
         let rules = &at.rules().pcp;
         let was = self.tuning.high;
@@ -138,9 +140,10 @@ impl Pageset {
             (free_high, t.nr_high(rules, free_high, pressure))
         });
         self.note_high(at, was, pressure.reason(rules, free_high));
-        if self.tuning.count >= high {
-            self.give_back(at, high, free_high, list_index(order, t));
+        if self.tuning.count < high {
+            return None;
         }
+        self.give_back(at, high, free_high, list_index(order, t))
     }
 
     /// Frees a block to its list if that only takes a push and a count. Returns `false`, with
@@ -229,18 +232,17 @@ impl Pageset {
         high: i32,
         free_high: bool,
         index: usize,
-    ) {
+    ) -> Option<Rest> {
         let n = self.tune(&at.rules().pcp, |t| t.nr_free(&at.rules().pcp, high, free_high));
         let reason = if free_high { DrainReason::FreeHigh } else { DrainReason::High };
-        self.bulk_free(at, n, index, reason);
-        let zone = at.zone;
-        if !matches!(at.rules().pcp.below_high, BelowHigh::Ignored) && zone.has_flag(BELOW_HIGH) {
-            let mark = zone.watermarks.effective(HIGH);
-            let none = AllocFlags::WMARK_MIN;
-            if zone.watermarks.ok(0, mark, ZoneKind::Movable, none, zone.supply(), || true) {
-                zone.clear_flag(BELOW_HIGH);
-            }
+        let batch = self.tuning.limits.batch.max(1);
+        let first = if at.rules().pcp.chunked_drain { n.min(batch) } else { n };
+        self.bulk_free(at, first, index, reason);
+        if first < n {
+            return Some(Rest { pages: n - first, start: index, reason });
         }
+        at.note_above_high();
+        None
     }
 
     /// Drains about `n` pages to the zone under a single lock, from the cold ends of the lists,
@@ -399,7 +401,41 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 }
 
+/// What a chunked drain has left (B.4).
+pub(crate) struct Rest {
+    pages: i32,
+    start: usize,
+    reason: DrainReason,
+}
+
 impl<C: Config> At<'_, '_, C> {
+    /// Drains the rest a batch at a time, and releases both locks in between. Ends early if the lists
+    /// are busy, or if the caller runs on another CPU now (B.4).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn drain_rest(&self, rest: Rest) {
+        let mut left = rest.pages;
+        while left > 0 && self.hooks.cpu() == self.cpu {
+            let Some(mut pageset) = self.slot.pageset.try_lock() else { break };
+            let n = left.min(pageset.tuning.limits.batch.max(1));
+            pageset.bulk_free(self, n, rest.start, rest.reason);
+            left -= n;
+        }
+        self.note_above_high();
+    }
+
+    /// Clears BELOW_HIGH after a drain, if the zone is above its high watermark again.
+    fn note_above_high(&self) {
+        let zone = self.zone;
+        if !matches!(self.rules().pcp.below_high, BelowHigh::Ignored) && zone.has_flag(BELOW_HIGH) {
+            let mark = zone.watermarks.effective(HIGH);
+            let none = AllocFlags::WMARK_MIN;
+            if zone.watermarks.ok(0, mark, ZoneKind::Movable, none, zone.supply(), || true) {
+                zone.clear_flag(BELOW_HIGH);
+            }
+        }
+    }
+
     /// Runs one tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold,
     /// decay, expiry, in this order. Returns whether another tick is needed.
     pub(crate) fn tick(&self) -> bool {

@@ -336,7 +336,10 @@ impl<'a, C: Config> Yard<'a, C> {
             match &mut held {
                 Some((_, pageset)) => {
                     if let Some(t) = zone.map.cached_type(idx) {
-                        pageset.put(&at, idx, order.get(), t);
+                        if let Some(rest) = pageset.put(&at, idx, order.get(), t) {
+                            drop(held.take());
+                            at.drain_rest(rest);
+                        }
                         continue;
                     }
                 }
@@ -472,7 +475,12 @@ impl<C: Config> At<'_, '_, C> {
             match self.slot.pageset.try_lock() {
                 Some(mut pageset) => {
                     if let Some(t) = self.zone.map.cached_type(idx) {
-                        return pageset.put(self, idx, order, t);
+                        let rest = pageset.put(self, idx, order, t);
+                        drop(pageset);
+                        if let Some(rest) = rest {
+                            self.drain_rest(rest);
+                        }
+                        return;
                     }
                 }
                 None => _ = self.zone.bypasses.fetch_add(1, Relaxed),

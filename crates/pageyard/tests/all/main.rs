@@ -8,6 +8,7 @@ mod batch;
 mod buddy;
 mod bulk;
 mod busy;
+mod chunked_drain;
 mod claims;
 mod cma;
 mod common;
