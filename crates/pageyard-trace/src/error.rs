@@ -161,6 +161,15 @@ pub enum Fault {
         /// By how much, in nanoseconds.
         by_ns: u64,
     },
+    /// The kernel's description of an event or of a buffer's layout cannot be used.
+    #[error("the description of an event cannot be used: `{part}`")]
+    Format {
+        /// The part that cannot be used, shortened.
+        part: Box<str>,
+    },
+    /// A binary record or buffer contradicts itself.
+    #[error("damaged record: {0}")]
+    Record(&'static str),
     /// The `.pgy` file has a version that this program does not know.
     #[error(
         "unsupported version {found} of the .pgy format; this program reads versions 1 to \
@@ -247,7 +256,11 @@ impl Fault {
                  --lenient"
             }
             Fault::Version { .. } => "use a program of that version, or import the text again",
-            Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) => {
+            Fault::Format { .. } => {
+                "convert the recording to text with a newer tool (trace-cmd report -t), or use \
+                 --lenient to skip the event"
+            }
+            Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) | Fault::Record(_) => {
                 "copy the file again, or use --lenient to skip the damaged parts"
             }
             Fault::Expands { .. } => {

@@ -28,6 +28,8 @@
 #![forbid(unsafe_code)]
 
 mod attachment;
+#[allow(dead_code)] // the reader of trace.dat follows
+mod binary;
 mod check;
 pub mod compaction;
 mod compaction_layout;

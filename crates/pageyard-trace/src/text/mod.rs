@@ -6,5 +6,7 @@ mod line;
 mod reader;
 mod writer;
 
+pub(crate) use compaction::point_of;
+pub(crate) use fields::Name;
 pub(crate) use reader::TextBody;
 pub use writer::TextWriter;
