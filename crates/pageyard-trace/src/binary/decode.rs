@@ -4,7 +4,7 @@
 //! outcomes are translated by their names in the description, and a failed request has no frame.
 
 use super::bytes::Layout;
-use super::format::{EventFormat, Field};
+use super::format::{EventFormat, Field, Fields};
 use super::print_fmt::names_of;
 use super::translate::{Conversion, Flags, recorded_names};
 use crate::check::{MAX_ORDER, MAX_PFN, MAX_TYPE, at_most};
@@ -17,15 +17,17 @@ use crate::text::{Name, point_of};
 /// The events of a recording, by number.
 pub(crate) struct EventTable {
     layout: Layout,
-    /// `common_type` of every record, once an event is known.
-    number: Option<Field>,
     events: Vec<Option<Event>>,
 }
 
-struct Event {
-    /// `common_pid`
-    pid: Field,
-    plan: Plan,
+/// `common_type` of every record.
+const NUMBER: Field = Field { offset: 0, size: 2, signed: false, dynamic: false };
+
+enum Event {
+    /// `common_pid`, and what a record yields.
+    Known(Field, Plan),
+    /// An event that this crate does not use, by name.
+    Other(Box<str>),
 }
 
 /// What a record of an event yields.
@@ -33,12 +35,11 @@ enum Plan {
     Page(Name, Box<PageFields>),
     Point(usize, Vec<(Field, Conversion)>),
     Print { ip: Field, text: Field },
-    Other(Box<str>),
 }
 
 /// A raw record, decoded.
 pub(crate) struct Decoded<'a> {
-    /// Process that was running.
+    /// Process that was running; 0 for an event that this crate does not use.
     pub(crate) pid: u32,
     /// What happened.
     pub(crate) what: What<'a>,
@@ -64,7 +65,7 @@ const UNKNOWN: &str = "(unknown)";
 impl EventTable {
     /// Creates an empty table for recordings of a machine with this layout.
     pub(crate) fn new(layout: Layout) -> Self {
-        EventTable { layout, number: None, events: Vec::new() }
+        EventTable { layout, events: Vec::new() }
     }
 
     /// Adds an event by its description. A later one replaces an earlier one of the same number.
@@ -74,12 +75,10 @@ impl EventTable {
     /// [`Fault::MissingField`] if it lacks a field that this crate needs of a known event.
     pub(crate) fn add(&mut self, description: &[u8]) -> Result<(), Fault> {
         let format = EventFormat::parse(description)?;
-        let plan = Plan::of(&format)?;
-        let common = |field| {
-            format.fields.get(field).ok_or(Fault::MissingField { event: "an event", field })
+        let event = match Plan::of(&format)? {
+            Some((pid, plan)) => Event::Known(pid, plan),
+            None => Event::Other(format.name.into()),
         };
-        let event = Event { pid: common("common_pid")?, plan };
-        self.number = Some(common("common_type")?);
         let at = usize::from(format.id);
         if self.events.len() <= at {
             self.events.resize_with(at + 1, || None);
@@ -96,15 +95,13 @@ impl EventTable {
     /// parser's faults for impossible values.
     pub(crate) fn decode<'a>(&'a self, raw: &'a [u8]) -> Result<Decoded<'a>, Fault> {
         let raw = Raw { bytes: raw, layout: self.layout };
-        let Some(number) = self.number else {
-            return Ok(Decoded { pid: 0, what: What::Other(UNKNOWN) });
+        let event = self.events.get(raw.number(NUMBER)? as usize).and_then(Option::as_ref);
+        let (pid, plan) = match event {
+            None => return Ok(Decoded { pid: 0, what: What::Other(UNKNOWN) }),
+            Some(Event::Other(name)) => return Ok(Decoded { pid: 0, what: What::Other(name) }),
+            Some(Event::Known(pid, plan)) => (raw.number(*pid)? as u32, plan),
         };
-        let event = self.events.get(raw.number(number)? as usize).and_then(Option::as_ref);
-        let Some(event) = event else {
-            return Ok(Decoded { pid: 0, what: What::Other(UNKNOWN) });
-        };
-        let pid = raw.number(event.pid)? as u32;
-        let what = match &event.plan {
+        let what = match plan {
             Plan::Page(name, fields) => What::Page(fields.decode(*name, &raw)?),
             Plan::Point(point, fields) => {
                 let mut values = [0; MOST];
@@ -120,35 +117,38 @@ impl EventTable {
             Plan::Print { ip, text } => {
                 What::Print { ip: raw.number(*ip)?, text: raw.text(*text)? }
             }
-            Plan::Other(name) => What::Other(name),
         };
         Ok(Decoded { pid, what })
     }
 }
 
 impl Plan {
-    fn of(format: &EventFormat<'_>) -> Result<Self, Fault> {
-        if let Some(name) = Name::of(format.name.as_bytes()) {
-            return Ok(Plan::Page(name, Box::new(PageFields::of(name, format)?)));
-        }
-        if let Some(point) = point_of(format.name.as_bytes()) {
-            let described = &POINTS[point];
-            let fields = described.fields.iter().map(|&(before, form)| {
+    /// Returns `common_pid` and the plan of a known event; `None` for any other.
+    fn of(format: &EventFormat<'_>) -> Result<Option<(Field, Self)>, Fault> {
+        let (page, point) = (Name::of(format.name.as_bytes()), point_of(format.name.as_bytes()));
+        let event = match (page, point) {
+            (Some(name), _) => name.as_str(),
+            (_, Some(point)) => POINTS[point].name,
+            _ if format.name == "print" => "print",
+            _ => return Ok(None),
+        };
+        let fields = format.fields()?;
+        let needed = |field| fields.get(field).ok_or(Fault::MissingField { event, field });
+        let plan = if let Some(name) = page {
+            Plan::Page(name, Box::new(PageFields::of(name, &fields, format.print_fmt)?))
+        } else if let Some(point) = point {
+            let described = POINTS[point].fields.iter().map(|&(before, form)| {
                 let names = recorded_names(before);
-                let found = names.iter().find_map(|name| Some((*name, format.fields.get(name)?)));
-                let missing = Fault::MissingField { event: described.name, field: names[0] };
-                let (name, field) = found.ok_or(missing)?;
-                Ok((field, Conversion::of(form, before, names_of(format.print_fmt, name))))
+                let name = names.iter().find(|name| fields.get(name).is_some());
+                let name = name.unwrap_or(&names[0]);
+                let conversion = Conversion::of(form, before, names_of(format.print_fmt, name));
+                Ok((needed(name)?, conversion))
             });
-            return Ok(Plan::Point(point, fields.collect::<Result<_, Fault>>()?));
-        }
-        if format.name == "print" {
-            let field = |name| {
-                format.fields.get(name).ok_or(Fault::MissingField { event: "print", field: name })
-            };
-            return Ok(Plan::Print { ip: field("ip")?, text: field("buf")? });
-        }
-        Ok(Plan::Other(format.name.into()))
+            Plan::Point(point, described.collect::<Result<_, Fault>>()?)
+        } else {
+            Plan::Print { ip: needed("ip")?, text: needed("buf")? }
+        };
+        Ok(Some((needed("common_pid")?, plan)))
     }
 }
 
@@ -201,7 +201,7 @@ struct PageFields {
 }
 
 impl PageFields {
-    fn of(name: Name, format: &EventFormat<'_>) -> Result<Self, Fault> {
+    fn of(name: Name, fields: &Fields<'_>, print_fmt: &str) -> Result<Self, Fault> {
         let needed: &[&'static str] = match name {
             Name::Alloc => &["pfn", "order", "migratetype", "gfp_flags"],
             Name::Free => &["pfn", "order"],
@@ -217,11 +217,11 @@ impl PageFields {
                 "change_ownership",
             ],
         };
-        let field = |name: &str| format.fields.get(name);
+        let field = |name: &str| fields.get(name);
         for &field in needed {
             // Before 4.0, events had the address of the page's descriptor instead of `pfn`.
             let missing = Fault::MissingField { event: name.as_str(), field };
-            format.fields.get(field).ok_or(missing)?;
+            fields.get(field).ok_or(missing)?;
         }
         let pfn = field("pfn").ok_or(Fault::MissingField { event: name.as_str(), field: "pfn" })?;
         let (order, migratetype) = match name {
@@ -233,7 +233,7 @@ impl PageFields {
             order: field(order),
             migratetype: field(migratetype),
             gfp_flags: field("gfp_flags"),
-            flags: Flags::of(names_of(format.print_fmt, "gfp_flags")),
+            flags: Flags::of(names_of(print_fmt, "gfp_flags")),
             percpu_refill: field("percpu_refill"),
             fallback_order: field("fallback_order"),
             fallback_migratetype: field("fallback_migratetype"),

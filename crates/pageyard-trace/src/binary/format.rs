@@ -35,8 +35,8 @@ pub(crate) struct EventFormat<'a> {
     pub(crate) name: &'a str,
     /// Number of the event: `common_type` of its records.
     pub(crate) id: u16,
-    /// Fields by name, the common ones included.
-    pub(crate) fields: Fields<'a>,
+    /// The lines before `print fmt:`, which describe the fields, the common ones included.
+    head: &'a str,
     /// The text after `print fmt:`: a C format string and its arguments.
     pub(crate) print_fmt: &'a str,
 }
@@ -68,11 +68,10 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> EventFormat<'a> {
-    /// Parses one description.
+    /// Parses one description, except its fields.
     ///
     /// # Errors
-    /// Fails with [`Fault::Format`] if it is not text, has no name or number, or a field without
-    /// name, offset or size.
+    /// Fails with [`Fault::Format`] if it is not text, or has no name or number.
     pub(crate) fn parse(description: &'a [u8]) -> Result<Self, Fault> {
         let text = str::from_utf8(description)
             .map_err(|_| Fault::Format { part: excerpt(description) })?;
@@ -83,7 +82,15 @@ impl<'a> EventFormat<'a> {
         let id = value("ID:").and_then(|id| parse_decimal(id.trim().as_bytes()));
         let id = id.and_then(|id| u16::try_from(id).ok());
         let (Some(name), Some(id)) = (name, id) else { return Err(bad(text)) };
-        Ok(EventFormat { name, id, fields: Fields::parse(head)?, print_fmt: print_fmt.trim() })
+        Ok(EventFormat { name, id, head, print_fmt: print_fmt.trim() })
+    }
+
+    /// Parses the fields.
+    ///
+    /// # Errors
+    /// Fails with [`Fault::Format`] on a field without name, offset or size.
+    pub(crate) fn fields(&self) -> Result<Fields<'a>, Fault> {
+        Fields::parse(self.head)
     }
 }
 
@@ -132,8 +139,9 @@ mod tests {
         let format = EventFormat::parse(text).unwrap();
         assert_eq!((format.name, format.id), ("x", 19));
         assert_eq!(format.print_fmt, "\"field:%d\", REC->x");
+        let fields = format.fields().unwrap();
         let field = |name: &str| {
-            let f = format.fields.get(name).unwrap_or_else(|| panic!("{name}"));
+            let f = fields.get(name).unwrap_or_else(|| panic!("{name}"));
             (f.offset, f.size, f.signed, f.dynamic)
         };
         assert_eq!(field("common_type"), (0, 2, false, false));
@@ -141,7 +149,7 @@ mod tests {
         assert_eq!(field("path"), (24, 4, true, true));
         assert_eq!(field("src"), (28, 16, false, false));
         assert_eq!(field("buf"), (44, 0, true, false));
-        assert_eq!(format.fields.get("char"), None);
+        assert_eq!(fields.get("char"), None);
     }
 
     #[test]
@@ -156,7 +164,10 @@ mod tests {
     #[test]
     fn an_incomplete_description_is_rejected() {
         let field = |line: &str| format!("name: x\nID: 1\nformat:\n\t{line}\n");
-        assert!(EventFormat::parse(field("field:int a;\toffset:8;\tsize:4;").as_bytes()).is_ok());
+        fn parse(text: &str) -> Result<Fields<'_>, Fault> {
+            EventFormat::parse(text.as_bytes())?.fields()
+        }
+        assert!(parse(&field("field:int a;\toffset:8;\tsize:4;")).is_ok());
         for bad in [
             "name: x\nformat:\n".to_owned(),
             "ID: 1\nformat:\n".to_owned(),
@@ -167,7 +178,7 @@ mod tests {
             field("field:int a;\toffset:-1;\tsize:4;"),
             field("field:int a;\toffset:70000;\tsize:4;"),
         ] {
-            let error = EventFormat::parse(bad.as_bytes());
+            let error = parse(&bad);
             assert!(matches!(error, Err(Fault::Format { .. })), "{bad}: {error:?}");
         }
         assert!(EventFormat::parse(b"name: \xff\nID: 1\n").is_err());
