@@ -28,7 +28,6 @@
 #![forbid(unsafe_code)]
 
 mod attachment;
-#[allow(dead_code)] // the reader of trace.dat follows
 mod binary;
 mod check;
 pub mod compaction;
@@ -47,6 +46,7 @@ pub mod state;
 mod summary;
 mod tasks;
 mod text;
+mod trace_dat;
 
 pub use attachment::{Attachment, Attachments};
 pub use check::{MAX_BACKWARD_NS, MAX_CPUS, MAX_ORDER, MAX_PFN, MAX_TYPE, check_event};

@@ -71,7 +71,7 @@ fn of_the_copy(e: TraceError) -> ReplayError {
 }
 
 impl Recording {
-    /// Opens a trace. Text and streams are imported once into a temporary file.
+    /// Opens a trace. Any but a `.pgy` file is imported once into a temporary file.
     pub(super) fn open(
         input: Input,
         state: Option<&Path>,
@@ -124,7 +124,7 @@ impl Recording {
             reading: Reading { input: name, ..Reading::default() },
             declared_cpus: reader.summary().declared_cpus,
         };
-        if reader.format() == Format::Text || path.is_none() {
+        if reader.format() != Format::Pgy || path.is_none() {
             recording.import(reader, progress)?;
         }
         Ok(recording)

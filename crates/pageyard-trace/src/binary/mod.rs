@@ -12,7 +12,5 @@ mod print_fmt;
 mod translate;
 
 pub(crate) use bytes::Layout;
-#[allow(unused_imports)] // the reader of trace.dat follows
-pub(crate) use decode::{Decoded, EventTable, What};
-#[allow(unused_imports)]
+pub(crate) use decode::{EventTable, What};
 pub(crate) use page::{Page, PageLayout};

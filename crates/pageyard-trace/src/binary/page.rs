@@ -79,13 +79,24 @@ impl PageLayout {
             }
         }
         let layout = Layout { big_endian, long: commit.size };
-        let size = data.offset + data.size;
-        Ok((PageLayout { layout, timestamp, commit, data: data.offset, size }, layout))
+        let pages = PageLayout { layout, timestamp, commit, data: data.offset, size: 0 };
+        Ok((pages.of_size(data.offset + data.size)?, layout))
     }
 
     /// Returns the same layout with sub-buffers of another size in bytes.
-    pub(crate) fn of_size(self, size: usize) -> Self {
-        PageLayout { size, ..self }
+    ///
+    /// # Errors
+    /// Fails with [`Fault::Record`] if they have no room for records.
+    pub(crate) fn of_size(self, size: usize) -> Result<Self, Fault> {
+        if size <= self.data {
+            return Err(Fault::Record("sub-buffers without room for records"));
+        }
+        Ok(PageLayout { size, ..self })
+    }
+
+    /// Returns the layout of numbers.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// Begins to read a sub-buffer. `bytes` may be shorter than a sub-buffer if it holds all

@@ -8,5 +8,5 @@ mod writer;
 
 pub(crate) use compaction::point_of;
 pub(crate) use fields::Name;
-pub(crate) use reader::TextBody;
+pub(crate) use reader::{TextBody, mark_text};
 pub use writer::TextWriter;
