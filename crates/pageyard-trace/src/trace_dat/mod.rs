@@ -46,6 +46,9 @@ pub(crate) struct DatBody {
     buffer: Option<usize>,
 }
 
+/// Maximum length of a mark in bytes, its writer's name included. The kernel cuts at a page.
+const MAX_MARK: usize = 1 << 16;
+
 /// What `trace-cmd` prints for a process without a name, and for pid 0.
 const UNKNOWN_COMM: &str = "<...>";
 const IDLE_COMM: &str = "<idle>";
@@ -181,6 +184,9 @@ impl DatBody {
                     Some(name) => [name, b": ", text].concat(),
                     None => [format!("{ip:#x}: ").as_bytes(), text].concat(),
                 };
+                if text.len() > MAX_MARK {
+                    return Err(Fault::Record("a mark of more than 64 KiB"));
+                }
                 let text = name_from_bytes(mark_text(&text), Some('\t'));
                 Record::Mark { t_ns, cpu, text }
             }

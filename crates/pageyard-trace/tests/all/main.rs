@@ -9,3 +9,4 @@ mod round_trip;
 mod sample;
 mod state;
 mod text;
+mod trace_dat;
