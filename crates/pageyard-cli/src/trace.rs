@@ -17,7 +17,7 @@ use crate::progress::{Bar, Count};
 
 const IMPORT: &str = "\
 Examples:
-  pageyard trace import build.txt.zst build.pgy
+  pageyard trace import trace.dat build.pgy
   trace-cmd report -t | pageyard trace import - build.pgy --state folder";
 
 const EXPORT: &str = "\
@@ -36,10 +36,11 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Read ftrace text (or a .pgy file) and write a compact .pgy file
+    /// Read a recording in any format and write a compact .pgy file
     ///
-    /// Reads the output of `trace-cmd report`, with or without -t, and the contents of the kernel's
-    /// trace and trace_pipe files; plain or compressed with zstd, xz or gzip. Saved /proc files
+    /// Reads trace.dat files, the output of `trace-cmd report`, with or without -t, and the
+    /// contents of the kernel's trace and trace_pipe files; plain or compressed with zstd, xz or
+    /// gzip. Saved /proc files
     /// next to the trace are stored in the .pgy file, so that it can be replayed on its own.
     #[command(after_help = IMPORT)]
     Import {
@@ -66,7 +67,7 @@ enum Command {
     /// Describe the contents of a trace
     ///
     /// Prints events by name, failed requests, tasks, duration and state files, and what was lost,
-    /// damaged or ignored. The trace is text or a .pgy file, plain or compressed.
+    /// damaged or ignored. The trace is a trace.dat, text or a .pgy file, plain or compressed.
     #[command(after_help = "Example:\n  pageyard trace info samples/kbuild.pgy")]
     Info {
         /// The trace, or - for standard input
@@ -264,7 +265,8 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
             "marks": s.marks,
             "seconds": seconds,
             "cpus": s.declared_cpus,
-            "kernel": s.kernel_release,
+            "kernel_release": s.kernel_release,
+            "clock": s.clock,
             "tasks": reader.tasks().len(),
             "lost": s.lost,
             "ignored": ignored,
@@ -278,8 +280,14 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
     let form = match reader.format() {
         Format::Text => "ftrace text",
         Format::Pgy => "compact trace",
+        Format::TraceDat => "trace.dat",
     };
     writeln!(out, "{}: {form}, {}", printable(reader.name()), reader.compression())?;
+    for (name, value) in [("kernel", &s.kernel_release), ("clock", &s.clock)] {
+        if let Some(value) = value {
+            writeln!(out, "  {name:<28}{:>12}", printable(value))?;
+        }
+    }
     for (name, count) in kinds {
         writeln!(out, "  {name:<28}{count:>12}")?;
     }
@@ -295,9 +303,6 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
     if matches!(reader.format(), Format::Pgy) {
         let each = bytes as f64 / k.total().max(1) as f64;
         writeln!(out, "  {:<28}{bytes:>12} ({each:.2} an event)", "bytes")?;
-    }
-    if let Some(release) = &s.kernel_release {
-        writeln!(out, "  {:<28}{:>12}", "kernel", printable(release))?;
     }
     for a in reader.attachments().iter() {
         writeln!(out, "  state: {:<21}{:>12} bytes", a.name, a.data.len())?;

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod attachment;
+mod binary;
 mod check;
 pub mod compaction;
 mod compaction_layout;
@@ -46,6 +47,7 @@ pub mod state;
 mod summary;
 mod tasks;
 mod text;
+mod trace_dat;
 
 pub use attachment::{Attachment, Attachments};
 pub use check::{MAX_BACKWARD_NS, MAX_CPUS, MAX_ORDER, MAX_PFN, MAX_TYPE, check_event};

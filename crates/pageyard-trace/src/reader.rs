@@ -16,6 +16,7 @@ use crate::state::KERNEL_RELEASE;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 use crate::text::TextBody;
+use crate::trace_dat::{self, DatBody};
 
 /// Options of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,10 +40,12 @@ pub enum Format {
     Text,
     /// The compact `.pgy` format.
     Pgy,
+    /// `trace.dat`, version 6 or 7.
+    TraceDat,
 }
 
-/// Number of text records per group.
-const TEXT_GROUP: usize = 1 << 14;
+/// Number of records per group, of text and `trace.dat`.
+const GROUP: usize = 1 << 14;
 
 /// Reads a recording in one pass. Detects its format and compression from its first bytes.
 ///
@@ -62,6 +65,7 @@ pub struct TraceReader {
 enum Body {
     Text(TextBody),
     Pgy(PgyBody),
+    TraceDat(Box<DatBody>),
 }
 
 impl TraceReader {
@@ -76,7 +80,9 @@ impl TraceReader {
         let fail = |error| TraceError::new(&name, Position::Whole, Fault::Io(error));
         let file = File::open(path).map_err(fail)?;
         let meta = file.metadata().map_err(fail)?;
-        Self::start(&name, file, meta.is_file().then_some(meta.len()), options)
+        let total = meta.is_file().then_some(meta.len());
+        let whole = file.try_clone().ok().zip(total);
+        Self::start(&name, file, whole, options)
     }
 
     /// Reads from any input, such as standard input. `name` is used in errors.
@@ -94,13 +100,14 @@ impl TraceReader {
     fn start(
         name: &str,
         input: impl Read + Send + 'static,
-        total: Option<u64>,
+        file: Option<(File, u64)>,
         options: Options,
     ) -> Result<Self, TraceError> {
+        let total = file.as_ref().map(|&(_, length)| length);
         let whole = |fault| TraceError::new(name, Position::Whole, fault);
         let mut source = Source::new(input, total).map_err(whole)?;
         let mut shared = Shared::new(name, options.lenient);
-        if let Err(fault) = source.need(pgy::MAGIC.len()) {
+        if let Err(fault) = source.need(trace_dat::MAGIC.len()) {
             shared.fault(Position::Byte(0), fault)?;
         }
         let mut attachments = Attachments::new();
@@ -109,8 +116,9 @@ impl TraceReader {
             head if head.starts_with(&pgy::MAGIC) => {
                 Body::Pgy(PgyBody::start(&mut source, &mut shared, &mut attachments)?)
             }
-            [0x17, 0x08, 0x44, b't', b'r', ..] => {
-                return Err(whole(Fault::Foreign("a binary trace.dat")));
+            head if head.starts_with(&trace_dat::MAGIC) => {
+                let file = file.filter(|_| source.compression() == Compression::None);
+                Body::TraceDat(Box::new(DatBody::start(&mut source, file, &mut shared)?))
             }
             head if head.starts_with(b"PTRC1\n") => {
                 return Err(whole(Fault::Foreign("a .ptrc recording")));
@@ -144,10 +152,9 @@ impl TraceReader {
             return Ok(false);
         }
         let more = match &mut self.body {
-            Body::Text(body) => {
-                body.next_chunk(&mut self.source, &mut self.shared, out, TEXT_GROUP)
-            }
+            Body::Text(body) => body.next_chunk(&mut self.source, &mut self.shared, out, GROUP),
             Body::Pgy(body) => body.next_chunk(&mut self.source, &mut self.shared, out),
+            Body::TraceDat(body) => body.next_chunk(&mut self.shared, out, GROUP),
         };
         self.ended = !matches!(more, Ok(true));
         more.map(|more| more || !out.is_empty())
@@ -173,6 +180,7 @@ impl TraceReader {
         match self.body {
             Body::Text(_) => Format::Text,
             Body::Pgy(_) => Format::Pgy,
+            Body::TraceDat(_) => Format::TraceDat,
         }
     }
 
@@ -183,7 +191,14 @@ impl TraceReader {
 
     /// Returns the progress of reading.
     pub fn progress(&self) -> Progress {
-        self.source.progress()
+        let progress = self.source.progress();
+        match &self.body {
+            // Of a file, the source has only the first bytes.
+            Body::TraceDat(body) if progress.total.is_some() => {
+                Progress { consumed: progress.consumed.max(body.consumed()), ..progress }
+            }
+            _ => progress,
+        }
     }
 
     /// Returns the input's name, as used in errors.

@@ -80,7 +80,7 @@ fn of_the_copy(e: TraceError) -> ReplayError {
 }
 
 impl Recording {
-    /// Opens a trace. Text and streams are imported once into a temporary file.
+    /// Opens a trace. Any but a `.pgy` file is imported once into a temporary file.
     pub(super) fn open(
         input: Input,
         state: Option<&Path>,

@@ -182,7 +182,7 @@ impl TextBody {
 }
 
 /// Returns the text of a `print` event: after the writer's name, or in `ip=… buf=…` (`report -R`).
-fn mark_text(rest: &[u8]) -> &[u8] {
+pub(crate) fn mark_text(rest: &[u8]) -> &[u8] {
     if let Some(text) = rest.strip_prefix(MARK_PREFIX) {
         return text;
     }
