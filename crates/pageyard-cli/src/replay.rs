@@ -8,6 +8,7 @@ use pageyard_lab::picture::Page;
 use pageyard_lab::replay::{Input, MachineOptions, Options, Report, Stage, TickPhase, replay};
 use pageyard_lab::topology::size;
 use pageyard_machine::MachineSpec;
+use pageyard_trace::Release;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
@@ -91,6 +92,10 @@ pub(crate) struct Reading {
     /// Last-level cache per CPU, such as 2M [default: from cpu_cache in the state files, else 4M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache_slice: Option<u64>,
+    /// The kernel that recorded the trace, such as 6.12.30 [default: as the trace or the state files
+    /// say; else unknown]
+    #[arg(long, value_name = "VERSION")]
+    kernel: Option<Release>,
     /// Count damaged or contradictory parts, report them, and continue
     #[arg(long)]
     pub(crate) lenient: bool,
@@ -98,8 +103,8 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(crate) fn machine(&self) -> MachineOptions {
-        let &Reading { memory, cpus, cache_slice, .. } = self;
-        MachineOptions { memory, cpus, cache_slice }
+        let &Reading { memory, cpus, cache_slice, kernel, .. } = self;
+        MachineOptions { memory, cpus, cache_slice, kernel }
     }
 }
 
@@ -122,6 +127,7 @@ struct Json<'a> {
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let options = Options {
         policies: args.choices.all(),
+        add_recording: args.choices.is_default(),
         seed: args.seed,
         seeds: args.seeds,
         tick_phase: args.tick_phase,

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
-    Attachments, Format, Options, Summary, TextWriter, TraceReader, TraceWriter, WriterOptions,
-    printable,
+    Attachments, Format, Options, Release, Summary, TextWriter, TraceReader, TraceWriter,
+    WriterOptions, printable,
 };
 use serde_json::json;
 
@@ -59,6 +59,10 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 9,
               value_parser = clap::value_parser!(i32).range(1..=19))]
         level: i32,
+        /// The kernel that recorded the trace, such as 6.12.30, if neither the trace nor the state
+        /// files say it
+        #[arg(long, value_name = "VERSION")]
+        kernel: Option<Release>,
     },
     /// Describe the contents of a trace
     ///
@@ -99,8 +103,8 @@ enum Command {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     match &args.command {
-        Command::Import { trace, output, state, lenient, level } => {
-            import(trace, output, state.as_deref(), *lenient, *level)
+        Command::Import { trace, output, state, lenient, level, kernel } => {
+            import(trace, output, state.as_deref(), *lenient, *level, *kernel)
         }
         Command::Info { trace, lenient, json } => info(trace, *lenient, *json),
         Command::Export { trace, output, gfp_names, lenient, state } => match state {
@@ -144,16 +148,17 @@ fn import(
     state: Option<&Path>,
     lenient: bool,
     level: i32,
+    kernel: Option<Release>,
 ) -> output::Outcome {
     apart(trace, output)?;
     let mut reader = open(trace, lenient)?;
     let mut attachments = reader.attachments().clone();
-    if let Some(folder) = state {
-        merge(&mut attachments, &StateDir::collect(folder)?);
-    } else if let Some(folder) = trace.parent().filter(|_| trace.as_os_str() != "-") {
-        merge(&mut attachments, &StateDir::collect(folder)?);
+    let beside = state.or(Some(trace).filter(|trace| trace.as_os_str() != "-"));
+    if let Some(path) = beside {
+        let (files, notes) = StateDir::collect(path)?;
+        merge(&mut attachments, &files);
+        notes.iter().for_each(|note| output::say!("pageyard: {note}"));
     }
-
     let bytes = write_file(output, |file| {
         let mut bar = Bar::new();
         let mut records = Vec::new();
@@ -161,6 +166,13 @@ fn import(
         let declared_cpus = reader.summary().declared_cpus;
         let mut writer =
             TraceWriter::new(BufWriter::new(file), WriterOptions { level, declared_cpus })?;
+        let said = kernel.map(|release| release.to_string());
+        if let Some(release) = said.or_else(|| reader.summary().kernel_release.clone()) {
+            attachments.set_kernel_release(&release);
+        }
+        if let Some(events) = &reader.summary().enabled_events {
+            attachments.set_enabled_events(events);
+        }
         writer.attach_all(&attachments)?;
         while more {
             for record in &records {

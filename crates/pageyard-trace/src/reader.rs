@@ -10,7 +10,9 @@ use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
 use crate::input::{Progress, Source};
 use crate::pgy::{self, PgyBody};
+use crate::release;
 use crate::shared::Shared;
+use crate::state::KERNEL_RELEASE;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 use crate::text::TextBody;
@@ -123,6 +125,9 @@ impl TraceReader {
             }
             _ => Body::Text(TextBody::default()),
         };
+        if let Some(release) = attachments.get(KERNEL_RELEASE).and_then(release::find) {
+            shared.summary.kernel_release = Some(release.to_owned());
+        }
         Ok(TraceReader {
             source,
             body,

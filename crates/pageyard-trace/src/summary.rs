@@ -149,6 +149,9 @@ pub struct Summary {
     pub kernel_release: Option<String>,
     /// Clock of the recorded times, such as `mono`, if the recording says so.
     pub clock: Option<String>,
+    /// Names of the events that the recorder enabled, whether they happened or not, if the file says
+    /// so.
+    pub enabled_events: Option<Vec<String>>,
     /// Number of events that the recorder reports as lost; a gap without a number counts as one.
     pub lost: u64,
     /// Events with other names.

@@ -130,6 +130,10 @@ impl TextBody {
                 *lost = lost.saturating_add(n.max(1));
                 return Ok(None);
             }
+            Form::Kernel(release) => {
+                shared.summary.kernel_release = Some(release.to_owned());
+                return Ok(None);
+            }
             Form::Nothing => return Ok(None),
         };
         if let Some(name) = Name::of(line.event) {
