@@ -41,6 +41,7 @@ mod number;
 mod pgy;
 mod printable;
 mod reader;
+pub mod record;
 mod release;
 mod shared;
 pub mod state;

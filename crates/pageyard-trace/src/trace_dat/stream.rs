@@ -16,6 +16,8 @@ pub(super) struct CpuStream {
     pub(super) cpu: u16,
     /// Number of the instance.
     pub(super) buffer: usize,
+    /// Number of the store with its sub-buffers.
+    pub(super) store: usize,
     pages: PageLayout,
     /// The part of the file that is not yet read.
     at: u64,
@@ -43,6 +45,7 @@ impl CpuStream {
         CpuStream {
             cpu: data.cpu,
             buffer,
+            store: 0,
             pages,
             at: data.at,
             end: data.at.saturating_add(data.size),
@@ -54,6 +57,12 @@ impl CpuStream {
             page: None,
             lost: 0,
         }
+    }
+
+    /// Like [`CpuStream::new`], for a number of chunks that are alone in a store.
+    pub(super) fn of_chunks(data: &CpuData, store: usize, pages: PageLayout, chunks: u32) -> Self {
+        let stream = CpuStream::new(data, 0, pages, true);
+        CpuStream { store, chunks: Some(Some(chunks)), ..stream }
     }
 
     /// Returns the position in the file, for errors: of the chunk or of the sub-buffer.
