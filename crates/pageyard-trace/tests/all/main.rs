@@ -5,6 +5,7 @@ mod compaction;
 mod compression;
 mod corpus;
 mod pgy;
+mod record;
 mod round_trip;
 mod sample;
 mod state;
