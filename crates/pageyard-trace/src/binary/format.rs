@@ -5,8 +5,8 @@
 //! name: mm_page_free
 //! ID: 655
 //! format:
-//! 	field:unsigned short common_type;	offset:0;	size:2;	signed:0;
-//! 	field:unsigned long pfn;	offset:8;	size:8;	signed:0;
+//!     field:unsigned short common_type; offset:0; size:2; signed:0;
+//!     field:unsigned long pfn; offset:8; size:8; signed:0;
 //!
 //! print fmt: "page=%p pfn=0x%lx order=%d", …
 //! ```

@@ -32,6 +32,7 @@ pub(super) struct Figures {
     /// Size of each CPU's buffer in KiB.
     pub(super) buffer_kib: AtomicU64,
     is_ending: AtomicBool,
+    is_abandoned: AtomicBool,
     failed: Mutex<Option<RecordError>>,
 }
 
@@ -137,7 +138,8 @@ impl Drain {
 
 impl Drop for Drain {
     fn drop(&mut self) {
-        self.figures.is_ending.store(true, Ordering::Relaxed);
+        // Tracing may be on still, so that there is no end of events.
+        self.figures.is_abandoned.store(true, Ordering::Relaxed);
         // The instance can be removed only when its files are closed.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -154,6 +156,9 @@ fn run(
     loop {
         // Read first: what was there before the end is moved after it.
         let is_ending = figures.is_ending.load(Ordering::Relaxed);
+        if figures.is_abandoned.load(Ordering::Relaxed) {
+            return Ok(Vec::new());
+        }
         let mut most = 0;
         for pipe in &mut pipes {
             most = most.max(turn(pipe, pages, figures)?);

@@ -65,7 +65,7 @@ impl Clock {
         let t = match self.cycles {
             None => t,
             Some((multiplier, shift, offset)) => {
-                let ns = u128::from(t) * u128::from(multiplier) >> shift.min(127);
+                let ns = (u128::from(t) * u128::from(multiplier)) >> shift.min(127);
                 (ns as u64).wrapping_add(offset)
             }
         };

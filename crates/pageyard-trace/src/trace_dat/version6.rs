@@ -8,10 +8,13 @@ use crate::error::Fault;
 /// Option: place and name of another tracing instance's table.
 const BUFFER: u16 = 3;
 
+/// Reads a part of the head.
+type Part = fn(&mut Head, &mut Items<'_>) -> Result<(), Fault>;
+
 /// Reads the head, from the first part on.
 pub(super) fn read(head: &mut Head, store: &mut Store, at: u64) -> Result<(), Fault> {
     let mut items = Items::of_file(store, at, head.layout, "the head of the trace.dat");
-    let parts: [fn(&mut Head, &mut Items<'_>) -> Result<(), Fault>; 6] = [
+    let parts: [Part; 6] = [
         Head::header_info,
         Head::descriptions,
         Head::systems,
@@ -29,14 +32,12 @@ pub(super) fn read(head: &mut Head, store: &mut Store, at: u64) -> Result<(), Fa
     let mut instances = Vec::new();
     let mut tables = vec![table(head, &mut items, count, &mut instances)?];
     let end = items.at;
-    for &at in &instances {
+    for at in instances {
         head.at = at;
         let mut items = Items::of_file(store, at, head.layout, "the table of a buffer");
         tables.push(table(head, &mut items, count, &mut Vec::new())?);
-        // Tables that a damaged file names over and over would take time and memory without end.
-        if tables.len() as u64 * u64::from(count).max(1) * ENTRY > store.length() {
-            return Err(Fault::Record("more buffers than the file has room for"));
-        }
+        let end = items.at;
+        store.claim(at, end - at, "the table of a buffer")?;
     }
     store.claim(0, end, "the head of the trace.dat")?;
     for cpus in tables {
@@ -47,9 +48,6 @@ pub(super) fn read(head: &mut Head, store: &mut Store, at: u64) -> Result<(), Fa
     }
     Ok(())
 }
-
-/// Size of an entry of a table in bytes.
-const ENTRY: u64 = 16;
 
 /// Reads options, then the places of all CPUs' sub-buffers. Adds the places of other tables to
 /// `instances`.

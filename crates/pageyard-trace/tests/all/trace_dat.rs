@@ -177,6 +177,27 @@ fn sub_buffers_that_overlap_or_leave_the_file_are_rejected() {
 }
 
 #[test]
+fn instances_whose_tables_overlap_are_rejected() {
+    let mut bytes = plain(FILES[0]);
+    // Options that all name the table of the top buffer as that of an instance, in place of the
+    // clock's.
+    let text = find(&bytes, b"local global");
+    let table = find(&bytes, b"flyrecord\0") as u64;
+    let length = u32::from_le_bytes(*bytes[text - 4..].first_chunk().unwrap()) as usize;
+    let one = [&3u16.to_le_bytes()[..], &8u32.to_le_bytes(), &table.to_le_bytes()].concat();
+    let fits = length / one.len();
+    let mut options = one.repeat(fits);
+    // The rest: an unknown option.
+    let rest = length - options.len();
+    options.extend(999u16.to_le_bytes());
+    options.extend((rest as u32).to_le_bytes());
+    let end = text + length;
+    bytes.splice(text - 6..end - rest, options);
+    let failed = error(&bytes);
+    assert!(matches!(*failed.fault, Fault::Record("parts of the file overlap")), "{failed}");
+}
+
+#[test]
 fn options_that_lead_in_a_circle_end() {
     let mut bytes = plain(FILES[1]);
     // The option DONE of the first section holds the place of the second. Let it name itself.

@@ -15,7 +15,7 @@ fn layout(big: bool) -> PageLayout {
 
 /// A sub-buffer of these words of records that began at `t`, with flags in its commit word.
 fn page(big: bool, t: u64, flags: u64, words: &[u32]) -> Vec<u8> {
-    let commit = words.len() as u64 * 4 | flags;
+    let commit = (words.len() as u64 * 4) | flags;
     let mut bytes = Vec::new();
     for n in [t, commit] {
         bytes.extend(if big { n.to_be_bytes() } else { n.to_le_bytes() });
