@@ -205,10 +205,15 @@ pub fn replay(data: &[u8]) {
     }
     let options = |lenient| lab::Options {
         policies: ["Linux612", "Vanilla"].map(|p| by_name(p).unwrap()).to_vec(),
+        add_recording: false,
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::At(0.5),
-        machine: MachineOptions { memory: Some(16 << 20), cpus: Some(4), cache_slice: None },
+        machine: MachineOptions {
+            memory: Some(16 << 20),
+            cpus: Some(4),
+            ..MachineOptions::default()
+        },
         state: None,
         lenient,
         jobs: 1,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use pageyard::policy::{self, Linux612, MODIFIERS, NUMBERED, POLICIES, StaticPolicy};
-use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, columns};
+use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, by_names, columns};
 use pageyard_lab::workload::on_hosts;
 use serde::Serialize;
 
@@ -15,13 +15,14 @@ use crate::output::{self, print_json};
 #[derive(clap::Args)]
 pub(crate) struct Choices {
     /// Policies, one column each; changes are against the first. `pageyard policies` lists them
+    /// [default: Base,Step5,Step10,Linux612, in a replay also that of the recording kernel]
     ///
     /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Packed is the packed engine
     /// (docs/packed.md), to which none applies; in a replay it has no watermarks and no settings.
     /// Settings can follow a policy and apply only to its column:
     /// Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.
-    #[arg(long, value_name = "P,P", default_value = DEFAULT_POLICIES)]
-    policy: Policies,
+    #[arg(long, value_name = "P,P")]
+    policy: Option<Policies>,
     /// A setting for every column; may be repeated
     ///
     /// NAME is a writable knob (`pageyard knobs`), or high, high_min, high_max or batch: the limits
@@ -45,7 +46,15 @@ impl Choices {
     /// Returns all policies, with the settings applied.
     pub(crate) fn all(&self) -> Vec<Choice> {
         let with_knobs = |choice: &Choice| self.knob.iter().fold(choice.clone(), Choice::with);
-        self.policy.0.iter().map(with_knobs).collect()
+        match &self.policy {
+            Some(policies) => policies.0.iter().map(with_knobs).collect(),
+            None => by_names(DEFAULT_POLICIES).iter().flatten().map(with_knobs).collect(),
+        }
+    }
+
+    /// Returns whether the policies are the default.
+    pub(crate) fn is_default(&self) -> bool {
+        self.policy.is_none()
     }
 
     /// Returns all policies, with the settings applied, for a command that runs policies only.

@@ -8,6 +8,7 @@ use pageyard_lab::picture::Page;
 use pageyard_lab::replay::{Input, MachineOptions, Options, Report, Stage, TickPhase, replay};
 use pageyard_lab::topology::size;
 use pageyard_machine::MachineSpec;
+use pageyard_trace::Release;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
@@ -26,10 +27,10 @@ Examples:
 
 /// Replay a kernel's page events under several policies and compare the results
 ///
-/// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text or
-/// as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are read from the state
-/// files next to it or attached to it. docs/replay.md describes how to record a trace, what is
-/// inferred and how accurate a replay is.
+/// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text, as
+/// a trace.dat or as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are read
+/// from the state files next to it or attached to it. docs/replay.md describes how to record a
+/// trace, what is inferred and how accurate a replay is.
 ///
 /// Exit code: 0, or 2 if the trace cannot be read or replayed.
 #[derive(clap::Args)]
@@ -91,6 +92,10 @@ pub(crate) struct Reading {
     /// Last-level cache per CPU, such as 2M [default: from cpu_cache in the state files, else 4M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache_slice: Option<u64>,
+    /// The kernel that recorded the trace, such as 6.12.30 [default: as the trace or the state files
+    /// say; else unknown]
+    #[arg(long, value_name = "VERSION")]
+    kernel: Option<Release>,
     /// Count damaged or contradictory parts, report them, and continue
     #[arg(long)]
     pub(crate) lenient: bool,
@@ -98,8 +103,8 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(crate) fn machine(&self) -> MachineOptions {
-        let &Reading { memory, cpus, cache_slice, .. } = self;
-        MachineOptions { memory, cpus, cache_slice }
+        let &Reading { memory, cpus, cache_slice, kernel, .. } = self;
+        MachineOptions { memory, cpus, cache_slice, kernel }
     }
 }
 
@@ -122,6 +127,7 @@ struct Json<'a> {
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let options = Options {
         policies: args.choices.all(),
+        add_recording: args.choices.is_default(),
         seed: args.seed,
         seeds: args.seeds,
         tick_phase: args.tick_phase,

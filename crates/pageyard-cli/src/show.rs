@@ -102,8 +102,8 @@ fn by(name: &str) -> Result<By, String> {
 pub(crate) fn run(args: &Args) -> output::Outcome {
     match args.text {
         Text::State(_) if args.owner.given() => Err(
-            "--by, --policy, --state, --memory, --cpus, --cache-slice and --lenient apply only \
-             to a replay; remove them, or use --as page_owner"
+            "--by, --policy, --state, --memory, --cpus, --cache-slice, --kernel and --lenient apply \
+             only to a replay; remove them, or use --as page_owner"
                 .into(),
         ),
         Text::State(form) => state(args, form),
@@ -129,6 +129,7 @@ fn page_owner(args: &Args) -> output::Outcome {
     let OwnerArgs { by, policy, reading } = &args.owner;
     let options = Options {
         policies: policy.iter().cloned().collect(),
+        add_recording: false,
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::Inferred,

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
-    Attachments, Format, Options, Summary, TextWriter, TraceReader, TraceWriter, WriterOptions,
-    printable,
+    Attachments, Format, Options, Release, Summary, TextWriter, TraceReader, TraceWriter,
+    WriterOptions, printable,
 };
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use crate::progress::{Bar, Count};
 
 const IMPORT: &str = "\
 Examples:
-  pageyard trace import build.txt.zst build.pgy
+  pageyard trace import trace.dat build.pgy
   trace-cmd report -t | pageyard trace import - build.pgy --state folder";
 
 const EXPORT: &str = "\
@@ -36,10 +36,11 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Read ftrace text (or a .pgy file) and write a compact .pgy file
+    /// Read a recording in any format and write a compact .pgy file
     ///
-    /// Reads the output of `trace-cmd report`, with or without -t, and the contents of the kernel's
-    /// trace and trace_pipe files; plain or compressed with zstd, xz or gzip. Saved /proc files
+    /// Reads trace.dat files, the output of `trace-cmd report`, with or without -t, and the
+    /// contents of the kernel's trace and trace_pipe files; plain or compressed with zstd, xz or
+    /// gzip. Saved /proc files
     /// next to the trace are stored in the .pgy file, so that it can be replayed on its own.
     #[command(after_help = IMPORT)]
     Import {
@@ -58,11 +59,15 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 9,
               value_parser = clap::value_parser!(i32).range(1..=19))]
         level: i32,
+        /// The kernel that recorded the trace, such as 6.12.30, if neither the trace nor the state
+        /// files say it
+        #[arg(long, value_name = "VERSION")]
+        kernel: Option<Release>,
     },
     /// Describe the contents of a trace
     ///
     /// Prints events by name, failed requests, tasks, duration and state files, and what was lost,
-    /// damaged or ignored. The trace is text or a .pgy file, plain or compressed.
+    /// damaged or ignored. The trace is a trace.dat, text or a .pgy file, plain or compressed.
     #[command(after_help = "Example:\n  pageyard trace info samples/kbuild.pgy")]
     Info {
         /// The trace, or - for standard input
@@ -98,8 +103,8 @@ enum Command {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     match &args.command {
-        Command::Import { trace, output, state, lenient, level } => {
-            import(trace, output, state.as_deref(), *lenient, *level)
+        Command::Import { trace, output, state, lenient, level, kernel } => {
+            import(trace, output, state.as_deref(), *lenient, *level, *kernel)
         }
         Command::Info { trace, lenient, json } => info(trace, *lenient, *json),
         Command::Export { trace, output, gfp_names, lenient, state } => match state {
@@ -143,48 +148,77 @@ fn import(
     state: Option<&Path>,
     lenient: bool,
     level: i32,
+    kernel: Option<Release>,
 ) -> output::Outcome {
     apart(trace, output)?;
     let mut reader = open(trace, lenient)?;
     let mut attachments = reader.attachments().clone();
-    if let Some(folder) = state {
-        merge(&mut attachments, &StateDir::collect(folder)?);
-    } else if let Some(folder) = trace.parent().filter(|_| trace.as_os_str() != "-") {
-        merge(&mut attachments, &StateDir::collect(folder)?);
+    let beside = state.or(Some(trace).filter(|trace| trace.as_os_str() != "-"));
+    if let Some(path) = beside {
+        let (files, notes) = StateDir::collect(path)?;
+        merge(&mut attachments, &files);
+        notes.iter().for_each(|note| output::say!("pageyard: {note}"));
     }
+    let said = kernel.map(|release| release.to_string());
+    let bytes = store(&mut reader, &mut attachments, said, output, level)?;
+    let said = stored(&reader, &attachments, output, bytes);
+    writeln!(output::stdout(), "{said}")?;
+    report_trouble(reader.summary());
+    Ok(ExitCode::SUCCESS)
+}
 
-    let bytes = write_file(output, |file| {
+/// Writes all records of a reader as a .pgy file, with these state files, to which it adds what the
+/// reader knows of the kernel. Returns the file's size in bytes.
+pub(crate) fn store(
+    reader: &mut TraceReader,
+    attachments: &mut Attachments,
+    kernel: Option<String>,
+    output: &Path,
+    level: i32,
+) -> Result<u64> {
+    write_file(output, |file| {
         let mut bar = Bar::new();
         let mut records = Vec::new();
         let mut more = reader.next_chunk(&mut records)?;
         let declared_cpus = reader.summary().declared_cpus;
         let mut writer =
             TraceWriter::new(BufWriter::new(file), WriterOptions { level, declared_cpus })?;
-        writer.attach_all(&attachments)?;
+        if let Some(release) = kernel.or_else(|| reader.summary().kernel_release.clone()) {
+            attachments.set_kernel_release(&release);
+        }
+        if let Some(events) = &reader.summary().enabled_events {
+            attachments.set_enabled_events(events);
+        }
+        writer.attach_all(attachments)?;
         while more {
             for record in &records {
                 writer.write(reader.tasks(), record)?;
             }
-            show(&mut bar, &reader);
+            show(&mut bar, reader);
             more = reader.next_chunk(&mut records)?;
         }
         let mut out = writer.finish(reader.tasks(), reader.summary())?;
         out.flush()?;
         Ok(out.get_ref().bytes())
-    })?;
+    })
+}
 
+/// Describes a .pgy file that was written.
+pub(crate) fn stored(
+    reader: &TraceReader,
+    attachments: &Attachments,
+    output: &Path,
+    bytes: u64,
+) -> String {
     let summary = reader.summary();
     let events = summary.kinds.total() + summary.compaction.total();
-    writeln!(
-        output::stdout(),
+    format!(
         "{}: {events} events, {} marks, {} state files, {bytes} bytes ({:.2} an event)",
         printable(&output.to_string_lossy()),
         summary.marks,
-        attachments.iter().count(),
+        attachments.len(),
         bytes as f64 / (events.max(1)) as f64
-    )?;
-    report_trouble(summary);
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 fn merge(into: &mut Attachments, from: &Attachments) {
@@ -195,7 +229,7 @@ fn merge(into: &mut Attachments, from: &Attachments) {
 
 /// Reports ignored, lost and damaged parts on standard error, so that none of them is dropped
 /// silently.
-fn report_trouble(summary: &Summary) {
+pub(crate) fn report_trouble(summary: &Summary) {
     if summary.ignored.total() > 0 {
         let names: Vec<_> = summary.ignored.iter().map(|(name, n)| format!("{n} {name}")).collect();
         output::say!("pageyard: other events, ignored: {}", names.join(", "));
@@ -252,6 +286,8 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
             "marks": s.marks,
             "seconds": seconds,
             "cpus": s.declared_cpus,
+            "kernel_release": s.kernel_release,
+            "clock": s.clock,
             "tasks": reader.tasks().len(),
             "lost": s.lost,
             "ignored": ignored,
@@ -265,8 +301,14 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
     let form = match reader.format() {
         Format::Text => "ftrace text",
         Format::Pgy => "compact trace",
+        Format::TraceDat => "trace.dat",
     };
     writeln!(out, "{}: {form}, {}", printable(reader.name()), reader.compression())?;
+    for (name, value) in [("kernel", &s.kernel_release), ("clock", &s.clock)] {
+        if let Some(value) = value {
+            writeln!(out, "  {name:<28}{:>12}", printable(value))?;
+        }
+    }
     for (name, count) in kinds {
         writeln!(out, "  {name:<28}{count:>12}")?;
     }

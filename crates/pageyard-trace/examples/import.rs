@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut writer = TraceWriter::new(out, WriterOptions { level: 19, declared_cpus })?;
     writer.attach_all(reader.attachments())?;
     if let Some(folder) = state.first() {
-        writer.attach_all(&StateDir::collect(folder)?)?;
+        writer.attach_all(&StateDir::collect(folder)?.0)?;
     }
     while more {
         for record in &group {

@@ -1,5 +1,7 @@
 //! Named files attached to a `.pgy` file.
 
+use crate::state::{ENABLED_EVENTS, KERNEL_RELEASE};
+
 /// One attached file, as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
@@ -33,6 +35,16 @@ impl Attachments {
     /// Returns the content of the file of this name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.list.iter().find(|a| a.name == name).map(|a| a.data.as_slice())
+    }
+
+    /// Adds the kernel's release as the file `kernel_release`, replacing any.
+    pub fn set_kernel_release(&mut self, release: &str) {
+        self.insert(KERNEL_RELEASE, format!("{release}\n").into_bytes());
+    }
+
+    /// Adds the events that the recorder enabled as the file `enabled_events`, replacing any.
+    pub fn set_enabled_events(&mut self, events: &[String]) {
+        self.insert(ENABLED_EVENTS, events.join("\n").into_bytes());
     }
 
     /// Removes the file of this name and returns its content.

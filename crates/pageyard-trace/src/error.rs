@@ -161,6 +161,36 @@ pub enum Fault {
         /// By how much, in nanoseconds.
         by_ns: u64,
     },
+    /// The kernel's description of an event or of a buffer's layout cannot be used.
+    #[error("the description of an event cannot be used: `{part}`")]
+    Format {
+        /// The part that cannot be used, shortened.
+        part: Box<str>,
+    },
+    /// A binary record or buffer contradicts itself.
+    #[error("damaged record: {0}")]
+    Record(&'static str),
+    /// The `trace.dat` has a version that this program does not know.
+    #[error("unsupported version {found} of trace.dat; this program reads versions 6 and 7")]
+    DatVersion {
+        /// The file's version, shortened.
+        found: Box<str>,
+    },
+    /// The `trace.dat` is compressed with an algorithm that this program does not know.
+    #[error("the trace.dat is compressed with `{name}`; this program reads zstd and zlib")]
+    DatCompression {
+        /// Name of the algorithm, shortened.
+        name: Box<str>,
+    },
+    /// The times of the recording are not in nanoseconds.
+    #[error("the trace clock `{name}` does not count nanoseconds")]
+    Clock {
+        /// Name of the clock.
+        name: Box<str>,
+    },
+    /// Several tracing instances of the recording have page events.
+    #[error("page events are in two buffers of the recording, so some are there twice")]
+    TwoBuffers,
     /// The `.pgy` file has a version that this program does not know.
     #[error(
         "unsupported version {found} of the .pgy format; this program reads versions 1 to \
@@ -219,8 +249,8 @@ impl Fault {
                 "copy the file again, or use --lenient to read it up to the damage"
             }
             Fault::Empty => "check that the command that recorded it succeeded",
-            Fault::Foreign("a binary trace.dat") => {
-                "convert it: trace-cmd report -t -i trace.dat > trace.txt"
+            Fault::Foreign("a trace.dat with latency text") => {
+                "record without a latency tracer: trace-cmd record -C mono -e kmem:..."
             }
             Fault::Foreign(_) => "convert it to ftrace text or to .pgy first",
             Fault::NotALine(_) => {
@@ -247,7 +277,17 @@ impl Fault {
                  --lenient"
             }
             Fault::Version { .. } => "use a program of that version, or import the text again",
-            Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) => {
+            Fault::Format { .. } => {
+                "convert the recording to text with a newer tool (trace-cmd report -t), or use \
+                 --lenient to skip the event"
+            }
+            Fault::DatVersion { .. } => "convert it: trace-cmd report -t -i FILE > trace.txt",
+            Fault::DatCompression { .. } => {
+                "convert it: trace-cmd convert --compression none -i FILE -o OUTPUT"
+            }
+            Fault::Clock { .. } => "record with another clock: trace-cmd record -C mono",
+            Fault::TwoBuffers => "record page events in one tracing instance only",
+            Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) | Fault::Record(_) => {
                 "copy the file again, or use --lenient to skip the damaged parts"
             }
             Fault::Expands { .. } => {

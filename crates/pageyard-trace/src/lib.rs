@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod attachment;
+mod binary;
 mod check;
 pub mod compaction;
 mod compaction_layout;
@@ -40,11 +41,14 @@ mod number;
 mod pgy;
 mod printable;
 mod reader;
+pub mod record;
+mod release;
 mod shared;
 pub mod state;
 mod summary;
 mod tasks;
 mod text;
+mod trace_dat;
 
 pub use attachment::{Attachment, Attachments};
 pub use check::{MAX_BACKWARD_NS, MAX_CPUS, MAX_ORDER, MAX_PFN, MAX_TYPE, check_event};
@@ -57,6 +61,7 @@ pub use input::{Decompressed, Progress};
 pub use pgy::{TraceWriter, WriterOptions};
 pub use printable::{is_active, printable};
 pub use reader::{Format, Options, TraceReader};
+pub use release::{NotARelease, Release};
 pub use summary::{CompactionCounts, Ignored, KindCounts, Malformed, Summary};
 pub use tasks::{Task, Tasks};
 pub use text::TextWriter;

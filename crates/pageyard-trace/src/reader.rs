@@ -1,19 +1,24 @@
 //! Reader of recordings in any supported format.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::attachment::Attachments;
+use crate::binary::{EventTable, PageLayout};
 use crate::compression::Compression;
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
 use crate::input::{Progress, Source};
 use crate::pgy::{self, PgyBody};
+use crate::release;
 use crate::shared::Shared;
+use crate::state::KERNEL_RELEASE;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 use crate::text::TextBody;
+use crate::trace_dat::{self, DatBody, Spool};
 
 /// Options of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,10 +42,12 @@ pub enum Format {
     Text,
     /// The compact `.pgy` format.
     Pgy,
+    /// `trace.dat`, version 6 or 7.
+    TraceDat,
 }
 
-/// Number of text records per group.
-const TEXT_GROUP: usize = 1 << 14;
+/// Number of records per group, of text and `trace.dat`.
+const GROUP: usize = 1 << 14;
 
 /// Reads a recording in one pass. Detects its format and compression from its first bytes.
 ///
@@ -60,6 +67,7 @@ pub struct TraceReader {
 enum Body {
     Text(TextBody),
     Pgy(PgyBody),
+    TraceDat(Box<DatBody>),
 }
 
 impl TraceReader {
@@ -74,7 +82,9 @@ impl TraceReader {
         let fail = |error| TraceError::new(&name, Position::Whole, Fault::Io(error));
         let file = File::open(path).map_err(fail)?;
         let meta = file.metadata().map_err(fail)?;
-        Self::start(&name, file, meta.is_file().then_some(meta.len()), options)
+        let total = meta.is_file().then_some(meta.len());
+        let whole = file.try_clone().ok().zip(total);
+        Self::start(&name, file, whole, options)
     }
 
     /// Reads from any input, such as standard input. `name` is used in errors.
@@ -92,13 +102,14 @@ impl TraceReader {
     fn start(
         name: &str,
         input: impl Read + Send + 'static,
-        total: Option<u64>,
+        file: Option<(File, u64)>,
         options: Options,
     ) -> Result<Self, TraceError> {
+        let total = file.as_ref().map(|&(_, length)| length);
         let whole = |fault| TraceError::new(name, Position::Whole, fault);
         let mut source = Source::new(input, total).map_err(whole)?;
         let mut shared = Shared::new(name, options.lenient);
-        if let Err(fault) = source.need(pgy::MAGIC.len()) {
+        if let Err(fault) = source.need(trace_dat::MAGIC.len()) {
             shared.fault(Position::Byte(0), fault)?;
         }
         let mut attachments = Attachments::new();
@@ -107,17 +118,52 @@ impl TraceReader {
             head if head.starts_with(&pgy::MAGIC) => {
                 Body::Pgy(PgyBody::start(&mut source, &mut shared, &mut attachments)?)
             }
-            [0x17, 0x08, 0x44, b't', b'r', ..] => {
-                return Err(whole(Fault::Foreign("a binary trace.dat")));
+            head if head.starts_with(&trace_dat::MAGIC) => {
+                let file = file.filter(|_| source.compression() == Compression::None);
+                Body::TraceDat(Box::new(DatBody::start(&mut source, file, &mut shared)?))
             }
             head if head.starts_with(b"PTRC1\n") => {
                 return Err(whole(Fault::Foreign("a .ptrc recording")));
             }
             _ => Body::Text(TextBody::default()),
         };
+        if let Some(release) = attachments.get(KERNEL_RELEASE).and_then(release::find) {
+            shared.summary.kernel_release = Some(release.to_owned());
+        }
         Ok(TraceReader {
             source,
             body,
+            shared,
+            attachments,
+            group: Vec::new(),
+            given: 0,
+            failed: None,
+            ended: false,
+        })
+    }
+
+    /// Reads what [`crate::record`] recorded.
+    pub(crate) fn of_recording(
+        attachments: Attachments,
+        events: EventTable,
+        comms: HashMap<u32, String>,
+        pages: PageLayout,
+        spools: Vec<Spool>,
+        options: Options,
+    ) -> Result<Self, TraceError> {
+        const NAME: &str = "the recording";
+        let total = spools.iter().map(|spool| spool.size).sum();
+        let mut shared = Shared::new(NAME, options.lenient);
+        shared.summary.declared_cpus = u16::try_from(spools.len()).ok();
+        shared.summary.clock = Some("mono".into());
+        let release = attachments.get(KERNEL_RELEASE).and_then(release::find);
+        shared.summary.kernel_release = release.map(str::to_owned);
+        let source = Source::new(io::empty(), Some(total));
+        let source = source.map_err(|fault| TraceError::new(NAME, Position::Whole, fault))?;
+        let body = DatBody::of_spools(events, comms, pages, spools, &mut shared)?;
+        Ok(TraceReader {
+            source,
+            body: Body::TraceDat(Box::new(body)),
             shared,
             attachments,
             group: Vec::new(),
@@ -139,10 +185,9 @@ impl TraceReader {
             return Ok(false);
         }
         let more = match &mut self.body {
-            Body::Text(body) => {
-                body.next_chunk(&mut self.source, &mut self.shared, out, TEXT_GROUP)
-            }
+            Body::Text(body) => body.next_chunk(&mut self.source, &mut self.shared, out, GROUP),
             Body::Pgy(body) => body.next_chunk(&mut self.source, &mut self.shared, out),
+            Body::TraceDat(body) => body.next_chunk(&mut self.shared, out, GROUP),
         };
         self.ended = !matches!(more, Ok(true));
         more.map(|more| more || !out.is_empty())
@@ -168,6 +213,7 @@ impl TraceReader {
         match self.body {
             Body::Text(_) => Format::Text,
             Body::Pgy(_) => Format::Pgy,
+            Body::TraceDat(_) => Format::TraceDat,
         }
     }
 
@@ -178,7 +224,14 @@ impl TraceReader {
 
     /// Returns the progress of reading.
     pub fn progress(&self) -> Progress {
-        self.source.progress()
+        let progress = self.source.progress();
+        match &self.body {
+            // Of a file, the source has only the first bytes.
+            Body::TraceDat(body) if progress.total.is_some() => {
+                Progress { consumed: progress.consumed.max(body.consumed()), ..progress }
+            }
+            _ => progress,
+        }
     }
 
     /// Returns the input's name, as used in errors.

@@ -144,6 +144,14 @@ pub struct Summary {
     pub marks: u64,
     /// Number of CPUs that the recording declares (`cpus=N`), if any.
     pub declared_cpus: Option<u16>,
+    /// Release of the kernel that recorded, such as `6.12.117+deb12-cloud-amd64`, if the recording
+    /// says so.
+    pub kernel_release: Option<String>,
+    /// Clock of the recorded times, such as `mono`, if the recording says so.
+    pub clock: Option<String>,
+    /// Names of the events that the recorder enabled, whether they happened or not, if the file says
+    /// so.
+    pub enabled_events: Option<Vec<String>>,
     /// Number of events that the recorder reports as lost; a gap without a number counts as one.
     pub lost: u64,
     /// Events with other names.

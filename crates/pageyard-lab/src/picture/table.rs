@@ -258,12 +258,15 @@ pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) ->
         ),
         head,
         rows: rows.collect(),
-        notes: vec![format!(
+        notes: [format!(
             "The order of events is replayed, not their timing. \"recorded\" counts the kernel's \
              events; the other columns count the replayed allocator's. \"-\": not in the trace. \
              Changes are relative to {}.",
             report.policies.first().map_or("", |c| c.policy.as_str())
-        )],
+        )]
+        .into_iter()
+        .chain(report.recorded.absent().to_string().lines().map(str::to_owned))
+        .collect(),
         plain: None,
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
-    Compaction, Event, Fault, Format, Options, Record, Tasks, TraceError, TraceReader, TraceWriter,
-    WriterOptions,
+    Compaction, Event, Fault, Format, KindCounts, Options, Record, Tasks, TraceError, TraceReader,
+    TraceWriter, WriterOptions,
 };
 
 use super::error::ReplayError;
@@ -42,6 +42,9 @@ pub struct Reading {
     pub inconsistent: u64,
     /// The first inconsistent ones.
     pub inconsistent_first: Vec<String>,
+    /// Files beside the trace with names similar to those of state files: which are used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Seconds from the first to the last record, in the trace's clock.
     pub seconds: f64,
 }
@@ -56,6 +59,12 @@ pub(super) struct Recording {
     pub(super) state: StateDir,
     pub(super) reading: Reading,
     pub(super) declared_cpus: Option<u16>,
+    /// Release of the kernel, if the trace itself says it.
+    pub(super) kernel_release: Option<String>,
+    /// The events that were enabled, if the trace itself says it.
+    pub(super) enabled_events: Option<Vec<String>>,
+    /// Page events by kind.
+    pub(super) kinds: KindCounts,
 }
 
 /// Number of faults that are kept with their position.
@@ -71,7 +80,7 @@ fn of_the_copy(e: TraceError) -> ReplayError {
 }
 
 impl Recording {
-    /// Opens a trace. Text and streams are imported once into a temporary file.
+    /// Opens a trace. Any but a `.pgy` file is imported once into a temporary file.
     pub(super) fn open(
         input: Input,
         state: Option<&Path>,
@@ -100,7 +109,7 @@ impl Recording {
         let state = match (state, &path) {
             (Some(folder), _) => {
                 let state = StateDir::beside(folder)?;
-                if state == StateDir::default() {
+                if state.is_empty() {
                     return Err(ReplayError::machine(
                         format!("no state files in {}", folder.display()),
                         "name the folder with zoneinfo.traced_start, before/ and so on",
@@ -112,6 +121,8 @@ impl Recording {
             (None, Some(path)) => StateDir::beside(path)?,
             (None, None) => StateDir::default(),
         };
+        let mut state = state;
+        let notes = std::mem::take(&mut state.notes);
         let mut recording = Recording {
             name: name.clone(),
             file: match (&path, reader.format()) {
@@ -121,10 +132,13 @@ impl Recording {
             options,
             lenient,
             state,
-            reading: Reading { input: name, ..Reading::default() },
+            reading: Reading { input: name, notes, ..Reading::default() },
             declared_cpus: reader.summary().declared_cpus,
+            kernel_release: None,
+            enabled_events: None,
+            kinds: KindCounts::default(),
         };
-        if reader.format() == Format::Text || path.is_none() {
+        if reader.format() != Format::Pgy || path.is_none() {
             recording.import(reader, progress)?;
         }
         Ok(recording)
@@ -163,6 +177,9 @@ impl Recording {
     fn note(&mut self, reader: &TraceReader) {
         let s = reader.summary();
         self.declared_cpus = self.declared_cpus.or(s.declared_cpus);
+        self.kernel_release = s.kernel_release.clone();
+        self.enabled_events = s.enabled_events.clone();
+        self.kinds = s.kinds;
         let r = &mut self.reading;
         r.events = s.kinds.total();
         r.marks = s.marks;

@@ -6,10 +6,12 @@ use std::collections::HashMap;
 use pageyard::tuning::{self, CacheSlice};
 use pageyard::watermark;
 use pageyard::{Knobs, TYPES, ZONE_KINDS, ZoneKind, stat_threshold};
+use pageyard_trace::Release;
 use pageyard_trace::state::{CpuCaches, Snapshot, StateDir, ZoneInfo};
 use serde::Serialize;
 
 use super::error::ReplayError;
+use super::kernel::Kernel;
 
 /// Machine parameters for what the trace does not record.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,29 +25,12 @@ pub struct MachineOptions {
     /// Bytes of last-level cache per CPU. Default: the size in the state files, else 4 MiB, which
     /// is above the threshold of every step.
     pub cache_slice: Option<u64>,
+    /// The kernel that recorded the trace, for a trace that does not say it, or says it wrongly.
+    pub kernel: Option<Release>,
 }
 
 /// Default bytes of last-level cache per CPU.
 pub const DEFAULT_CACHE_SLICE: u64 = 4 << 20;
-
-/// The kernel that recorded the trace, as far as it affects the meaning of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Kernel {
-    /// 6.1 up to 6.2: a drain event has the type that the page carried, not its block's type.
-    Linux61,
-    /// 6.12 and nearby versions.
-    Linux612,
-}
-
-impl Kernel {
-    /// Returns the name of the policy that models this kernel.
-    pub fn policy(self) -> &'static str {
-        match self {
-            Kernel::Linux61 => "Linux61",
-            Kernel::Linux612 => "Linux612",
-        }
-    }
-}
 
 /// A zone of the machine. Counts are in pages.
 #[derive(Clone, Debug, Serialize)]
@@ -122,7 +107,7 @@ const MOST_FRAMES: u64 = 1 << 28;
 impl Machine {
     /// Builds the machine that recorded the trace, from the state files or else from options.
     ///
-    /// `seen` returns the highest frame in the trace and the number of CPUs that the trace names.
+    /// `release` is the kernel's, if the trace itself says it. `seen` returns the highest frame in the trace and the number of CPUs that the trace names.
     /// It is called only if the state files have no zoneinfo.
     ///
     /// # Errors
@@ -130,6 +115,7 @@ impl Machine {
     pub(super) fn new(
         state: &StateDir,
         options: &MachineOptions,
+        release: Option<&str>,
         seen: impl FnOnce() -> Result<(u64, u32), ReplayError>,
     ) -> Result<Machine, ReplayError> {
         let snapshots = [&state.traced_start, &state.before, &state.traced_end, &state.after];
@@ -139,7 +125,7 @@ impl Machine {
         let mut sources = Vec::new();
         let settings = snapshots.iter().find_map(|s| s.sys_vm.as_ref());
         let number = |name: &str| settings.and_then(|s| s.number(name));
-        let (mut zones, cpu_count, kernel) = match found {
+        let (mut zones, cpu_count) = match found {
             Some(at) => {
                 let info = snapshots[at].zoneinfo.as_ref().expect("it was found by that");
                 sources
@@ -149,7 +135,7 @@ impl Machine {
             None => {
                 let (zones, cpus, text) = from_options(options, seen)?;
                 sources.push(text);
-                (zones, cpus, Kernel::Linux612)
+                (zones, cpus)
             }
         };
         zones.sort_by_key(|z| z.start);
@@ -182,7 +168,7 @@ impl Machine {
             zones,
             cpus,
             caches,
-            kernel,
+            kernel: Kernel::find(options.kernel, release, state),
             high_fraction: number("percpu_pagelist_high_fraction")
                 .and_then(|n| u32::try_from(n).ok())
                 .filter(|n| *n == 0 || *n >= 8)
@@ -276,7 +262,7 @@ fn check(zones: &[MachineZone]) -> Result<(), ReplayError> {
 fn from_zoneinfo(
     info: &ZoneInfo,
     state: &StateDir,
-) -> Result<(Vec<MachineZone>, u32, Kernel), ReplayError> {
+) -> Result<(Vec<MachineZone>, u32), ReplayError> {
     let fix = "copy the zoneinfo file from the machine again, or remove it";
     let cpus = info
         .populated()
@@ -284,7 +270,6 @@ fn from_zoneinfo(
         .max()
         .ok_or_else(|| ReplayError::machine("no CPUs in zoneinfo", fix))?;
     let [starts, ends] = [&state.traced_start, &state.traced_end].map(by_name);
-    let newer = info.populated().any(|z| z.watermarks.promo.is_some());
     let mut zones = Vec::new();
     for z in info.populated().filter(|z| z.managed > 0) {
         let kind = ZoneKind::ALL
@@ -328,7 +313,7 @@ fn from_zoneinfo(
             at_end: counts(end).into_iter().map(|c| c.map(|(count, _)| count)).collect(),
         });
     }
-    Ok((zones, cpus, if newer { Kernel::Linux612 } else { Kernel::Linux61 }))
+    Ok((zones, cpus))
 }
 
 /// Indexes the zones of a snapshot by node and name.

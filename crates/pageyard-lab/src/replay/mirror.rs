@@ -11,7 +11,7 @@ use super::counts::{Holds, Idle, Recorded};
 use super::error::ReplayError;
 use super::input::{Refused, Visitor};
 use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
-use super::machine::{Kernel, Machine};
+use super::machine::Machine;
 use super::plan::{Op, OpKind, Plan, PlanWriter, pack_gfp};
 use super::requests::Requests;
 use super::scan::{Scan, place};
@@ -553,7 +553,7 @@ impl Visitor for Mirror<'_, '_> {
                 self.cpus[cpu].refill = 0;
                 self.zone_event(record, frame, order, false);
                 self.holds.drain(cpu, 1 << order);
-                if self.machine.kernel == Kernel::Linux612 {
+                if !self.machine.kernel.types_carried {
                     let block = self.machine.block_of(frame);
                     self.block_types[block] = migratetype;
                 }

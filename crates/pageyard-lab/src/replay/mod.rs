@@ -14,6 +14,7 @@ mod explain;
 mod figures;
 mod held;
 mod input;
+mod kernel;
 mod lists;
 mod machine;
 mod map;
@@ -26,6 +27,7 @@ mod packed;
 mod plan;
 mod prepared;
 mod reclaim;
+mod recorded;
 mod requests;
 mod restore;
 mod room;
@@ -55,11 +57,13 @@ pub use explain::{Change, Explained, ExplainedVerdict};
 pub use figures::{Figures, Matching, Price, Range, Spread};
 pub use held::Holder;
 pub use input::{Input, Reading};
-pub use machine::{DEFAULT_CACHE_SLICE, Kernel, Machine, MachineOptions, MachineZone};
+pub use kernel::{Kernel, KernelSource};
+pub use machine::{DEFAULT_CACHE_SLICE, Machine, MachineOptions, MachineZone};
 pub use mirror::Understanding;
 pub use options::{Options, Stage};
 pub use owners::{Owners, owners};
 pub use reclaim::{ReclaimFigures, ReclaimSource};
+pub use recorded::{Absent, RecordedFigures};
 pub use start::StartFigures;
 pub(crate) use table::TableRow;
 pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
@@ -106,7 +110,7 @@ pub struct Report {
     /// Number of seeds used for the spread.
     pub seeds: u64,
     /// What the kernel recorded.
-    pub recorded: Figures,
+    pub recorded: RecordedFigures,
     /// What each policy did.
     pub policies: Vec<Column>,
     /// The simulated machine that determined the cost, if any.
@@ -128,6 +132,8 @@ pub fn replay(
 ) -> Result<Report, ReplayError> {
     options.policies.iter().try_for_each(|choice| check(choice, options))?;
     let ready = Prepared::new(input, options, false, progress)?;
+    let with_recording = with_recording(options, &ready.machine.kernel)?;
+    let options = with_recording.as_ref().unwrap_or(options);
     let setting = Setting { record: options.record, ..ready.setting() };
     let policies = run_all(&setting, options, ready.room.runs(), progress)?;
     Ok(Report {
@@ -143,6 +149,19 @@ pub fn replay(
         machine: ready.machine,
         on: options.on.as_ref().map(|spec| spec.name().to_owned()),
     })
+}
+
+/// Returns the options with a column for the recording kernel's policy, if it is wanted and missing.
+/// It gets the settings of the first column, which those of `--knob` are.
+fn with_recording(options: &Options, kernel: &Kernel) -> Result<Option<Options>, ReplayError> {
+    let missing = !options.policies.iter().any(|c| c.policy() == kernel.policy);
+    let Some(first) = options.policies.first().filter(|_| options.add_recording && missing) else {
+        return Ok(None);
+    };
+    let column = by_name(kernel.policy)?.with(&first.settings);
+    let mut options = options.clone();
+    options.policies.push(column);
+    Ok(Some(options))
 }
 
 /// Fails if the packed engine is asked for what it cannot do yet.

@@ -22,10 +22,13 @@ pub enum Stage {
 }
 
 /// Options of a replay.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Policies in the order of the table. The others are compared with the first.
     pub policies: Vec<Choice>,
+    /// Add the policy that stands for the recording kernel, unless `policies` has it. Its settings
+    /// are those of the first policy.
+    pub add_recording: bool,
     /// Seed for what the trace does not record: the times of ticks.
     pub seed: u64,
     /// Number of seeds, starting at `seed`, with which each policy that depends on ticks is

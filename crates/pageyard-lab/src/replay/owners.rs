@@ -44,7 +44,7 @@ pub fn owners(
     let ready = Prepared::new(input, options, true, progress)?;
     let choice = match options.policies.first() {
         Some(choice) => choice.clone(),
-        None => by_name(ready.machine.kernel.policy())?,
+        None => by_name(ready.machine.kernel.policy)?,
     };
     let all = Some(ready.plan.len);
     let ran = run(&ready.setting(), &choice, options.seed, &mut |at| {
@@ -94,6 +94,7 @@ impl Owners {
                 .to_owned(),
         );
         let r = &self.reading;
+        notes.extend(r.notes.iter().cloned());
         let wrong = [
             (r.lost, "the recorder lost"),
             (r.malformed, "skipped as damaged:"),

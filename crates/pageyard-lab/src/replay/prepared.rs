@@ -10,6 +10,7 @@ use super::mirror::{Mirror, Understanding};
 use super::options::{Options, Stage};
 use super::plan::{Plan, PlanWriter};
 use super::reclaim::ReclaimFigures;
+use super::recorded::{Absent, RecordedFigures};
 use super::requests::Requests;
 use super::room::Room;
 use super::scan::{Scan, Survey};
@@ -27,7 +28,7 @@ pub(super) struct Prepared {
     pub(super) reclaim: ReclaimFigures,
     pub(super) first_ns: u64,
     pub(super) snapshot_ns: u64,
-    pub(super) recorded: Figures,
+    pub(super) recorded: RecordedFigures,
     pub(super) understanding: Understanding,
     pub(super) requests: Option<Requests>,
     pub(super) room: Room,
@@ -45,6 +46,7 @@ impl Prepared {
         let mut recording = Recording::open(input, state, options.lenient, progress)?;
         let state = std::mem::take(&mut recording.state);
         let declared = recording.declared_cpus.map_or(0, u32::from);
+        let release = recording.kernel_release.take();
         let mut seen = None;
         let mut survey = || -> Result<Survey, ReplayError> {
             if let Some(survey) = seen {
@@ -55,7 +57,7 @@ impl Prepared {
             seen = Some(survey);
             Ok(survey)
         };
-        let machine = Machine::new(&state, &options.machine, || {
+        let machine = Machine::new(&state, &options.machine, release.as_deref(), || {
             let survey = survey()?;
             Ok((survey.highest, survey.cpus.max(declared)))
         })?;
@@ -90,6 +92,9 @@ impl Prepared {
         let idle = mirror.idle.figures(start.cached_pages() as i64);
         let mut recorded = Figures::recorded(&mirror.recorded, mirror.holds.moved, idle);
         recorded.unusable_9 = recorded_unusable(&state);
+        let enabled = recording.enabled_events.as_ref().or(state.enabled_events.as_ref());
+        let absent = Absent::new(&recording.kinds, enabled.map(Vec::as_slice));
+        let recorded = RecordedFigures::new(recorded, absent);
         let understanding = mirror.understanding;
         let requests = mirror.requests.take();
         // Free the mirror's tables and the frame map.

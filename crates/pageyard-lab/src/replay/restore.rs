@@ -9,7 +9,7 @@ use pageyard::{
 
 use super::error::ReplayError;
 use super::lists::{LISTS, list_order};
-use super::machine::{Kernel, Machine, MachineZone};
+use super::machine::{Machine, MachineZone};
 use super::setting::Setting;
 use super::start::{FREE, LIVE, MOVABLE, ORDER};
 use super::tick::ticks_between;
@@ -96,7 +96,7 @@ fn limits(rules: &Rules, machine: &Machine, zone: &MachineZone) -> Limits {
 fn first_high(setting: &Setting<'_>, limits: Limits, high: i64, count: i64, phase: f64) -> i32 {
     let machine = setting.machine;
     let mut high = high;
-    if machine.kernel == Kernel::Linux612 {
+    if machine.kernel.tuned {
         if high > limits.high_min.into() {
             let (from, to) = (setting.first_ns, setting.snapshot_ns.max(setting.first_ns));
             for _ in 0..ticks_between(phase, from, to, machine.stat_interval_s) {

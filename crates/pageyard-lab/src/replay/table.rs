@@ -4,6 +4,7 @@ use std::fmt;
 
 use pageyard_trace::printable;
 
+use super::counts::Moved;
 use super::figures::{Figures, Price, Range};
 use super::tick::{DELAY, SPREAD};
 use super::{Column, Report};
@@ -114,16 +115,33 @@ impl fmt::Display for Report {
 impl Report {
     /// Returns the table as data.
     pub(crate) fn rows(&self) -> Vec<TableRow> {
-        let columns = || {
-            let policies = self.policies.iter().map(|c| &c.figures);
-            std::iter::once(&self.recorded).chain(policies)
-        };
-        let row = |(label, key, get): &Row| TableRow {
-            label,
-            key,
-            values: columns().map(|f| get(f).map(|v| (v.text(), v.number()))).collect(),
+        let row = |row: &Row| {
+            let (label, key, get) = *row;
+            let policies = self.policies.iter().map(|c| get(&c.figures));
+            let values = std::iter::once(self.recorded_value(row)).chain(policies);
+            let values = values.map(|v| v.map(|v| (v.text(), v.number()))).collect();
+            TableRow { label, key, values }
         };
         ROWS.iter().map(row).collect()
+    }
+
+    /// Returns the recorded figure of a row, if the trace shows it.
+    fn recorded_value(&self, &(_, key, get): &Row) -> Option<Value> {
+        // The only row without a key of its own.
+        let key = if key.is_empty() { "pages_per_hold" } else { key };
+        get(&self.recorded).filter(|_| self.recorded.shows(key))
+    }
+
+    /// Returns the recorded pages and holds that the trace shows; 0 in place of the others.
+    fn recorded_moved(&self) -> Moved {
+        let shown = |key, n| if self.recorded.shows(key) { n } else { 0 };
+        let m = &self.recorded.moved;
+        Moved {
+            refill_pages: shown("refill_pages", m.refill_pages),
+            refill_holds: shown("refill_holds", m.refill_holds),
+            drain_pages: shown("drain_pages", m.drain_pages),
+            drain_holds: shown("drain_holds", m.drain_holds),
+        }
     }
 
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -155,6 +173,7 @@ impl Report {
                 first.iter().try_for_each(|e| writeln!(f, "    {e}"))?;
             }
         }
+        writeln!(f, "  kernel   {}", self.machine.kernel)?;
         write!(f, "  machine  {} CPUs;", self.machine.cpus.len())?;
         for z in &self.machine.zones {
             write!(f, " node {} {} {} MiB,", z.node, z.kind, z.managed / 256)?;
@@ -162,6 +181,9 @@ impl Report {
         writeln!(f, " batch {}", self.machine.zones.iter().map(|z| z.batch).max().unwrap_or(0))?;
         for s in &self.machine.sources {
             writeln!(f, "           {s}")?;
+        }
+        for note in &r.notes {
+            writeln!(f, "           {note}")?;
         }
         let (s, u) = (&self.start, &self.understanding);
         write!(f, "  start    {} pages free", grouped(s.free))?;
@@ -224,7 +246,7 @@ impl Report {
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut columns: Vec<(String, Vec<String>)> = vec![(
             "recorded".into(),
-            ROWS.iter().map(|(_, _, get)| cell(get(&self.recorded))).collect(),
+            ROWS.iter().map(|row| cell(self.recorded_value(row))).collect(),
         )];
         for (i, c) in self.policies.iter().enumerate() {
             let values = ROWS.iter().map(|(_, _, get)| cell(get(&c.figures)));
@@ -255,7 +277,7 @@ impl Report {
         for (i, (name, ..)) in ROWS.iter().enumerate() {
             line(f, name, &mut columns.iter().map(|(_, cells)| cells[i].as_str()))?;
         }
-        Ok(())
+        write!(f, "{}", self.recorded.absent())
     }
 
     /// Prints the cost on the simulated machine, if there is one.
@@ -288,12 +310,14 @@ impl Report {
              to {}.",
             self.policies.first().map_or("", |c| c.policy.as_str())
         )?;
-        let kernel = self.machine.kernel.policy();
-        match self.policies.iter().find(|c| c.policy == kernel) {
+        let kernel = &self.machine.kernel;
+        match self.policies.iter().find(|c| c.policy == kernel.policy) {
             Some(c) => self.accuracy(f, c)?,
             None => writeln!(
                 f,
-                "Accuracy not checked: add --policy {kernel}, which models the recording kernel."
+                "Accuracy not checked: add --policy {}, which {} for the recording kernel.",
+                kernel.policy,
+                if kernel.is_unknown() { "is assumed" } else { "stands" }
             )?,
         }
         self.dependence(f)
@@ -327,7 +351,7 @@ impl Report {
             let mut rows =
                 vec![["", "pages refilled", "drained", "refills", "bulk frees"].map(String::from)];
             for (c, s) in ticking().filter_map(|c| Some((c, c.spread.as_ref()?))) {
-                let r = &self.recorded.moved;
+                let r = self.recorded_moved();
                 let holds = |of: Range, recorded| match c.figures.depot_pages {
                     None => range(of, recorded),
                     Some(_) => "-".to_owned(),
@@ -365,13 +389,14 @@ impl Report {
     }
 
     fn accuracy(&self, f: &mut fmt::Formatter<'_>, c: &Column) -> fmt::Result {
-        let (ours, theirs) = (&c.figures.moved, &self.recorded.moved);
+        let (ours, theirs) = (&c.figures.moved, self.recorded_moved());
         let off = |a: u64, b: u64| percent(change(a as f64, b as f64));
         writeln!(
             f,
-            "{} models the recording kernel; relative to the recording: pages refilled {}, drained \
+            "{} {} for the recording kernel; relative to the recording: pages refilled {}, drained \
              {}; refills {}, bulk frees {}",
             c.policy,
+            if self.machine.kernel.is_unknown() { "is assumed" } else { "stands" },
             off(ours.refill_pages, theirs.refill_pages),
             off(ours.drain_pages, theirs.drain_pages),
             off(ours.refill_holds, theirs.refill_holds),

@@ -37,7 +37,7 @@ impl Source {
             }
         }
         let states = StateDir::beside(path)?;
-        if states == StateDir::default() {
+        if states.is_empty() {
             return Err(match fault {
                 Some(e) => e.into(),
                 None => ShowError::Missing {

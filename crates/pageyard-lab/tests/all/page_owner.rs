@@ -13,6 +13,7 @@ use crate::sample;
 fn options(policies: &[&str]) -> Options {
     Options {
         policies: policies.iter().map(|p| by_name(p).unwrap()).collect(),
+        add_recording: false,
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::Inferred,
@@ -27,7 +28,8 @@ fn options(policies: &[&str]) -> Options {
 }
 
 fn small(text: &str) -> Owners {
-    let machine = MachineOptions { memory: Some(64 << 20), cpus: Some(1), cache_slice: None };
+    let machine =
+        MachineOptions { memory: Some(64 << 20), cpus: Some(1), ..MachineOptions::default() };
     let options = Options { machine, ..options(&["Linux612"]) };
     let text = Cursor::new(text.as_bytes().to_vec());
     let input = Input::Stream("test".into(), Box::new(text));

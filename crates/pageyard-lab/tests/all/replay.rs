@@ -4,8 +4,8 @@ use std::io::Cursor;
 
 use pageyard::policy::{MODIFIERS, POLICIES};
 use pageyard_lab::replay::{
-    Choice, Input, Kernel, MachineOptions, Options, ReclaimSource, ReplayError, Report, TickPhase,
-    by_name, by_names, replay,
+    Choice, Input, MachineOptions, Options, ReclaimSource, ReplayError, Report, TickPhase, by_name,
+    by_names, replay,
 };
 
 use crate::sample;
@@ -73,10 +73,15 @@ fn drain(pfn: u64, order: u8, t: u8) -> String {
 fn options(policy: &str) -> Options {
     Options {
         policies: vec![by_name(policy).unwrap()],
+        add_recording: false,
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::At(0.5),
-        machine: MachineOptions { memory: Some(64 << 20), cpus: Some(64), cache_slice: None },
+        machine: MachineOptions {
+            memory: Some(64 << 20),
+            cpus: Some(64),
+            ..MachineOptions::default()
+        },
         state: None,
         lenient: false,
         jobs: 1,
@@ -363,7 +368,7 @@ fn a_machine_is_derived_from_the_trace() {
     let r = replay(t.input(), &plain, &mut |_, _, _| {}).unwrap();
     assert_eq!(r.machine.cpus.len(), 7);
     assert_eq!(r.machine.zones.last().unwrap().end(), 0x18000, "up to the next 128 MiB");
-    assert_eq!(r.machine.kernel, Kernel::Linux612);
+    assert!(r.machine.kernel.is_unknown() && r.machine.kernel.policy == "Linux612");
 }
 
 /// The relative distance in percent.
@@ -398,6 +403,48 @@ fn a_machine_that_is_too_small_is_rejected() {
     assert!(refused.to_string().contains("desktop has 4 CPUs and 1 nodes, but the trace has 64"));
 }
 
+#[test]
+fn a_figure_whose_event_was_not_recorded_is_absent() {
+    let r = Trace::new().alloc(F, 0, 0).free(F, 0).replay("Linux612");
+    let text = r.to_string();
+    let row = |label: &str| {
+        let line = text.lines().find(|l| l.starts_with(label)).unwrap();
+        line[label.len()..].split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(row("pages taken from the zone"), "-");
+    assert_eq!(row("  bulk frees (holds)"), "-");
+    assert_eq!(row("claims"), "-");
+    assert_eq!(row("pages freed"), "1");
+    let zone_locked = "not recorded: mm_page_alloc_zone_locked; record it with ";
+    assert!(text.lines().any(|l| l.starts_with(zone_locked)), "{text}");
+    let drain = "none recorded: mm_page_pcpu_drain; it did not happen, or was not enabled";
+    assert!(text.lines().any(|l| l.starts_with(drain)), "{text}");
+    let json = serde_json::to_value(&r).unwrap();
+    assert!(json["recorded"]["refill_pages"].is_null());
+    assert_eq!(json["recorded"]["not_recorded"][0], "mm_page_alloc_zone_locked");
+    assert_eq!(json["policies"][0]["figures"]["refill_pages"], 3, "the policy's are counted");
+}
+
+#[test]
+fn the_recording_kernel_has_a_column_unless_policies_are_named() {
+    let kernel = "6.6.30".parse().ok();
+    let machine = MachineOptions { kernel, ..options("Base").machine };
+    let named = Options { machine, ..options("Linux612") };
+    let all = Options { add_recording: true, ..named.clone() };
+    let t = Trace::new().locked(F, 0, 0).alloc(F, 0, 0);
+    let run = |o: &Options| replay(t.input(), o, &mut |_, _, _| {}).unwrap();
+    let columns = |r: &Report| r.policies.iter().map(|c| c.policy.clone()).collect::<Vec<_>>();
+    let r = run(&all);
+    assert_eq!(columns(&r), ["Linux612", "Vanilla<Base>"]);
+    let text = r.to_string();
+    let says = "kernel   6.6.30 (--kernel); Vanilla<Base> stands for this kernel\n";
+    assert!(text.contains(says), "{text}");
+    assert!(text.contains("Vanilla<Base> stands for the recording kernel; relative to"), "{text}");
+    let r = run(&named);
+    assert_eq!(columns(&r), ["Linux612"]);
+    assert!(r.to_string().contains("add --policy Vanilla<Base>, which stands for"), "{r}");
+}
+
 /// A build on a real 6.12: the policy that models it moves as many pages as the kernel did.
 #[test]
 fn a_recorded_build() {
@@ -409,7 +456,7 @@ fn a_recorded_build() {
     };
     let r = replay(Input::Path(path.clone()), &o, &mut |_, _, _| {}).unwrap();
     assert_eq!(r.reading.events, 1_194_220);
-    let (ours, recorded) = (r.policies[0].figures, r.recorded);
+    let (ours, recorded) = (r.policies[0].figures, &r.recorded);
     assert_eq!(ours.matching.unwrap().unmatched, 0);
     assert_eq!(ours.alloc_blocks, recorded.alloc_blocks);
     assert_eq!(ours.free_pages, recorded.free_pages);
@@ -440,7 +487,7 @@ fn a_recorded_build_on_the_packed_engine() {
         ..options("Linux612")
     };
     let r = replay(Input::Path(sample("kbuild.pgy")), &o, &mut |_, _, _| {}).unwrap();
-    let (ours, recorded) = (r.policies[0].figures, r.recorded);
+    let (ours, recorded) = (r.policies[0].figures, &r.recorded);
     assert_eq!(r.policies[0].policy, "Packed");
     assert_eq!((ours.failed, ours.matching.unwrap().unmatched), (0, 0));
     assert_eq!(ours.alloc_blocks, recorded.alloc_blocks);

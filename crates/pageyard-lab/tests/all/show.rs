@@ -43,7 +43,7 @@ fn traces() -> Vec<(String, Attachments)> {
     if let Some(shared) = shared() {
         for folder in sorted(&shared.join("traces")).into_iter().filter(|p| p.is_dir()) {
             let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-            all.push((name, StateDir::collect(&folder).unwrap()));
+            all.push((name, StateDir::collect(&folder).unwrap().0));
         }
     }
     all

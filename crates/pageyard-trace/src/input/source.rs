@@ -142,6 +142,23 @@ impl Source {
         }
     }
 
+    /// Takes all bytes from the window on, and the fault that ended the input early, if any.
+    pub(crate) fn take_all(&mut self) -> (Vec<u8>, Option<Fault>) {
+        let damage = loop {
+            match self.grow() {
+                Ok(true) => {}
+                Ok(false) => break None,
+                Err(fault) => break Some(fault),
+            }
+        };
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.truncate(self.end);
+        bytes.drain(..self.start);
+        self.offset += bytes.len() as u64;
+        (self.start, self.end) = (0, 0);
+        (bytes, damage)
+    }
+
     /// Grows the window to at least `n` bytes. Returns `false` if the input ends before.
     pub(crate) fn need(&mut self, n: usize) -> Result<bool, Fault> {
         while self.end - self.start < n {

@@ -7,9 +7,9 @@ use crate::event::{Kind, Record};
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PGY\r\n\x1a\n";
 /// Version of the layout.
 ///
-/// Version 2 added compaction events, version 3 reclaim events. Files of older versions are valid
-/// and contain none.
-pub(super) const VERSION: u16 = 3;
+/// Version 2 added compaction events, version 3 reclaim events, version 4 the attachments
+/// `kernel_release` and `enabled_events`. Files of older versions are valid and contain none.
+pub(super) const VERSION: u16 = 4;
 /// Length of the file header: magic, version, declared CPUs, checksum.
 pub(super) const HEAD_LEN: usize = 16;
 /// Number of records in a chunk, as the writer makes it.

@@ -4,11 +4,14 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use super::near::{self, Near};
 use super::{BuddyInfo, Counters, CpuCaches, PageTypeInfo, PfnMap, Settings, ZoneInfo};
 use crate::attachment::Attachments;
-use crate::error::{Fault, Position, TraceError};
+use crate::error::{Fault, Position, TraceError, excerpt};
 use crate::input::bound::{self, Bound};
 use crate::input::{Used, decompress_all, read_at_most};
+use crate::printable::printable;
+use crate::release;
 
 /// State of a machine at one moment, as far as files describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,8 +36,13 @@ pub struct Snapshot {
 /// - `before/FILE` and `after/FILE`: before and after the recording;
 /// - `FILE.traced_start` and `FILE.traced_end`: just inside the recording;
 /// - `pfnmap.before` and `pfnmap.after`: just inside the recording;
+/// - `kernel_release`: the output of `uname -r`. Without it, that of `uname -a` or `uname -r` in
+///   `uname`, or `/proc/version` in `version`, here or in `before/`;
+/// - `enabled_events`: the events that were recorded, a name on each line;
 ///
-/// where FILE is `zoneinfo`, `buddyinfo`, `pagetypeinfo`, `vmstat`, `cpu_cache` or `sys_vm`.
+/// where FILE is `zoneinfo`, `buddyinfo`, `pagetypeinfo`, `vmstat`, `cpu_cache` or `sys_vm`. A file
+/// with a similar name is used if its meaning is clear, such as `zoneinfo` or `TRACE.zoneinfo` for
+/// `before/zoneinfo`. [`StateDir::notes`] names these files, and those that are not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateDir {
     /// Before the recording began.
@@ -49,11 +57,27 @@ pub struct StateDir {
     pub pfnmap_before: Option<PfnMap>,
     /// All frames just before it ended.
     pub pfnmap_after: Option<PfnMap>,
+    /// Release of the kernel that recorded, as `uname -r` prints it.
+    pub kernel_release: Option<String>,
+    /// Names of the events that were recorded, whether they happened or not.
+    pub enabled_events: Option<Vec<String>>,
+    /// Which files with similar names are used, and which are not: for the user.
+    pub notes: Vec<String>,
 }
 
-const FILES: [&str; 6] = ["zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat", "cpu_cache", "sys_vm"];
+pub(super) const FILES: [&str; 6] =
+    ["zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat", "cpu_cache", "sys_vm"];
 const PFNMAPS: [&str; 2] = ["pfnmap.before", "pfnmap.after"];
-const SUFFIXES: [&str; 4] = ["", ".xz", ".gz", ".zst"];
+/// Attachment with the release of the kernel.
+pub(crate) const KERNEL_RELEASE: &str = "kernel_release";
+/// Attachment with the events that were recorded.
+pub(crate) const ENABLED_EVENTS: &str = "enabled_events";
+/// Files that also tell the release.
+const RELEASES: [&str; 5] =
+    ["before/kernel_release", "uname", "before/uname", "version", "before/version"];
+pub(super) const SUFFIXES: [&str; 4] = ["", ".xz", ".gz", ".zst"];
+/// Maximum number of notes on files with similar names.
+const MOST_NOTES: usize = 8;
 /// Maximum size of a frame map, one byte per frame; enough for 4 TiB of memory.
 const MAX_MAP: u64 = 1 << 30;
 /// Maximum size of another file; enough for 4096 CPUs in each of 100 zones.
@@ -67,7 +91,8 @@ pub(crate) fn is_state_file(name: &str) -> bool {
         Some(_) => false,
         None => {
             let traced = |end| name.strip_suffix(end).is_some_and(file);
-            PFNMAPS.contains(&name) || traced(".traced_start") || traced(".traced_end")
+            let others = [KERNEL_RELEASE, ENABLED_EVENTS, PFNMAPS[0], PFNMAPS[1]];
+            others.contains(&name) || traced(".traced_start") || traced(".traced_end")
         }
     }
 }
@@ -78,9 +103,14 @@ impl StateDir {
     /// # Errors
     /// Fails if a file exists but cannot be read, decompressed or parsed.
     pub fn beside(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let folder = folder_of(path.as_ref());
-        let prefix = format!("{}/", folder.display());
-        Self::parse(&prefix, Self::collect(folder)?)
+        let prefix = format!("{}/", folder_of(path.as_ref()).display());
+        let (files, notes) = Self::collect(path)?;
+        Ok(StateDir { notes, ..Self::parse(&prefix, files)? })
+    }
+
+    /// Returns whether there are no state files.
+    pub fn is_empty(&self) -> bool {
+        *self == StateDir { notes: self.notes.clone(), ..StateDir::default() }
     }
 
     /// Parses the files attached to a trace. Ignores attachments with other names.
@@ -92,12 +122,13 @@ impl StateDir {
     }
 
     /// Reads and decompresses the files next to a trace, under the names above, ready to be
-    /// attached. `path` is the trace or its folder.
+    /// attached. `path` is the trace or its folder. The texts are those of [`StateDir::notes`].
     ///
     /// # Errors
     /// Fails if a file exists but cannot be read or decompressed.
-    pub fn collect(path: impl AsRef<Path>) -> Result<Attachments, TraceError> {
-        let folder = folder_of(path.as_ref());
+    pub fn collect(path: impl AsRef<Path>) -> Result<(Attachments, Vec<String>), TraceError> {
+        let path = path.as_ref();
+        let folder = folder_of(path);
         let mut found = Attachments::new();
         let (mut texts, mut maps) = (Used::default(), Used::default());
         let names =
@@ -114,7 +145,60 @@ impl StateDir {
                 found.insert(name, data);
             }
         }
-        Ok(found)
+        let mut text = |name: &str| read(folder, name, bound::TEXT, MAX_TEXT, &mut texts);
+        if let Some(data) = text(ENABLED_EVENTS)? {
+            found.insert(ENABLED_EVENTS, data);
+        }
+        if let Some(data) = text(KERNEL_RELEASE)? {
+            found.insert(KERNEL_RELEASE, data);
+        } else {
+            for name in RELEASES {
+                if let Some(release) = text(name)?.as_deref().and_then(release::find) {
+                    found.insert(KERNEL_RELEASE, format!("{release}\n").into_bytes());
+                    break;
+                }
+            }
+        }
+        let trace = path.file_name().filter(|_| folder != path).and_then(|name| name.to_str());
+        let (mut notes, mut taken) = (Vec::new(), Vec::new());
+        let near = near::find(folder, trace);
+        let meant = |name: &str| {
+            near.iter().filter(|near| matches!(near, Near::Is(_, e) if e == name)).count()
+        };
+        for file in &near {
+            let shown = |path: &str| printable(path).into_owned();
+            let note = match file {
+                Near::Is(path, name) if found.get(name).is_some() => {
+                    format!("{} is not used: {name} is there too", shown(path))
+                }
+                Near::Is(path, name) if meant(name) > 1 => format!(
+                    "{} is not used: another file may be {name} too; rename the right one to {name}",
+                    shown(path)
+                ),
+                Near::Is(path, name) => match read_near(folder, path, name, &mut texts) {
+                    Ok(data) => {
+                        taken.push((name.clone(), data));
+                        format!("{} is used as {name}", shown(path))
+                    }
+                    Err(e) => format!("{} is not used: {e}", shown(path)),
+                },
+                Near::Unclear(path) => format!(
+                    "{} is not used: the names of state files are before/FILE, after/FILE, \
+                     FILE.traced_start and FILE.traced_end",
+                    shown(path)
+                ),
+            };
+            notes.push(note);
+        }
+        for (name, data) in taken {
+            found.insert(name, data);
+        }
+        let more = notes.len().saturating_sub(MOST_NOTES);
+        if more > 0 {
+            notes.truncate(MOST_NOTES);
+            notes.push(format!("and {more} more files with similar names"));
+        }
+        Ok((found, notes))
     }
 
     fn parse(prefix: &str, mut files: Attachments) -> Result<Self, TraceError> {
@@ -124,10 +208,37 @@ impl StateDir {
         let (before, after) = (snapshot("before/", "")?, snapshot("after/", "")?);
         let traced_start = snapshot("", ".traced_start")?;
         let traced_end = snapshot("", ".traced_end")?;
+        let kernel_release = match files.get(KERNEL_RELEASE) {
+            Some(data) => Some(kernel_release(prefix, data)?),
+            None => None,
+        };
+        let enabled_events = files.get(ENABLED_EVENTS).map(|data| {
+            let text = String::from_utf8_lossy(data);
+            text.split_ascii_whitespace().map(str::to_owned).collect()
+        });
         // Maps are large, so move them instead of copying.
         let [pfnmap_before, pfnmap_after] = PFNMAPS.map(|name| files.take(name).map(PfnMap::new));
-        Ok(StateDir { before, traced_start, traced_end, after, pfnmap_before, pfnmap_after })
+        Ok(StateDir {
+            before,
+            traced_start,
+            traced_end,
+            after,
+            pfnmap_before,
+            pfnmap_after,
+            kernel_release,
+            enabled_events,
+            notes: Vec::new(),
+        })
     }
+}
+
+fn kernel_release(prefix: &str, data: &[u8]) -> Result<String, TraceError> {
+    release::find(data).map(str::to_owned).ok_or_else(|| {
+        let expected = "a kernel release, such as 6.12.30, as `uname -r` prints it";
+        let found = excerpt(data.split(|&b| b == b'\n').next().unwrap_or_default());
+        let name = format!("{prefix}{KERNEL_RELEASE}");
+        TraceError::new(&name, Position::Line(1), Fault::State { expected, found })
+    })
 }
 
 type Parser<T> = fn(&str, &[u8]) -> Result<T, TraceError>;
@@ -177,14 +288,40 @@ fn read(
 ) -> Result<Option<Vec<u8>>, TraceError> {
     for suffix in SUFFIXES {
         let path = folder.join(format!("{name}{suffix}"));
-        let fail = |fault| TraceError::new(&path.to_string_lossy(), Position::Whole, fault);
-        match regular(&path).and_then(|file| read_at_most(file, most)) {
-            Ok(data) => return decompress_all(data, bound, used, most).map(Some).map_err(fail),
-            Err(error) if missing(&error) => {}
-            Err(error) => return Err(fail(Fault::Io(error))),
+        if let Some(data) = read_exactly(&path, bound, most, used)? {
+            return Ok(Some(data));
         }
     }
     Ok(None)
+}
+
+/// Reads and decompresses the file at exactly this path; `None` if there is none.
+fn read_exactly(
+    path: &Path,
+    bound: Bound,
+    most: u64,
+    used: &mut Used,
+) -> Result<Option<Vec<u8>>, TraceError> {
+    let fail = |fault| TraceError::new(&path.to_string_lossy(), Position::Whole, fault);
+    match regular(path).and_then(|file| read_at_most(file, most)) {
+        Ok(data) => decompress_all(data, bound, used, most).map(Some).map_err(fail),
+        Err(error) if missing(&error) => Ok(None),
+        Err(error) => Err(fail(Fault::Io(error))),
+    }
+}
+
+/// Reads the file of a similar name that means the state file `name`, if it has the form of one.
+fn read_near(
+    folder: &Path,
+    path: &str,
+    name: &str,
+    used: &mut Used,
+) -> Result<Vec<u8>, TraceError> {
+    let data = read_exactly(&folder.join(path), bound::TEXT, MAX_TEXT, used)?.unwrap_or_default();
+    let mut alone = Attachments::new();
+    alone.insert(name, data.clone());
+    StateDir::parse("", alone)?;
+    Ok(data)
 }
 
 /// Opens a regular file. Refuses devices, which have no end, and FIFOs, whose open would block.

@@ -10,7 +10,7 @@ use crate::gfp;
 use crate::number::{parse_decimal, parse_number};
 
 /// Returns the tracepoint of this name.
-pub(super) fn point_of(event: &[u8]) -> Option<usize> {
+pub(crate) fn point_of(event: &[u8]) -> Option<usize> {
     if !may_be_point(event) {
         return None;
     }

@@ -8,7 +8,7 @@ use crate::number::parse_number;
 
 /// Name of a page event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(crate) enum Name {
     Alloc,
     Free,
     FreeBatched,
@@ -19,7 +19,7 @@ pub(super) enum Name {
 
 impl Name {
     /// Returns the page event of this name.
-    pub(super) fn of(event: &[u8]) -> Option<Self> {
+    pub(crate) fn of(event: &[u8]) -> Option<Self> {
         Some(match event.strip_prefix(b"mm_page_")? {
             b"alloc" => Name::Alloc,
             b"free" => Name::Free,
@@ -31,7 +31,7 @@ impl Name {
         })
     }
 
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Name::Alloc => "mm_page_alloc",
             Name::Free => "mm_page_free",

@@ -15,6 +15,7 @@ use memchr::memchr_iter;
 use crate::check::{MAX_CPUS, at_most};
 use crate::error::{Fault, excerpt};
 use crate::number::parse_decimal;
+use crate::release;
 
 /// Maximum length of the short words between the dash and the time: thread group and interrupt
 /// state. The search for their ends is bounded because every dash of a line may be tried.
@@ -44,7 +45,9 @@ pub(super) enum Form<'a> {
     Cpus(u64),
     /// The recorder lost this many events; 0 means an unknown number.
     Lost(u64),
-    /// A comment, a heading or an empty line.
+    /// The heading names the kernel's release.
+    Kernel(&'a str),
+    /// Another comment, heading or empty line.
     Nothing,
 }
 
@@ -72,7 +75,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Form<'_>, Fault> {
 fn not_an_event(line: &[u8]) -> Option<Result<Form<'_>, Fault>> {
     let line = line.trim_ascii();
     if line.is_empty() || line[0] == b'#' {
-        return Some(Ok(Form::Nothing));
+        return Some(Ok(heading(line).map_or(Form::Nothing, Form::Kernel)));
     }
     if let Some(count) = line.strip_prefix(b"cpus=") {
         return Some(match parse_decimal(count) {
@@ -95,6 +98,21 @@ fn not_an_event(line: &[u8]) -> Option<Result<Form<'_>, Fault>> {
         }
     }
     lost(line).map(|n| Ok(Form::Lost(n)))
+}
+
+/// Returns the release in `# os release : 6.12.30` (`perf script --header`) or in
+/// `# nop latency trace v1.1.5 on 6.12.30` (the file `trace` with the option latency-format).
+fn heading(line: &[u8]) -> Option<&str> {
+    let text = line.strip_prefix(b"# ")?;
+    let release = match text.strip_prefix(b"os release :") {
+        Some(release) => release,
+        None => {
+            let at = memchr::memmem::find(text, b" latency trace v")?;
+            let on = memchr::memmem::find(&text[at..], b" on ")?;
+            &text[at + on + 4..]
+        }
+    };
+    release::find(release)
 }
 
 /// Returns the number in `[LOST n EVENTS]` or `[n EVENTS DROPPED]`, 0 without one.

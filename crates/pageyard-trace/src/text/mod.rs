@@ -6,5 +6,7 @@ mod line;
 mod reader;
 mod writer;
 
-pub(crate) use reader::TextBody;
+pub(crate) use compaction::point_of;
+pub(crate) use fields::Name;
+pub(crate) use reader::{TextBody, mark_text};
 pub use writer::TextWriter;

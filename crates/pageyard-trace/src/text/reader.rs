@@ -130,6 +130,10 @@ impl TextBody {
                 *lost = lost.saturating_add(n.max(1));
                 return Ok(None);
             }
+            Form::Kernel(release) => {
+                shared.summary.kernel_release = Some(release.to_owned());
+                return Ok(None);
+            }
             Form::Nothing => return Ok(None),
         };
         if let Some(name) = Name::of(line.event) {
@@ -178,7 +182,7 @@ impl TextBody {
 }
 
 /// Returns the text of a `print` event: after the writer's name, or in `ip=… buf=…` (`report -R`).
-fn mark_text(rest: &[u8]) -> &[u8] {
+pub(crate) fn mark_text(rest: &[u8]) -> &[u8] {
     if let Some(text) = rest.strip_prefix(MARK_PREFIX) {
         return text;
     }

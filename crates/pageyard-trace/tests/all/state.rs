@@ -236,7 +236,7 @@ fn a_folder_of_state_files() {
     assert_eq!(state.pfnmap_after.as_ref().unwrap().len(), 100);
     assert!(state.after.vmstat.is_none() && state.pfnmap_before.is_none());
 
-    let files = StateDir::collect(&folder).unwrap();
+    let (files, _) = StateDir::collect(&folder).unwrap();
     let names: Vec<_> = files.iter().map(|a| a.name.as_str()).collect();
     assert_eq!(names, ["before/buddyinfo", "zoneinfo.traced_start", "pfnmap.after"]);
     assert_eq!(StateDir::from_attachments(&files).unwrap(), state);
@@ -250,4 +250,73 @@ fn a_folder_of_state_files() {
     fs::remove_dir_all(&folder).unwrap();
     assert_eq!(StateDir::beside(&folder).unwrap(), StateDir::default());
     assert_eq!(StateDir::from_attachments(&Attachments::new()).unwrap(), StateDir::default());
+}
+
+/// Files in a folder of this test alone, and what is read from it for the trace `build.txt`.
+fn beside(test: &str, files: &[(&str, &[u8])]) -> StateDir {
+    let folder = std::env::temp_dir().join(format!("pageyard-{test}-{}", std::process::id()));
+    for (name, data) in files {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, data).unwrap();
+    }
+    let state = StateDir::beside(folder.join("build.txt")).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    state
+}
+
+const ONE_ZONE: &[u8] = b"Node 0, zone      DMA      1      0      2 \n";
+
+#[test]
+fn a_state_file_with_a_similar_name_is_used_or_named() {
+    let state = beside(
+        "near",
+        &[
+            ("build.txt", b""),
+            ("build.buddyinfo", ONE_ZONE),
+            ("vmstat-after.txt", b"nr_free_pages 7\n"),
+            ("vmstat.old", b"nr_free_pages 7\n"),
+            ("sys_vm", b"no setting\n"),
+        ],
+    );
+    assert_eq!(state.before.buddyinfo.unwrap().rows[0].free, [1, 0, 2]);
+    assert_eq!(state.after.vmstat.unwrap().get("nr_free_pages"), Some(7));
+    assert!(state.before.sys_vm.is_none() && state.before.vmstat.is_none());
+    let notes = state.notes;
+    assert_eq!(notes[0], "build.buddyinfo is used as before/buddyinfo");
+    assert!(
+        notes[1].starts_with("sys_vm is not used: before/sys_vm: line 1: expected"),
+        "{notes:?}"
+    );
+    assert_eq!(notes[2], "vmstat-after.txt is used as after/vmstat");
+    assert!(notes[3].starts_with("vmstat.old is not used: the names of"), "{notes:?}");
+}
+
+#[test]
+fn two_files_for_one_name_are_named_and_not_used() {
+    let state =
+        beside("two", &[("buddyinfo", ONE_ZONE), ("buddyinfo.txt", ONE_ZONE), ("uname", b"x")]);
+    assert!(state.before.buddyinfo.is_none() && state.is_empty());
+    assert_eq!(state.notes.len(), 2);
+    assert!(state.notes[0].starts_with("buddyinfo is not used: another file may be"));
+    // The expected name precedes any other.
+    let state = beside("both", &[("buddyinfo", b"?"), ("before/buddyinfo", ONE_ZONE)]);
+    assert!(state.before.buddyinfo.is_some());
+    assert_eq!(state.notes, ["buddyinfo is not used: before/buddyinfo is there too"]);
+}
+
+#[test]
+fn the_release_of_the_kernel_is_read_from_files() {
+    let of = |name, data: &[u8]| beside("release", &[(name, data)]).kernel_release;
+    assert_eq!(of("kernel_release", b"6.12.30\n").as_deref(), Some("6.12.30"));
+    assert_eq!(
+        of("before/uname", b"Linux h 6.1.0-56-amd64 #1\n").as_deref(),
+        Some("6.1.0-56-amd64")
+    );
+    assert_eq!(of("version", b"Linux version 6.6.2 (x)\n").as_deref(), Some("6.6.2"));
+    assert_eq!(of("version", b"1.0 of something\n"), None);
+    let mut files = Attachments::new();
+    files.insert("kernel_release", b"six\n".to_vec());
+    let error = StateDir::from_attachments(&files).unwrap_err().to_string();
+    assert!(error.starts_with("kernel_release: line 1: expected a kernel release"), "{error}");
 }

@@ -1,0 +1,258 @@
+//! The kernel that recorded a trace, and the policy that stands for it. Its release is never
+//! guessed: where nothing says it, a policy is assumed, and the report says why.
+
+use std::fmt;
+
+use pageyard_trace::state::{Snapshot, StateDir};
+use pageyard_trace::{Release, printable};
+use serde::Serialize;
+
+use crate::policies::by_name;
+
+/// Where the release of the recording kernel comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelSource {
+    /// The option `--kernel`.
+    Option,
+    /// The trace.
+    Trace,
+    /// The state files.
+    State,
+    /// Nothing names it. The policy is assumed.
+    Unknown,
+}
+
+/// The kernel that recorded a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kernel {
+    /// Its release, as `uname -r` prints it; `None` if it is unknown.
+    pub release: Option<String>,
+    /// Where the release comes from.
+    pub source: KernelSource,
+    /// The policy that stands for this kernel; for an unknown kernel, the policy that is assumed.
+    pub policy: &'static str,
+    /// Why that policy.
+    pub why: String,
+    /// Whether a page on a per-CPU list carries its type, so that a drain event has that type and
+    /// not its pageblock's.
+    pub types_carried: bool,
+    /// Whether the per-CPU lists tune their limits.
+    pub tuned: bool,
+}
+
+/// A policy that stands for the kernels from a release on, up to that of the next entry.
+struct Era {
+    from: (u16, u16, u16),
+    policy: &'static str,
+    /// What the policy models, if it is only near to these kernels.
+    near: Option<&'static str>,
+}
+
+const fn era(major: u16, minor: u16, patch: u16, policy: &'static str) -> Era {
+    Era { from: (major, minor, patch), policy, near: None }
+}
+
+const fn near(major: u16, minor: u16, policy: &'static str, what: &'static str) -> Era {
+    Era { from: (major, minor, 0), policy, near: Some(what) }
+}
+
+/// What 6.1's per-CPU lists were like, before its stable updates.
+const OLDER: &str = "no policy models this kernel exactly";
+
+/// All eras, in ascending order.
+const ERAS: [Era; 10] = [
+    near(0, 0, "TwoPassBulkFree<NoHighOrder<Vanilla<SixBatches<Base>>>>", OLDER),
+    near(5, 14, "TwoPassBulkFree<Vanilla<Base>>", OLDER),
+    near(5, 18, "Vanilla<Base>", OLDER),
+    era(6, 1, 0, "Linux61"),
+    era(6, 2, 0, "Vanilla<Base>"),
+    era(6, 7, 0, "Vanilla"),
+    era(6, 10, 0, "LargestFirst"),
+    era(6, 12, 29, "Linux612"),
+    near(6, 13, "LargestFirst", "stable updates of this kernel may search as Linux612 does"),
+    era(6, 15, 0, "Linux612"),
+];
+
+/// The newest era: from published rules, of which no recording was compared.
+const NEWEST: Era = Era {
+    from: (6, 16, 0),
+    policy: "LateFreeHigh",
+    near: Some("from published rules of 6.16, not compared with a recording"),
+};
+
+/// Returns the era of a release. An unknown stable update counts as the newest.
+fn era_of(release: Release) -> &'static Era {
+    let Release { major, minor, patch } = release;
+    let version = (major, minor, patch.unwrap_or(u16::MAX));
+    let eras = || ERAS.iter().chain([&NEWEST]);
+    eras().rfind(|era| era.from <= version).unwrap_or(&ERAS[0])
+}
+
+impl Kernel {
+    /// Finds the kernel: the option takes precedence over the trace, and that over the state files.
+    pub(super) fn find(option: Option<Release>, trace: Option<&str>, state: &StateDir) -> Kernel {
+        let said = [
+            (option.map(|release| release.to_string()), KernelSource::Option),
+            (trace.map(str::to_owned), KernelSource::Trace),
+            (state.kernel_release.clone(), KernelSource::State),
+        ];
+        let known = said.into_iter().find_map(|(text, source)| {
+            let text = text?;
+            let release: Release = text.parse().ok()?;
+            Some((text, release, source))
+        });
+        match known {
+            Some((text, release, source)) => {
+                let Era { policy, near, .. } = era_of(release);
+                let why = match near {
+                    None => format!("{policy} stands for this kernel"),
+                    Some(what) => format!("{policy} is nearest to this kernel: {what}"),
+                };
+                Kernel::new(Some(text), source, policy, why)
+            }
+            None => {
+                let (policy, why) = assumed(state);
+                Kernel::new(None, KernelSource::Unknown, policy, why)
+            }
+        }
+    }
+
+    fn new(
+        release: Option<String>,
+        source: KernelSource,
+        policy: &'static str,
+        why: String,
+    ) -> Self {
+        let rules = by_name(policy).map(|choice| choice.rules);
+        let rules = rules.expect("a test resolves the names of all eras");
+        let tuned = !matches!(rules.pcp.growth, pageyard::policy::Growth::Fixed);
+        Kernel { release, source, policy, why, types_carried: rules.carried_types, tuned }
+    }
+
+    /// Returns whether nothing says which kernel recorded.
+    pub fn is_unknown(&self) -> bool {
+        self.source == KernelSource::Unknown
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from = match self.source {
+            KernelSource::Option => "--kernel",
+            KernelSource::Trace => "from the trace",
+            KernelSource::State => "from the state files",
+            KernelSource::Unknown => "use --kernel VERSION",
+        };
+        let release = self.release.as_deref().unwrap_or("unknown");
+        write!(f, "{} ({from}); {}", printable(release), self.why)
+    }
+}
+
+/// Returns the policy to assume for an unknown kernel, and why. The state files narrow the releases
+/// down, but they do not name one.
+fn assumed(state: &StateDir) -> (&'static str, String) {
+    let snapshots = || [&state.before, &state.traced_start, &state.traced_end, &state.after];
+    let infos = || snapshots().into_iter().filter_map(|s| s.zoneinfo.as_ref());
+    if infos().next().is_none() {
+        return ("Linux612", "Linux612 is assumed, the default policy".to_owned());
+    }
+    if !infos().flat_map(|info| info.populated()).any(|z| z.watermarks.promo.is_some()) {
+        let why =
+            "Linux61 is assumed: zoneinfo has no promo watermark, which kernels have from 6.2 on";
+        return ("Linux61", why.to_owned());
+    }
+    let mut signs = vec!["promo watermarks, from 6.2 on"];
+    if infos().flat_map(|info| info.populated()).any(highs_differ) {
+        signs.push("CPUs of a zone whose high differs, from 6.7 on");
+    }
+    if snapshots().into_iter().any(has_signs_of_6_15) {
+        signs.push("nr_free_pages_blocks or defrag_mode, from 6.15 on");
+    }
+    let why = format!(
+        "Linux612 is assumed, the newest that was compared with recordings; the state files show {}",
+        signs.join("; ")
+    );
+    ("Linux612", why)
+}
+
+/// Returns whether the CPUs' lists of a zone have different limits, as those that tune themselves.
+fn highs_differ(zone: &pageyard_trace::state::Zone) -> bool {
+    zone.pagesets.windows(2).any(|pair| pair[0].high != pair[1].high)
+}
+
+/// Returns whether a snapshot has a counter or a setting that kernels have from 6.15 on.
+fn has_signs_of_6_15(snapshot: &Snapshot) -> bool {
+    let counter = snapshot.vmstat.as_ref().is_some_and(|v| v.get("nr_free_pages_blocks").is_some());
+    counter || snapshot.sys_vm.as_ref().is_some_and(|s| s.get("defrag_mode").is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(release: &str) -> &'static str {
+        Kernel::find(Some(release.parse().unwrap()), None, &StateDir::default()).policy
+    }
+
+    #[test]
+    fn every_era_names_a_policy_and_begins_after_the_previous() {
+        for era in ERAS.iter().chain([&NEWEST]) {
+            assert_eq!(by_name(era.policy).unwrap().name, era.policy);
+        }
+        assert!(ERAS.iter().chain([&NEWEST]).is_sorted_by(|a, b| a.from < b.from));
+    }
+
+    #[test]
+    fn releases_map_to_the_policies_that_stand_for_them() {
+        for (release, stands) in [
+            ("4.19.200", "TwoPassBulkFree<NoHighOrder<Vanilla<SixBatches<Base>>>>"),
+            ("5.14.0-427.el9", "TwoPassBulkFree<Vanilla<Base>>"),
+            ("6.1.0-56-cloud-amd64", "Linux61"),
+            ("6.2.0", "Vanilla<Base>"),
+            ("6.6.99", "Vanilla<Base>"),
+            ("6.8.0-45-generic", "Vanilla"),
+            ("6.11.2", "LargestFirst"),
+            ("6.12.28", "LargestFirst"),
+            ("6.12.29", "Linux612"),
+            ("6.12", "Linux612"),
+            ("6.12.117+deb12-cloud-amd64", "Linux612"),
+            ("6.14.1", "LargestFirst"),
+            ("6.15-rc1", "Linux612"),
+            ("6.18.44", "LateFreeHigh"),
+            ("7.0.1", "LateFreeHigh"),
+        ] {
+            assert_eq!(policy(release), stands, "{release}");
+        }
+    }
+
+    #[test]
+    fn types_are_carried_before_6_10_and_lists_tune_themselves_from_6_7() {
+        let of = |release: &str| {
+            let k = Kernel::find(Some(release.parse().unwrap()), None, &StateDir::default());
+            (k.types_carried, k.tuned)
+        };
+        assert_eq!(of("6.1.5"), (true, false));
+        assert_eq!(of("6.6.5"), (true, false));
+        assert_eq!(of("6.8.5"), (true, true));
+        assert_eq!(of("6.12.5"), (false, true));
+    }
+
+    #[test]
+    fn the_option_precedes_the_trace_and_that_the_state_files() {
+        let state = StateDir { kernel_release: Some("6.1.1".into()), ..StateDir::default() };
+        let option = "6.12.30".parse().ok();
+        let found = |option, trace| {
+            let k = Kernel::find(option, trace, &state);
+            (k.release.unwrap(), k.source)
+        };
+        assert_eq!(found(option, Some("6.6.1")), ("6.12.30".into(), KernelSource::Option));
+        assert_eq!(found(None, Some("6.6.1")), ("6.6.1".into(), KernelSource::Trace));
+        assert_eq!(found(None, None), ("6.1.1".into(), KernelSource::State));
+        let unknown = Kernel::find(None, None, &StateDir::default());
+        assert!(unknown.is_unknown() && unknown.release.is_none());
+        assert!(
+            unknown.to_string().starts_with("unknown (use --kernel VERSION); Linux612 is assumed")
+        );
+    }
+}
