@@ -281,6 +281,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         Format::Text => "ftrace text",
         Format::Pgy => "compact trace",
         Format::TraceDat => "trace.dat",
+        Format::PerfData => "perf.data",
     };
     writeln!(out, "{}: {form}, {}", printable(reader.name()), reader.compression())?;
     for (name, value) in [("kernel", &s.kernel_release), ("clock", &s.clock)] {

@@ -38,6 +38,7 @@ mod event;
 pub mod gfp;
 mod input;
 mod number;
+mod perf_data;
 mod pgy;
 mod printable;
 mod reader;

@@ -9,6 +9,7 @@ use crate::compression::Compression;
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
 use crate::input::{Progress, Source};
+use crate::perf_data::{self, PerfBody};
 use crate::pgy::{self, PgyBody};
 use crate::release;
 use crate::shared::Shared;
@@ -42,6 +43,8 @@ pub enum Format {
     Pgy,
     /// `trace.dat`, version 6 or 7.
     TraceDat,
+    /// `perf.data`, of a file or a pipe.
+    PerfData,
 }
 
 /// Number of records per group, of text and `trace.dat`.
@@ -66,6 +69,7 @@ enum Body {
     Text(TextBody),
     Pgy(PgyBody),
     TraceDat(Box<DatBody>),
+    PerfData(Box<PerfBody>),
 }
 
 impl TraceReader {
@@ -120,6 +124,10 @@ impl TraceReader {
                 let file = file.filter(|_| source.compression() == Compression::None);
                 Body::TraceDat(Box::new(DatBody::start(&mut source, file, &mut shared)?))
             }
+            head if perf_data::MAGICS.iter().any(|magic| head.starts_with(magic)) => {
+                let file = file.filter(|_| source.compression() == Compression::None);
+                Body::PerfData(Box::new(PerfBody::start(&mut source, file, &mut shared)?))
+            }
             head if head.starts_with(b"PTRC1\n") => {
                 return Err(whole(Fault::Foreign("a .ptrc recording")));
             }
@@ -155,6 +163,7 @@ impl TraceReader {
             Body::Text(body) => body.next_chunk(&mut self.source, &mut self.shared, out, GROUP),
             Body::Pgy(body) => body.next_chunk(&mut self.source, &mut self.shared, out),
             Body::TraceDat(body) => body.next_chunk(&mut self.shared, out, GROUP),
+            Body::PerfData(body) => body.next_chunk(&mut self.shared, out, GROUP),
         };
         self.ended = !matches!(more, Ok(true));
         more.map(|more| more || !out.is_empty())
@@ -181,6 +190,7 @@ impl TraceReader {
             Body::Text(_) => Format::Text,
             Body::Pgy(_) => Format::Pgy,
             Body::TraceDat(_) => Format::TraceDat,
+            Body::PerfData(_) => Format::PerfData,
         }
     }
 
@@ -195,6 +205,9 @@ impl TraceReader {
         match &self.body {
             // Of a file, the source has only the first bytes.
             Body::TraceDat(body) if progress.total.is_some() => {
+                Progress { consumed: progress.consumed.max(body.consumed()), ..progress }
+            }
+            Body::PerfData(body) if progress.total.is_some() => {
                 Progress { consumed: progress.consumed.max(body.consumed()), ..progress }
             }
             _ => progress,

@@ -15,6 +15,11 @@ fn recordings() {
 }
 
 #[test]
+fn perf_recordings() {
+    replay::replay(&corpora::read("perf.zst"), 4000, trace::recording);
+}
+
+#[test]
 fn compact_traces() {
     replay::replay(&corpora::read("pgy.zst"), 10_000, trace::pgy);
 }

@@ -4,6 +4,7 @@ mod common;
 mod compaction;
 mod compression;
 mod corpus;
+mod perf;
 mod pgy;
 mod round_trip;
 mod sample;
