@@ -10,6 +10,7 @@ use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
 use crate::input::{Progress, Source};
 use crate::perf_data::{self, PerfBody};
+use crate::perfetto::{self, PerfettoBody};
 use crate::pgy::{self, PgyBody};
 use crate::release;
 use crate::shared::Shared;
@@ -45,6 +46,8 @@ pub enum Format {
     TraceDat,
     /// `perf.data`, of a file or a pipe.
     PerfData,
+    /// Perfetto.
+    Perfetto,
 }
 
 /// Number of records per group, of text and `trace.dat`.
@@ -70,6 +73,7 @@ enum Body {
     Pgy(PgyBody),
     TraceDat(Box<DatBody>),
     PerfData(Box<PerfBody>),
+    Perfetto(Box<PerfettoBody>),
 }
 
 impl TraceReader {
@@ -114,6 +118,9 @@ impl TraceReader {
         if let Err(fault) = source.need(trace_dat::MAGIC.len()) {
             shared.fault(Position::Byte(0), fault)?;
         }
+        let is_perfetto = perfetto::is_perfetto(&mut source).or_else(|fault| {
+            shared.fault(Position::Byte(source.offset()), fault).map(|()| false)
+        })?;
         let mut attachments = Attachments::new();
         let body = match source.window() {
             [] if shared.summary.malformed.count == 0 => return Err(whole(Fault::Empty)),
@@ -131,6 +138,7 @@ impl TraceReader {
             head if head.starts_with(b"PTRC1\n") => {
                 return Err(whole(Fault::Foreign("a .ptrc recording")));
             }
+            _ if is_perfetto => Body::Perfetto(Box::default()),
             _ => Body::Text(TextBody::default()),
         };
         if let Some(release) = attachments.get(KERNEL_RELEASE).and_then(release::find) {
@@ -148,7 +156,7 @@ impl TraceReader {
         })
     }
 
-    /// Replaces the content of `out` with the next group of records. Returns `false` at the end,
+    /// Replaces the content of `out` with the next group of records, which may be empty. Returns `false` at the end,
     /// with `out` empty. Do not mix with iteration while the iterator is inside a group.
     ///
     /// # Errors
@@ -164,6 +172,7 @@ impl TraceReader {
             Body::Pgy(body) => body.next_chunk(&mut self.source, &mut self.shared, out),
             Body::TraceDat(body) => body.next_chunk(&mut self.shared, out, GROUP),
             Body::PerfData(body) => body.next_chunk(&mut self.shared, out, GROUP),
+            Body::Perfetto(body) => body.next_chunk(&mut self.source, &mut self.shared, out, GROUP),
         };
         self.ended = !matches!(more, Ok(true));
         more.map(|more| more || !out.is_empty())
@@ -191,6 +200,7 @@ impl TraceReader {
             Body::Pgy(_) => Format::Pgy,
             Body::TraceDat(_) => Format::TraceDat,
             Body::PerfData(_) => Format::PerfData,
+            Body::Perfetto(_) => Format::Perfetto,
         }
     }
 

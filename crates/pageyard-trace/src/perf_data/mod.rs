@@ -7,23 +7,21 @@
 mod attr;
 mod compressed;
 mod head;
-mod queue;
 mod records;
 
-use std::collections::HashMap;
 use std::fs::File;
 
 use attr::Attrs;
 use compressed::Inflate;
 use head::Parts;
-use queue::{Item, Queue};
 use records::{Header, Records};
 
 use crate::binary::{EventTable, Layout, What};
 use crate::check::{MAX_CPUS, at_most};
 use crate::error::{Fault, Position, TraceError};
-use crate::event::{Event, Record};
+use crate::event::Record;
 use crate::input::{Source, bound};
+use crate::merge::{Item, Queue, Threads};
 use crate::printable::name_from_bytes;
 use crate::release;
 use crate::shared::Shared;
@@ -69,10 +67,7 @@ pub(crate) struct PerfBody {
     queue: Queue,
     /// Events that were lost, as told at the time, and as summed up at the end by newer kernels.
     lost: (u64, u64),
-    /// Names of tasks at the time of the last record given.
-    comms: HashMap<u32, Box<[u8]>>,
-    /// Indices of these tasks, while they keep their names.
-    tasks: HashMap<u32, u32>,
+    threads: Threads,
     ended: bool,
 }
 
@@ -109,8 +104,7 @@ impl PerfBody {
                 .map_err(|fault| TraceError::new(&shared.name, Position::Whole, fault))?,
             queue: Queue::default(),
             lost: (0, 0),
-            comms: HashMap::new(),
-            tasks: HashMap::new(),
+            threads: Threads::new("swapper", |tid| format!(":{}", tid as i32)),
             ended: false,
         };
         shared.summary.kernel_release = release;
@@ -144,7 +138,7 @@ impl PerfBody {
                 self.read_more(shared)?;
                 continue;
             };
-            let Some(record) = self.record(t_ns, item, shared) else { continue };
+            let Some(record) = self.threads.record(t_ns, item, shared) else { continue };
             out.push(record);
             let position = Position::Byte(position);
             if let Err((_, error)) = shared.accept(&out[out.len() - 1..], position) {
@@ -307,49 +301,6 @@ impl PerfBody {
         };
         self.queue.push(sample.t_ns, at, item);
         Ok(())
-    }
-
-    /// Converts an item to a record; the name of a task yields none.
-    fn record(&mut self, t_ns: u64, item: Item, shared: &mut Shared) -> Option<Record> {
-        Some(match item {
-            Item::Page { cpu, tid, kind } => {
-                Record::Event(Event { t_ns, cpu, task: self.task(tid, shared), kind })
-            }
-            Item::Compaction { cpu, tid, what } => {
-                Record::Compaction { t_ns, cpu, task: self.task(tid, shared), what }
-            }
-            Item::Mark { cpu, text } => Record::Mark { t_ns, cpu, text },
-            Item::Comm { tid, comm } => {
-                self.comms.insert(tid, comm);
-                self.tasks.remove(&tid);
-                return None;
-            }
-            Item::Fork { tid, parent } => {
-                // A task has its parent's name until it gets its own.
-                if tid != parent {
-                    match self.comms.get(&parent).cloned() {
-                        Some(comm) => self.comms.insert(tid, comm),
-                        None => self.comms.remove(&tid),
-                    };
-                    self.tasks.remove(&tid);
-                }
-                return None;
-            }
-        })
-    }
-
-    /// Returns the task of a thread. Threads without a name have that which `perf script` prints.
-    fn task(&mut self, tid: u32, shared: &mut Shared) -> u32 {
-        let comms = &self.comms;
-        *self.tasks.entry(tid).or_insert_with(|| {
-            let comm = match comms.get(&tid) {
-                _ if tid == 0 => "swapper".to_owned(),
-                // The text parser trims names too.
-                Some(comm) => name_from_bytes(comm.trim_ascii(), None),
-                None => format!(":{}", tid as i32),
-            };
-            shared.tasks.intern(tid, &comm)
-        })
     }
 }
 

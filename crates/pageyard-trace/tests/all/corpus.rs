@@ -20,6 +20,11 @@ fn perf_recordings() {
 }
 
 #[test]
+fn perfetto_traces() {
+    replay::replay(&corpora::read("perfetto.zst"), 10_000, trace::recording);
+}
+
+#[test]
 fn compact_traces() {
     replay::replay(&corpora::read("pgy.zst"), 10_000, trace::pgy);
 }

@@ -5,6 +5,7 @@ mod compaction;
 mod compression;
 mod corpus;
 mod perf;
+mod perfetto;
 mod pgy;
 mod round_trip;
 mod sample;

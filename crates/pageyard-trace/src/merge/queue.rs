@@ -1,4 +1,4 @@
-//! Sorts what records say by time. Records of a round may be earlier than those of the round before,
+//! Sorts by time what records say. Those of a round may be earlier than those of the round before,
 //! but not than those of the round before that.
 
 use std::cmp::Ordering;
@@ -8,7 +8,7 @@ use crate::compaction::Compaction;
 use crate::event::Kind;
 
 /// What a record says.
-pub(super) enum Item {
+pub(crate) enum Item {
     Page {
         cpu: u16,
         tid: u32,
@@ -66,7 +66,7 @@ impl Eq for Entry {}
 
 /// Items that wait for earlier ones.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     heap: BinaryHeap<Entry>,
     count: u64,
     latest: u64,
@@ -77,30 +77,30 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, t_ns: u64, position: u64, item: Item) {
+    pub(crate) fn push(&mut self, t_ns: u64, position: u64, item: Item) {
         self.heap.push(Entry { t_ns, number: self.count, position, item });
         self.count += 1;
         self.latest = self.latest.max(t_ns);
     }
 
     /// Notes the end of a round: nothing earlier than the latest of the round before can follow.
-    pub(super) fn finish_round(&mut self) {
+    pub(crate) fn finish_round(&mut self) {
         self.until = Some(self.latest_before);
         self.latest_before = self.latest;
     }
 
     /// Notes the end of all records.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.until = Some(u64::MAX);
     }
 
     /// Returns whether an item can be given.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.heap.peek().is_some_and(|first| self.until.is_some_and(|until| first.t_ns <= until))
     }
 
     /// Returns the earliest item with its time and position, if it can be given.
-    pub(super) fn pop(&mut self) -> Option<(u64, u64, Item)> {
+    pub(crate) fn pop(&mut self) -> Option<(u64, u64, Item)> {
         self.is_ready().then(|| self.heap.pop()).flatten().map(|e| (e.t_ns, e.position, e.item))
     }
 }
