@@ -9,6 +9,7 @@ mod output;
 mod picture;
 mod policies;
 mod progress;
+mod record;
 mod replay;
 mod reproduce;
 mod run;
@@ -49,6 +50,7 @@ struct Cli {
 // Each command is described where its arguments are defined.
 #[derive(Subcommand)]
 enum Command {
+    Record(record::Args),
     Replay(replay::Args),
     Run(run::Args),
     Reproduce(reproduce::Args),
@@ -116,6 +118,7 @@ fn answer(e: &clap::Error) -> ExitCode {
 
 fn perform(command: Command) -> output::Outcome {
     match command {
+        Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),

@@ -1,8 +1,10 @@
 //! Cleanup on a termination signal: partial files, the terminal, and started programs. The program
-//! then dies by the signal, as without a handler: exit code 130 in a shell for SIGINT.
+//! then dies by the signal, as without a handler: exit code 130 in a shell for SIGINT. While it
+//! records, the first signal ends the recording instead.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pageyard_lab::reproduce::fast_path;
 // signal-hook installs handlers without unsafe code here. crossterm, which `top` uses, depends on
@@ -25,7 +27,11 @@ pub(crate) fn watch() -> io::Result<()> {
     let meant = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored >> (s - 1) & 1 == 0);
     let mut signals = Signals::new(meant)?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        if let Some(signal) = signals.forever().next() {
+        for signal in signals.forever() {
+            if GENTLE.swap(false, Ordering::Relaxed) {
+                STOPPED.store(true, Ordering::Relaxed);
+                continue;
+            }
             output::drop_unfinished();
             fast_path::stop();
             crate::top::screen::leave();
@@ -33,6 +39,21 @@ pub(crate) fn watch() -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Whether the next signal only ends a recording.
+static GENTLE: AtomicBool = AtomicBool::new(false);
+/// Whether such a signal came.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the next signal end a recording, which [`stopped`] tells, instead of the program.
+pub(crate) fn end_gently(gently: bool) {
+    GENTLE.store(gently, Ordering::Relaxed);
+}
+
+/// Returns whether a signal asked to end the recording.
+pub(crate) fn stopped() -> bool {
+    STOPPED.load(Ordering::Relaxed)
 }
 
 /// Returns the signals that were ignored when this process started, one bit each, bit 0 for signal

@@ -174,45 +174,66 @@ fn import(
         merge(&mut attachments, &files);
         notes.iter().for_each(|note| output::say!("pageyard: {note}"));
     }
-    let bytes = write_file(output, |file| {
+    let said = kernel.map(|release| release.to_string());
+    let bytes = store(&mut reader, &mut attachments, said, output, level)?;
+    let said = stored(&reader, &attachments, output, bytes);
+    writeln!(output::stdout(), "{said}")?;
+    report_trouble(reader.summary());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes all records of a reader as a .pgy file, with these state files, to which it adds what the
+/// reader knows of the kernel. Returns the file's size in bytes.
+pub(crate) fn store(
+    reader: &mut TraceReader,
+    attachments: &mut Attachments,
+    kernel: Option<String>,
+    output: &Path,
+    level: i32,
+) -> Result<u64> {
+    write_file(output, |file| {
         let mut bar = Bar::new();
         let mut records = Vec::new();
         let mut more = first_records(&mut reader, &mut bar, &mut records)?;
         let declared_cpus = reader.summary().declared_cpus;
         let mut writer =
             TraceWriter::new(BufWriter::new(file), WriterOptions { level, declared_cpus })?;
-        let said = kernel.map(|release| release.to_string());
-        if let Some(release) = said.or_else(|| reader.summary().kernel_release.clone()) {
+        if let Some(release) = kernel.or_else(|| reader.summary().kernel_release.clone()) {
             attachments.set_kernel_release(&release);
         }
         if let Some(events) = &reader.summary().enabled_events {
             attachments.set_enabled_events(events);
         }
-        writer.attach_all(&attachments)?;
+        writer.attach_all(attachments)?;
         while more {
             for record in &records {
                 writer.write(reader.tasks(), record)?;
             }
-            show(&mut bar, &reader);
+            show(&mut bar, reader);
             more = reader.next_chunk(&mut records)?;
         }
         let mut out = writer.finish(reader.tasks(), reader.summary())?;
         out.flush()?;
         Ok(out.get_ref().bytes())
-    })?;
+    })
+}
 
+/// Describes a .pgy file that was written.
+pub(crate) fn stored(
+    reader: &TraceReader,
+    attachments: &Attachments,
+    output: &Path,
+    bytes: u64,
+) -> String {
     let summary = reader.summary();
     let events = summary.kinds.total() + summary.compaction.total();
-    writeln!(
-        output::stdout(),
+    format!(
         "{}: {events} events, {} marks, {} state files, {bytes} bytes ({:.2} an event)",
         printable(&output.to_string_lossy()),
         summary.marks,
-        attachments.iter().count(),
+        attachments.len(),
         bytes as f64 / (events.max(1)) as f64
-    )?;
-    report_trouble(summary);
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 fn merge(into: &mut Attachments, from: &Attachments) {
@@ -223,7 +244,7 @@ fn merge(into: &mut Attachments, from: &Attachments) {
 
 /// Reports ignored, lost and damaged parts on standard error, so that none of them is dropped
 /// silently.
-fn report_trouble(summary: &Summary) {
+pub(crate) fn report_trouble(summary: &Summary) {
     if summary.ignored.total() > 0 {
         let names: Vec<_> = summary.ignored.iter().map(|(name, n)| format!("{n} {name}")).collect();
         output::say!("pageyard: other events, ignored: {}", names.join(", "));

@@ -31,8 +31,9 @@ const SECONDS: u64 = 10;
 /// A format: its name, its corpus, its reader, and the default number of mutations.
 type Format = (&'static str, &'static str, fn(&[u8]), usize);
 
-const FORMATS: [Format; 10] = [
+const FORMATS: [Format; 11] = [
     ("ftrace", "ftrace.zst", trace::recording, 2000),
+    ("trace_dat", "trace_dat.zst", trace::recording, 2000),
     ("pgy", "pgy.zst", trace::pgy, 2000),
     ("perf", "perf.zst", trace::recording, 2000),
     ("perfetto", "perfetto.zst", trace::recording, 2000),

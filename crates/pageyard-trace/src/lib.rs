@@ -44,6 +44,7 @@ mod perfetto;
 mod pgy;
 mod printable;
 mod reader;
+pub mod record;
 mod release;
 mod shared;
 pub mod state;

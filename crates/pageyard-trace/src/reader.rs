@@ -1,10 +1,12 @@
 //! Reader of recordings in any supported format.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::attachment::Attachments;
+use crate::binary::{EventTable, PageLayout};
 use crate::compression::Compression;
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
@@ -18,7 +20,7 @@ use crate::state::KERNEL_RELEASE;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 use crate::text::TextBody;
-use crate::trace_dat::{self, DatBody};
+use crate::trace_dat::{self, DatBody, Spool};
 
 /// Options of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,8 +158,39 @@ impl TraceReader {
         })
     }
 
-    /// Replaces the content of `out` with the next group of records, which may be empty. Returns `false` at the end,
-    /// with `out` empty. Do not mix with iteration while the iterator is inside a group.
+    /// Reads what [`crate::record`] recorded.
+    pub(crate) fn of_recording(
+        attachments: Attachments,
+        events: EventTable,
+        comms: HashMap<u32, String>,
+        pages: PageLayout,
+        spools: Vec<Spool>,
+        options: Options,
+    ) -> Result<Self, TraceError> {
+        const NAME: &str = "the recording";
+        let total = spools.iter().map(|spool| spool.size).sum();
+        let mut shared = Shared::new(NAME, options.lenient);
+        shared.summary.declared_cpus = u16::try_from(spools.len()).ok();
+        shared.summary.clock = Some("mono".into());
+        let release = attachments.get(KERNEL_RELEASE).and_then(release::find);
+        shared.summary.kernel_release = release.map(str::to_owned);
+        let source = Source::new(io::empty(), Some(total));
+        let source = source.map_err(|fault| TraceError::new(NAME, Position::Whole, fault))?;
+        let body = DatBody::of_spools(events, comms, pages, spools, &mut shared)?;
+        Ok(TraceReader {
+            source,
+            body: Body::TraceDat(Box::new(body)),
+            shared,
+            attachments,
+            group: Vec::new(),
+            given: 0,
+            failed: None,
+            ended: false,
+        })
+    }
+
+    /// Replaces the content of `out` with the next group of records, which may be empty. Returns
+    /// `false` at the end, with `out` empty. Do not mix with iteration while the iterator is inside a group.
     ///
     /// # Errors
     /// Fails on the first fault in strict mode; `out` then holds the records before it. Further

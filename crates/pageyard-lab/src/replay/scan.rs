@@ -138,6 +138,10 @@ pub(super) struct Scan<'m> {
     began: bool,
     ended: bool,
     last_cat: Option<(u64, u64)>,
+    /// Where a mark says that the first snapshot was read.
+    marked: Option<(u64, u64)>,
+    /// Whether marks say where the state was read. Tasks then do not.
+    has_marks: bool,
     cats_after: Vec<u32>,
 }
 
@@ -178,13 +182,15 @@ impl<'m> Scan<'m> {
             began: false,
             ended: false,
             last_cat: None,
+            marked: None,
+            has_marks: false,
             cats_after: Vec::new(),
         }
     }
 
     /// Finds where the recording script read its snapshots, by the tasks that read them.
     fn watch(&mut self, record: u64, event: &Event, tasks: &Tasks) {
-        if self.began && !self.ended {
+        if self.has_marks || self.began && !self.ended {
             return;
         }
         let Some(task) = tasks.get(event.task) else { return };
@@ -279,8 +285,19 @@ impl Visitor for Scan<'_> {
         match text.trim() {
             "WORKLOAD_START" if !self.began => {
                 self.began = true;
-                (self.snapshot_start, self.snapshot_ns) = self.last_cat.unwrap_or((record, t_ns));
+                let at = self.marked.or(self.last_cat).unwrap_or((record, t_ns));
+                (self.snapshot_start, self.snapshot_ns) = at;
             }
+            // `pageyard record` marks where it read the state.
+            "SNAPSHOT_FRAMES" if !self.began => {
+                self.frame_map = record;
+                self.has_marks = true;
+            }
+            "SNAPSHOT_LISTS" if !self.began => {
+                self.marked = Some((record, t_ns));
+                self.has_marks = true;
+            }
+            "SNAPSHOT_LISTS" if self.ended => self.snapshot_end = Some(record),
             "WORKLOAD_END" if self.began => self.ended = true,
             _ => {}
         }

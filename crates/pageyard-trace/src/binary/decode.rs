@@ -35,6 +35,7 @@ enum Plan {
     Page(Name, Box<PageFields>),
     Point(usize, Vec<(Field, Conversion)>),
     Print { ip: Field, text: Field },
+    Comm { event: &'static str, pid: Field, comm: Field },
 }
 
 /// A raw record, decoded.
@@ -55,9 +56,14 @@ pub(crate) enum What<'a> {
     /// A `print` event: the address of the function that wrote it, and its text without the final
     /// line break. The text is a mark; `trace-cmd` prints the function's name before it.
     Print { ip: u64, text: &'a [u8] },
+    /// A task begins or changes its name.
+    Comm { event: &'static str, pid: u32, comm: &'a [u8] },
     /// An event that this crate does not use, by name.
     Other(&'a str),
 }
+
+/// Events that begin a task or change its name, and their fields with the name.
+const COMM_EVENTS: [(&str, &str); 2] = [("task_newtask", "comm"), ("task_rename", "newcomm")];
 
 /// Name for events that the recording does not describe.
 const UNKNOWN: &str = "(unknown)";
@@ -94,6 +100,7 @@ impl EventTable {
             Event::Known(_, Plan::Page(name, _)) => name.as_str(),
             Event::Known(_, Plan::Point(point, _)) => POINTS[*point].name,
             Event::Known(_, Plan::Print { .. }) => "print",
+            Event::Known(_, Plan::Comm { event, .. }) => event,
         })
     }
 
@@ -124,6 +131,10 @@ impl EventTable {
                     None => What::Other(UNKNOWN),
                 }
             }
+            Plan::Comm { event, pid, comm } => {
+                let pid = raw.number(*pid)? as u32;
+                What::Comm { event, pid, comm: raw.text(*comm)? }
+            }
             Plan::Print { ip, text } => {
                 What::Print { ip: raw.number(*ip)?, text: raw.text(*text)? }
             }
@@ -136,9 +147,11 @@ impl Plan {
     /// Returns `common_pid` and the plan of a known event; `None` for any other.
     fn of(format: &EventFormat<'_>) -> Result<Option<(Field, Self)>, Fault> {
         let (page, point) = (Name::of(format.name.as_bytes()), point_of(format.name.as_bytes()));
-        let event = match (page, point) {
-            (Some(name), _) => name.as_str(),
-            (_, Some(point)) => POINTS[point].name,
+        let comm = COMM_EVENTS.iter().find(|(name, _)| *name == format.name);
+        let event = match (page, point, comm) {
+            (Some(name), ..) => name.as_str(),
+            (_, Some(point), _) => POINTS[point].name,
+            (.., Some((name, _))) => name,
             _ if format.name == "print" => "print",
             _ => return Ok(None),
         };
@@ -155,6 +168,10 @@ impl Plan {
                 Ok((needed(name)?, conversion))
             });
             Plan::Point(point, described.collect::<Result<_, Fault>>()?)
+        } else if let Some(&(event, comm)) = comm {
+            // Kernels from 6.15 on leave out the pid of a task that renames itself.
+            let pid = fields.get("pid").map_or_else(|| needed("common_pid"), Ok)?;
+            Plan::Comm { event, pid, comm: needed(comm)? }
         } else {
             Plan::Print { ip: needed("ip")?, text: needed("buf")? }
         };

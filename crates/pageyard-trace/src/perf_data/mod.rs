@@ -294,7 +294,7 @@ impl PerfBody {
             What::Page(kind) => Item::Page { cpu, tid, kind },
             What::Compaction(what) => Item::Compaction { cpu, tid, what },
             What::Print { text, .. } => Item::Mark { cpu, text: name_from_bytes(text, Some('\t')) },
-            What::Other(name) => {
+            What::Comm { event: name, .. } | What::Other(name) => {
                 shared.summary.ignored.add(name);
                 return Ok(());
             }

@@ -89,6 +89,9 @@ impl Clock {
     }
 }
 
+/// Maximum length of a command name in bytes. Kernels have 15, and up to 63 for their workers.
+const MAX_COMM: usize = 127;
+
 /// Options that both versions have in the same form.
 mod option {
     pub(super) const DATE: u16 = 1;
@@ -182,6 +185,7 @@ impl Head {
             if let Some(pid) = pid {
                 // As in text, where blanks before a name cannot be told from padding.
                 let comm = line[blank + 1..].trim_ascii_start();
+                let comm = &comm[..comm.len().min(MAX_COMM)];
                 self.comms.entry(pid).or_insert_with(|| name_from_bytes(comm, None));
             }
         }

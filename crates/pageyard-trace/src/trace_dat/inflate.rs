@@ -36,6 +36,11 @@ impl Inflate {
         Ok(Inflate { algorithm, stored, plain: 0 })
     }
 
+    /// Returns the decompressor of chunks that this program wrote, which may be sparse.
+    pub(super) fn of_own() -> Self {
+        Inflate { algorithm: Algorithm::Zstd, stored: u64::MAX, plain: 0 }
+    }
+
     /// Decompresses `data` to exactly `length` bytes.
     ///
     /// # Errors

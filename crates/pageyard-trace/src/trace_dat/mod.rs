@@ -16,13 +16,13 @@ use std::collections::{BinaryHeap, HashMap};
 use std::fs::File;
 use std::ops::Range;
 
-use head::Head;
+use head::{CpuData, Head};
 use inflate::Inflate;
 use store::Items;
 pub(crate) use store::Store;
 use stream::CpuStream;
 
-use crate::binary::{EventTable, Layout, What};
+use crate::binary::{EventTable, Layout, PageLayout, What};
 use crate::error::{Fault, Position, TraceError, excerpt};
 use crate::event::{Event, Record};
 use crate::input::Source;
@@ -33,9 +33,20 @@ use crate::text::mark_text;
 /// First bytes of a file.
 pub(crate) const MAGIC: [u8; 10] = *b"\x17\x08\x44tracing";
 
+/// Sub-buffers of one CPU that this program recorded: chunks as in version 7.
+pub(crate) struct Spool {
+    pub(crate) cpu: u16,
+    pub(crate) file: File,
+    /// Number of chunks.
+    pub(crate) chunks: u32,
+    /// Size of the file in bytes.
+    pub(crate) size: u64,
+}
+
 /// Reads the records of a `trace.dat`.
 pub(crate) struct DatBody {
-    store: Store,
+    /// The file; of a recording of this program, one for each stream.
+    stores: Vec<Store>,
     inflate: Inflate,
     head: Head,
     streams: Vec<CpuStream>,
@@ -45,7 +56,13 @@ pub(crate) struct DatBody {
     tasks: HashMap<u32, u32>,
     /// The instance that has page events.
     buffer: Option<usize>,
+    /// Whether this program recorded: then events tell when a task changes its name, and every
+    /// `print` event is a mark.
+    is_own: bool,
 }
+
+/// Maximum length of a mark in bytes, its writer's name included. The kernel cuts at a page.
+const MAX_MARK: usize = 1 << 16;
 
 /// What `trace-cmd` prints for a process without a name, and for pid 0.
 const UNKNOWN_COMM: &str = "<...>";
@@ -83,24 +100,59 @@ impl DatBody {
         summary.kernel_release = head.kernel_release.take();
         summary.clock = Some(head.clock.name().to_owned()).filter(|name| !name.is_empty());
         summary.declared_cpus = Some(head.cpus).filter(|&cpus| cpus > 0);
-        let mut body = DatBody {
-            streams,
-            store,
+        let body = DatBody {
+            stores: vec![store],
             inflate,
             head,
+            streams,
             next: BinaryHeap::new(),
             tasks: HashMap::new(),
             buffer: None,
+            is_own: false,
         };
-        for stream in 0..body.streams.len() {
-            body.advance(stream, shared)?;
+        body.begin(shared)
+    }
+
+    /// Reads what this program recorded.
+    pub(crate) fn of_spools(
+        events: EventTable,
+        comms: HashMap<u32, String>,
+        pages: PageLayout,
+        spools: Vec<Spool>,
+        shared: &mut Shared,
+    ) -> Result<Self, TraceError> {
+        let mut head = Head::new(pages.layout());
+        (head.events, head.comms) = (events, comms);
+        let (mut streams, mut stores) = (Vec::new(), Vec::new());
+        for Spool { cpu, file, chunks, size } in spools {
+            let data = CpuData { cpu, at: 0, size };
+            streams.push(CpuStream::of_chunks(&data, streams.len(), pages, chunks));
+            stores.push(Store::file(file, size));
         }
-        Ok(body)
+        let body = DatBody {
+            stores,
+            inflate: Inflate::of_own(),
+            head,
+            streams,
+            next: BinaryHeap::new(),
+            tasks: HashMap::new(),
+            buffer: None,
+            is_own: true,
+        };
+        body.begin(shared)
+    }
+
+    /// Finds the first record of each stream.
+    fn begin(mut self, shared: &mut Shared) -> Result<Self, TraceError> {
+        for stream in 0..self.streams.len() {
+            self.advance(stream, shared)?;
+        }
+        Ok(self)
     }
 
     /// Returns the number of bytes of sub-buffers read so far.
     pub(crate) fn consumed(&self) -> u64 {
-        self.store.consumed
+        self.stores.iter().map(|store| store.consumed).sum()
     }
 
     /// Appends up to `max` records. Returns `false` at the end.
@@ -133,7 +185,7 @@ impl DatBody {
     fn advance(&mut self, stream: usize, shared: &mut Shared) -> Result<(), TraceError> {
         let cpu = &mut self.streams[stream];
         loop {
-            let found = cpu.next(&mut self.store, &mut self.inflate);
+            let found = cpu.next(&mut self.stores[cpu.store], &mut self.inflate);
             shared.summary.lost = shared.summary.lost.saturating_add(std::mem::take(&mut cpu.lost));
             match found {
                 Ok(None) => return Ok(()),
@@ -167,13 +219,16 @@ impl DatBody {
         };
         Ok(Some(match decoded.what {
             What::Page(kind) => {
-                if *self.buffer.get_or_insert(buffer) != buffer {
+                if !self.is_own && *self.buffer.get_or_insert(buffer) != buffer {
                     return Err(Fault::TwoBuffers);
                 }
                 Record::Event(Event { t_ns, cpu, task: task(decoded.pid), kind })
             }
             What::Compaction(what) => {
                 Record::Compaction { t_ns, cpu, task: task(decoded.pid), what }
+            }
+            What::Print { text, .. } if self.is_own => {
+                Record::Mark { t_ns, cpu, text: name_from_bytes(text, Some('\t')) }
             }
             What::Print { ip, text } => {
                 // As in text: the function's name, which for a mark is not part of it.
@@ -182,10 +237,18 @@ impl DatBody {
                     Some(name) => [name, b": ", text].concat(),
                     None => [format!("{ip:#x}: ").as_bytes(), text].concat(),
                 };
+                if text.len() > MAX_MARK {
+                    return Err(Fault::Record("a mark of more than 64 KiB"));
+                }
                 let text = name_from_bytes(mark_text(&text), Some('\t'));
                 Record::Mark { t_ns, cpu, text }
             }
-            What::Other(name) => {
+            What::Comm { pid, comm, .. } if self.is_own => {
+                self.head.comms.insert(pid, name_from_bytes(comm.trim_ascii_start(), None));
+                self.tasks.remove(&pid);
+                return Ok(None);
+            }
+            What::Comm { event: name, .. } | What::Other(name) => {
                 shared.summary.ignored.add(name);
                 return Ok(None);
             }

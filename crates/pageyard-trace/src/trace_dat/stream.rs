@@ -16,15 +16,18 @@ pub(super) struct CpuStream {
     pub(super) cpu: u16,
     /// Number of the instance.
     pub(super) buffer: usize,
+    /// Number of the store with its sub-buffers.
+    pub(super) store: usize,
     pages: PageLayout,
     /// The part of the file that is not yet read.
     at: u64,
     end: u64,
     /// For compressed sub-buffers: number of chunks that follow, once it is known.
     chunks: Option<Option<u32>>,
-    /// The current chunk or batch, and where it begins in the file.
+    /// The current chunk or batch, and where the batch begins in the file.
     batch: Vec<u8>,
     batch_at: u64,
+    position: u64,
     /// The current sub-buffer in the batch, and the position in it.
     page_at: usize,
     page: Option<Page>,
@@ -42,24 +45,29 @@ impl CpuStream {
         CpuStream {
             cpu: data.cpu,
             buffer,
+            store: 0,
             pages,
             at: data.at,
             end: data.at.saturating_add(data.size),
             chunks: is_compressed.then_some(None),
             batch: Vec::new(),
             batch_at: data.at,
+            position: data.at,
             page_at: 0,
             page: None,
             lost: 0,
         }
     }
 
+    /// Like [`CpuStream::new`], for a number of chunks that are alone in a store.
+    pub(super) fn of_chunks(data: &CpuData, store: usize, pages: PageLayout, chunks: u32) -> Self {
+        let stream = CpuStream::new(data, 0, pages, true);
+        CpuStream { store, chunks: Some(Some(chunks)), ..stream }
+    }
+
     /// Returns the position in the file, for errors: of the chunk or of the sub-buffer.
     pub(super) fn position(&self) -> u64 {
-        match self.chunks {
-            Some(_) => self.batch_at,
-            None => self.batch_at + self.page_at as u64,
-        }
+        self.position
     }
 
     /// Returns the bytes of a record.
@@ -95,6 +103,9 @@ impl CpuStream {
             if self.page_at == self.batch.len() && !self.load(store, inflate)? {
                 return Ok(None);
             }
+            if self.chunks.is_none() {
+                self.position = self.batch_at + self.page_at as u64;
+            }
             match self.pages.open(self.page_bytes()) {
                 Ok(page) => {
                     self.lost = self.lost.saturating_add(page.lost);
@@ -121,7 +132,7 @@ impl CpuStream {
             // After a failure, there is nothing to continue with.
             self.at = self.end;
             store.read(at, length, &mut self.batch, WHAT)?;
-            (self.batch_at, self.at) = (at, at + length);
+            (self.batch_at, self.at, self.position) = (at, at + length, at);
             store.consumed += length;
             return Ok(length > 0);
         }
@@ -149,7 +160,7 @@ impl CpuStream {
             return Ok(false);
         }
         self.chunks = Some(Some(count - 1));
-        self.batch_at = self.at;
+        self.position = self.at;
         let (stored, plain) = (word(self)?, word(self)?);
         let at = self.at;
         if u64::from(stored) > self.end - at {

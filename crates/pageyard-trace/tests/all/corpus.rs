@@ -25,6 +25,11 @@ fn perfetto_traces() {
 }
 
 #[test]
+fn binary_recordings() {
+    replay::replay(&corpora::read("trace_dat.zst"), 10_000, trace::recording);
+}
+
+#[test]
 fn compact_traces() {
     replay::replay(&corpora::read("pgy.zst"), 10_000, trace::pgy);
 }

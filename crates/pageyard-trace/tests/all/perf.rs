@@ -172,3 +172,16 @@ fn the_latency_format_of_trace_cmd() {
     let error = error(relative.as_bytes()).to_string();
     assert!(error.contains("the time is relative, in microseconds"), "{error}");
 }
+
+#[test]
+fn a_name_that_looks_like_the_start_of_another_form_is_not_written_as_text() {
+    for comm in ["a-246  2d..1. 49.4: mm_page_free:", "a 5 [001] 1.0: kmem:x:"] {
+        let mut tasks = pageyard_trace::Tasks::new();
+        let task = tasks.intern(7, comm);
+        let kind = pageyard_trace::Kind::Free { pfn: 16, order: 0 };
+        let event = pageyard_trace::Event { t_ns: 5, cpu: 0, task, kind };
+        let mut text = pageyard_trace::TextWriter::new(Vec::new(), None).unwrap();
+        let error = text.write(&tasks, &Record::Event(event)).unwrap_err().to_string();
+        assert!(error.contains("looks like the start of a line"), "{error}");
+    }
+}

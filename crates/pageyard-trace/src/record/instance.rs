@@ -1,0 +1,155 @@
+//! A tracing instance of tracefs, used by this recording only.
+//!
+//! An instance has buffers and enabled events of its own. The global buffer, and what other
+//! programs trace, stay as they are.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::error::RecordError;
+
+/// Prefix of the names of instances; the process id follows.
+const PREFIX: &str = "pageyard-";
+
+/// A tracing instance. Dropping it ends tracing; one that this program made is removed.
+#[derive(Debug)]
+pub(super) struct Instance {
+    path: PathBuf,
+    is_made: bool,
+    /// Files of enabled events, to disable them in an instance that stays.
+    enabled: Vec<PathBuf>,
+    marker: Option<File>,
+}
+
+impl Instance {
+    /// Makes an instance, or takes the existing one of this name.
+    pub(super) fn new(tracefs: &Path, existing: Option<&str>) -> Result<Self, RecordError> {
+        let instances = tracefs.join("instances");
+        let (path, is_made) = match existing {
+            Some(name) => (instances.join(name), false),
+            None => (instances.join(format!("{PREFIX}{}", std::process::id())), true),
+        };
+        if is_made {
+            fs::create_dir(&path).map_err(|e| RecordError::tracefs(&path, &e))?;
+        } else if !path.is_dir() {
+            let fix = "make it (mkdir), or leave --instance out";
+            return Err(RecordError::new(&path, "no such tracing instance", fix));
+        }
+        let mut instance = Instance { path, is_made, enabled: Vec::new(), marker: None };
+        instance.set("tracing_on", "0")?;
+        let marker = instance.path.join("trace_marker");
+        let opened = File::options().append(true).open(&marker);
+        instance.marker = Some(opened.map_err(|e| RecordError::tracefs(&marker, &e))?);
+        Ok(instance)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a value to a file of the instance.
+    pub(super) fn set(&self, file: &str, value: &str) -> Result<(), RecordError> {
+        let path = self.path.join(file);
+        write(&path, value).map_err(|e| RecordError::tracefs(&path, &e))
+    }
+
+    /// Enables an event. Returns `false` if the kernel does not have it.
+    pub(super) fn enable(&mut self, system: &str, event: &str) -> Result<bool, RecordError> {
+        let path = self.path.join("events").join(system).join(event).join("enable");
+        match write(&path, "1") {
+            Ok(()) => {
+                self.enabled.push(path);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(RecordError::tracefs(&path, &error)),
+        }
+    }
+
+    /// Writes a mark into the trace. A mark that cannot be written is not worth the recording.
+    pub(super) fn mark(&mut self, text: &str) {
+        if let Some(marker) = &mut self.marker {
+            let _ = marker.write_all(format!("{text}\n").as_bytes());
+        }
+    }
+
+    /// Returns the CPUs with buffers, in ascending order.
+    pub(super) fn cpus(&self) -> Result<Vec<u16>, RecordError> {
+        let folder = self.path.join("per_cpu");
+        let failed = |e| RecordError::tracefs(&folder, &e);
+        let mut cpus = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let number =
+                name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse::<u16>().ok());
+            cpus.extend(number);
+        }
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+
+    /// Opens the raw buffer of a CPU. Reading does not wait for events.
+    pub(super) fn pipe(&self, cpu: u16) -> Result<File, RecordError> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let opened = File::options().read(true).custom_flags(flags).open(&path);
+        opened.map_err(|e| RecordError::tracefs(&path, &e))
+    }
+
+    /// Returns the events that the kernel counts as lost on a CPU: overwritten before they were
+    /// read, or dropped.
+    pub(super) fn lost(&self, cpu: u16) -> u64 {
+        let path = self.path.join(format!("per_cpu/cpu{cpu}/stats"));
+        let stats = fs::read_to_string(path).unwrap_or_default();
+        let count = |key: &str| {
+            let line = stats.lines().find_map(|line| line.strip_prefix(key));
+            line.and_then(|n| n.trim().parse::<u64>().ok()).unwrap_or(0)
+        };
+        count("overrun:").saturating_add(count("dropped events:"))
+    }
+
+    /// Returns the size of a sub-buffer in bytes, if the kernel lets it be chosen (6.8 or later).
+    pub(super) fn sub_buffer(&self) -> Option<usize> {
+        let text = fs::read_to_string(self.path.join("buffer_subbuf_size_kb")).ok()?;
+        text.trim().parse::<usize>().ok()?.checked_mul(1024)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.set("tracing_on", "0");
+        self.marker = None;
+        if self.is_made {
+            // Fails if a file of the instance is still open; the next recording removes it then.
+            let _ = fs::remove_dir(&self.path);
+        } else {
+            self.enabled.iter().for_each(|path| _ = write(path, "0"));
+        }
+    }
+}
+
+fn write(path: &Path, value: &str) -> io::Result<()> {
+    File::options().write(true).open(path)?.write_all(value.as_bytes())
+}
+
+/// Removes instances of recordings whose process has ended, such as by SIGKILL. Returns their
+/// names, and whether each could be removed.
+pub(super) fn remove_stale(tracefs: &Path, proc: &Path) -> Vec<(String, bool)> {
+    let Ok(entries) = fs::read_dir(tracefs.join("instances")) else { return Vec::new() };
+    let mut stale = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(PREFIX).filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()));
+        let Some(pid) = pid.filter(|pid| !pid.is_empty()) else { continue };
+        if !proc.join(pid).exists() {
+            let _ = write(&entry.path().join("tracing_on"), "0");
+            let removed = fs::remove_dir(entry.path()).is_ok();
+            stale.push((name, removed));
+        }
+    }
+    stale
+}
