@@ -30,8 +30,8 @@ Examples:
 /// (zoneinfo, vmstat, CPU caches, settings, the use of each frame) is stored in the same file.
 /// Uses a tracing instance of its own, so that other tracing goes on undisturbed. Needs root.
 ///
-/// Exit code: that of COMMAND (128 and the signal if one ended it), 0 without a command, or 2 if
-/// nothing could be recorded.
+/// Exit code: that of COMMAND (128 and the signal if one ended it), 0 without a command or if Ctrl-C
+/// ended the recording, or 2 if nothing could be recorded.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -112,7 +112,6 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         }
         return Ok(ExitCode::from(2));
     }
-    let seconds = began.elapsed().as_secs_f64();
     let recording = recorder.finish()?;
     let was_stopped = signals::stopped();
     signals::end_gently(false);
@@ -127,6 +126,8 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let bytes = trace::store(&mut reader, &mut attachments, None, &args.output, args.level)?;
     let summary = reader.summary();
     let events = summary.kinds.total() + summary.compaction.total();
+    // The events while the state was read are among those recorded.
+    let seconds = summary.span_ns.map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e9);
     if args.json {
         print_json(&json!({
             "output": args.output.to_string_lossy(),
@@ -143,7 +144,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         say!("{}", trace::stored(&reader, &attachments, &args.output, bytes));
         say!(
             "{seconds:.1} s, {:.0} events a second, {lost} lost; buffers of {} KiB per CPU",
-            events as f64 / seconds,
+            events as f64 / seconds.max(1e-9),
             buffer_kib
         );
     }
@@ -155,7 +156,8 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     if let Some(child) = &mut child {
         status = Some(child.wait()?);
     }
-    Ok(status.map_or(ExitCode::SUCCESS, code_of))
+    // A command that a signal ended together with the recording did not fail.
+    Ok(status.filter(|_| !was_stopped).map_or(ExitCode::SUCCESS, code_of))
 }
 
 /// Waits until the recording is to end. Returns the command's status if it ended, or why recording
@@ -200,7 +202,7 @@ fn folder_of(output: &Path) -> Result<PathBuf> {
     let folder = folder.unwrap_or(Path::new("."));
     match spool(folder) {
         Ok(_) => Ok(folder.to_owned()),
-        Err(e) => failed(folder, &e.to_string(), "name an output in a folder you can write to"),
+        Err(e) => failed(folder, &reason(&e), "name an output in a folder you can write to"),
     }
 }
 
@@ -211,7 +213,13 @@ fn spool(folder: &Path) -> io::Result<File> {
 
 fn not_started(program: &OsString, error: &io::Error) -> String {
     let program = program.to_string_lossy();
-    format!("{}: {error}; check the command after --", printable(&program))
+    format!("{}: {}; check the command after --", printable(&program), reason(error))
+}
+
+/// Returns the system's message without its number.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// Asks a command to end.

@@ -28,7 +28,7 @@ Examples:
 /// Replay a kernel's page events under several policies and compare the results
 ///
 /// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text or
-/// as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are read from the state
+/// as a .pgy file or trace.dat, plain or compressed. Its zones, CPUs and per-CPU lists are read from the state
 /// files next to it or attached to it. docs/replay.md describes how to record a trace, what is
 /// inferred and how accurate a replay is.
 ///

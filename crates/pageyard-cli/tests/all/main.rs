@@ -8,6 +8,7 @@ mod fast_path;
 mod figures;
 mod picture;
 mod policies;
+mod record;
 mod reproduce;
 mod run;
 mod top;

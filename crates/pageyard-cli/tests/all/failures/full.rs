@@ -31,7 +31,14 @@ const SLOW_WRITERS: &[&str] = &[
     "run hygiene --rounds 1 --memory 256M --svg OUT",
 ];
 /// Options whose file or folder is read.
-const READ: &[&str] = &["replay --state", "show --state", "trace import --state"];
+const READ: &[&str] = &[
+    "record --proc",
+    "record --sys",
+    "record --tracefs",
+    "replay --state",
+    "show --state",
+    "trace import --state",
+];
 
 const OLD: &str = "what was there before\n";
 

@@ -28,6 +28,8 @@ const LINES: &[(&str, i32)] = &[
     ("replay EVILnone", 2),
     ("replay EVILtrace.txt --policy EVIL", 2),
     ("replay EVILtrace.txt --on machine:EVILkey.toml", 2),
+    ("record --tracefs EVILnone -o EVIL.pgy -- true", 2),
+    ("record --duration EVIL", 2),
     ("run EVIL", 2),
     ("run unix --on machine:EVILkey.toml", 2),
     ("run unix --on machine:EVILnone", 2),

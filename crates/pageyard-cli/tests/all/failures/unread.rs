@@ -89,8 +89,9 @@ fn every_command_is_covered() {
     for command in commands() {
         let name = command.join(" ");
         let named = |l: &&&str| **l == name || l.starts_with(&format!("{name} "));
-        let known = PRINTERS.iter().chain(SLOW_PRINTERS).find(named);
-        assert!(known.is_some(), "{name} prints something: give it a line");
+        // Needs a tree of files: `record.rs`.
+        let known = name == "record" || PRINTERS.iter().chain(SLOW_PRINTERS).any(|l| named(&l));
+        assert!(known, "{name} prints something: give it a line");
     }
 }
 

@@ -1,0 +1,123 @@
+//! `pageyard record`, on a tree of files as tracefs has them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Unpacks the tree.
+fn tree() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../pageyard-trace/tests/data/tracefs.tar.xz");
+    let mut plain = pageyard_trace::Decompressed::new(File::open(path).unwrap()).unwrap();
+    let mut tar = Command::new("tar");
+    tar.args(["-x", "-C"]).arg(folder.path()).stdin(Stdio::piped());
+    let mut tar = tar.spawn().unwrap();
+    io::copy(&mut plain, &mut tar.stdin.take().unwrap()).unwrap();
+    assert!(tar.wait().unwrap().success());
+    folder
+}
+
+/// `pageyard record` from the tree to `recording.pgy` in it.
+fn record(tree: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pageyard"));
+    command.current_dir(tree).arg("record").args(["--instance", "ci"]);
+    for root in ["tracefs", "proc", "sys"] {
+        command.arg(format!("--{root}")).arg(tree.join(root));
+    }
+    command
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn pageyard(folder: &Path, args: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pageyard"));
+    let output = command.current_dir(folder).args(args).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_recording_is_described_and_the_commands_status_passed_on() {
+    let tree = tree();
+    let output = record(tree.path()).args(["--", "sh", "-c", "echo hi; exit 7"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", told(&output));
+    assert_eq!(output.stdout, b"hi\n");
+    let told = told(&output);
+    assert!(told.contains("recording.pgy: ") && told.contains("0 lost"), "{told}");
+    let info = pageyard(tree.path(), &["trace", "info", "recording.pgy", "--json"]);
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert!(info["events_total"].as_u64().unwrap() > 3900, "{info}");
+    assert_eq!(info["kernel_release"], "6.18.44-fc-v782");
+    assert!(info["state_files"]["zoneinfo.traced_start"].as_u64().unwrap() > 1000);
+    let left: Vec<_> = fs::read_dir(tree.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 4, "{left:?}");
+}
+
+#[test]
+fn a_recording_replays() {
+    let tree = tree();
+    let output = record(tree.path()).args(["--", "true"]).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    let args = ["replay", "recording.pgy", "--policy", "Linux612", "--seeds", "1", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&pageyard(tree.path(), &args)).unwrap();
+    assert!(report.to_string().contains("6.18.44-fc-v782"));
+}
+
+#[test]
+fn a_signal_ends_the_recording_and_keeps_it() {
+    for command in [&["--", "sleep", "1000"][..], &[]] {
+        let tree = tree();
+        let mut recorder = record(tree.path());
+        let recorder = recorder.args(command).stderr(Stdio::piped()).spawn().unwrap();
+        // The mark is written when the command is about to start.
+        let marker = tree.path().join("tracefs/instances/ci/trace_marker");
+        while !fs::read_to_string(&marker).unwrap().contains("WORKLOAD_START") {
+            std::thread::yield_now();
+        }
+        let pid = Pid::from_raw(recorder.id() as i32).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        let output = recorder.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert!(told(&output).contains("recording.pgy: "), "{}", told(&output));
+        pageyard(tree.path(), &["trace", "info", "recording.pgy"]);
+        let on = tree.path().join("tracefs/instances/ci/tracing_on");
+        assert_eq!(fs::read_to_string(on).unwrap(), "0");
+    }
+}
+
+#[test]
+fn a_duration_ends_the_recording_but_not_the_command() {
+    let tree = tree();
+    let script = "while [ ! -s recording.pgy ]; do sleep 0.01; done; exit 3";
+    let mut command = record(tree.path());
+    let output =
+        command.args(["--json", "--duration", "0.01", "--", "sh", "-c", script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["lost"], 0);
+    assert!(report["events"].as_u64().unwrap() > 3900);
+}
+
+#[test]
+fn what_prevents_a_recording_is_explained() {
+    let tree = tree();
+    let failed = |args: &[&str], what: &str| {
+        let output = record(tree.path()).args(args).output().unwrap();
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(what), "{args:?}: {told}");
+    };
+    failed(&["--", "/nonexistent"], "/nonexistent: No such file or directory; check");
+    failed(&["-o", "none/x.pgy", "--", "true"], "none: No such file or directory");
+    failed(&["-o", ".", "--", "true"], "is a folder");
+    failed(&["--duration", "0", "--", "true"], "not a positive number of seconds");
+    fs::remove_dir_all(tree.path().join("tracefs/events")).unwrap();
+    failed(&["--", "true"], "mount -t tracefs nodev");
+    assert!(!tree.path().join("recording.pgy").exists());
+}
