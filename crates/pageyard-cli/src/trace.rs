@@ -38,10 +38,10 @@ pub(crate) struct Args {
 enum Command {
     /// Read a recording in any format and write a compact .pgy file
     ///
-    /// Reads trace.dat files, the output of `trace-cmd report`, with or without -t, and the
-    /// contents of the kernel's trace and trace_pipe files; plain or compressed with zstd, xz or
-    /// gzip. Saved /proc files
-    /// next to the trace are stored in the .pgy file, so that it can be replayed on its own.
+    /// Reads trace.dat, perf.data and Perfetto files, the output of `trace-cmd report` and
+    /// `perf script`, and the contents of the kernel's trace and trace_pipe files; plain or
+    /// compressed with zstd, xz or gzip. Saved /proc files next to the trace are stored in the .pgy
+    /// file, so that it can be replayed on its own.
     #[command(after_help = IMPORT)]
     Import {
         /// The trace, or - for standard input
@@ -67,7 +67,7 @@ enum Command {
     /// Describe the contents of a trace
     ///
     /// Prints events by name, failed requests, tasks, duration and state files, and what was lost,
-    /// damaged or ignored. The trace is a trace.dat, text or a .pgy file, plain or compressed.
+    /// damaged or ignored. The trace is in any format, plain or compressed.
     #[command(after_help = "Example:\n  pageyard trace info samples/kbuild.pgy")]
     Info {
         /// The trace, or - for standard input
@@ -194,7 +194,7 @@ pub(crate) fn store(
     write_file(output, |file| {
         let mut bar = Bar::new();
         let mut records = Vec::new();
-        let mut more = first_records(&mut reader, &mut bar, &mut records)?;
+        let mut more = first_records(reader, &mut bar, &mut records)?;
         let declared_cpus = reader.summary().declared_cpus;
         let mut writer =
             TraceWriter::new(BufWriter::new(file), WriterOptions { level, declared_cpus })?;
