@@ -5,7 +5,7 @@
 # Failing inputs are written to fuzz/artifacts/.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
-targets=(ftrace pgy state machine knobs operations oracle results topology replay)
+targets=(ftrace perf perfetto pgy state machine knobs operations oracle results topology replay)
 # Small corpora: tests of the crates read them all. Text is compressed.
 most=40000 packed=150000
 
@@ -68,7 +68,7 @@ pack)
     trap 'rm -rf "$least"' EXIT
     run "$target" -- -merge=1 "$least" "$work/$target"
     case $target in
-    ftrace | pgy | state | oracle | results | topology | replay)
+    ftrace | perf | perfetto | pgy | state | oracle | results | topology | replay)
         corpus pack "$least" "corpus/$target.bin" "$packed"
         zstd -q -19 -f --rm "corpus/$target.bin" -o "corpus/$target.zst"
         ;;

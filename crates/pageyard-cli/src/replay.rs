@@ -27,9 +27,11 @@ Examples:
 
 /// Replay a kernel's page events under several policies and compare the results
 ///
-/// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …) as text, as
-/// a trace.dat or as a .pgy file, plain or compressed. Its zones, CPUs and per-CPU lists are read
-/// from the state files next to it or attached to it. docs/replay.md describes how to record a
+/// The trace is a recording of the kernel's page events (mm_page_alloc, mm_page_free, …): a .pgy
+/// file, as pageyard record makes it, a trace.dat, perf.data or Perfetto file, or the text of
+/// trace-cmd report, perf script or the kernel's trace file, plain or compressed. Its zones, CPUs
+/// and per-CPU lists are read from the state files next to it or attached to it. The policy that
+/// stands for the recording kernel is a column by default. docs/replay.md describes how to record a
 /// trace, what is inferred and how accurate a replay is.
 ///
 /// Exit code: 0, or 2 if the trace cannot be read or replayed.

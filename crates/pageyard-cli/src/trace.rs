@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
-    Attachments, Format, Options, Release, Summary, TextWriter, TraceReader, TraceWriter,
-    WriterOptions, printable,
+    Attachments, Format, Options, Record, Release, Summary, TextWriter, TraceError, TraceReader,
+    TraceWriter, WriterOptions, printable,
 };
 use serde_json::json;
 
@@ -38,10 +38,10 @@ pub(crate) struct Args {
 enum Command {
     /// Read a recording in any format and write a compact .pgy file
     ///
-    /// Reads trace.dat files, the output of `trace-cmd report`, with or without -t, and the
-    /// contents of the kernel's trace and trace_pipe files; plain or compressed with zstd, xz or
-    /// gzip. Saved /proc files
-    /// next to the trace are stored in the .pgy file, so that it can be replayed on its own.
+    /// Reads trace.dat, perf.data and Perfetto files, the output of `trace-cmd report` and
+    /// `perf script`, and the contents of the kernel's trace and trace_pipe files; plain or
+    /// compressed with zstd, xz or gzip. Saved /proc files next to the trace are stored in the .pgy
+    /// file, so that it can be replayed on its own.
     #[command(after_help = IMPORT)]
     Import {
         /// The trace, or - for standard input
@@ -67,7 +67,7 @@ enum Command {
     /// Describe the contents of a trace
     ///
     /// Prints events by name, failed requests, tasks, duration and state files, and what was lost,
-    /// damaged or ignored. The trace is a trace.dat, text or a .pgy file, plain or compressed.
+    /// damaged or ignored. The trace is in any format, plain or compressed.
     #[command(after_help = "Example:\n  pageyard trace info samples/kbuild.pgy")]
     Info {
         /// The trace, or - for standard input
@@ -136,6 +136,21 @@ fn apart(trace: &Path, output: &Path) -> Result<()> {
     Err(format!("{}: {what}", trace.display()).into())
 }
 
+/// Reads up to the first records, with which the head of the trace is known.
+fn first_records(
+    reader: &mut TraceReader,
+    bar: &mut Bar,
+    records: &mut Vec<Record>,
+) -> std::result::Result<bool, TraceError> {
+    loop {
+        let more = reader.next_chunk(records)?;
+        if !more || !records.is_empty() {
+            return Ok(more);
+        }
+        show(bar, reader);
+    }
+}
+
 /// Shows the progress of a reader.
 fn show(bar: &mut Bar, reader: &TraceReader) {
     let at = reader.progress();
@@ -179,7 +194,7 @@ pub(crate) fn store(
     write_file(output, |file| {
         let mut bar = Bar::new();
         let mut records = Vec::new();
-        let mut more = reader.next_chunk(&mut records)?;
+        let mut more = first_records(reader, &mut bar, &mut records)?;
         let declared_cpus = reader.summary().declared_cpus;
         let mut writer =
             TraceWriter::new(BufWriter::new(file), WriterOptions { level, declared_cpus })?;
@@ -302,6 +317,8 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         Format::Text => "ftrace text",
         Format::Pgy => "compact trace",
         Format::TraceDat => "trace.dat",
+        Format::PerfData => "perf.data",
+        Format::Perfetto => "Perfetto trace",
     };
     writeln!(out, "{}: {form}, {}", printable(reader.name()), reader.compression())?;
     for (name, value) in [("kernel", &s.kernel_release), ("clock", &s.clock)] {
@@ -349,7 +366,7 @@ fn export(trace: &Path, output: Option<&Path>, gfp_names: bool, lenient: bool) -
 
 fn write_text(reader: &mut TraceReader, out: impl Write, gfp_names: bool) -> Result<()> {
     let mut records = Vec::new();
-    let mut more = reader.next_chunk(&mut records)?;
+    let mut more = first_records(reader, &mut Bar::new(), &mut records)?;
     let cpus = reader.summary().declared_cpus;
     let mut writer =
         TextWriter::new(BufWriter::with_capacity(1 << 18, out), cpus)?.gfp_names(gfp_names);

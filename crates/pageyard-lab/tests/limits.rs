@@ -31,10 +31,12 @@ const SECONDS: u64 = 10;
 /// A format: its name, its corpus, its reader, and the default number of mutations.
 type Format = (&'static str, &'static str, fn(&[u8]), usize);
 
-const FORMATS: [Format; 9] = [
+const FORMATS: [Format; 11] = [
     ("ftrace", "ftrace.zst", trace::recording, 2000),
     ("trace_dat", "trace_dat.zst", trace::recording, 2000),
     ("pgy", "pgy.zst", trace::pgy, 2000),
+    ("perf", "perf.zst", trace::recording, 2000),
+    ("perfetto", "perfetto.zst", trace::recording, 2000),
     ("state", "state.zst", trace::state, 4000),
     ("machine", "machine.bin", machine::machine, 2000),
     ("oracle", "oracle.zst", lab::oracle, 40),

@@ -191,6 +191,14 @@ pub enum Fault {
     /// Several tracing instances of the recording have page events.
     #[error("page events are in two buffers of the recording, so some are there twice")]
     TwoBuffers,
+    /// The recording lacks something that is needed, or has a form that is not read.
+    #[error("{what}")]
+    Unusable {
+        /// What is wrong.
+        what: &'static str,
+        /// How to fix it.
+        fix: &'static str,
+    },
     /// The `.pgy` file has a version that this program does not know.
     #[error(
         "unsupported version {found} of the .pgy format; this program reads versions 1 to \
@@ -285,6 +293,7 @@ impl Fault {
             Fault::DatCompression { .. } => {
                 "convert it: trace-cmd convert --compression none -i FILE -o OUTPUT"
             }
+            Fault::Unusable { fix, .. } => fix,
             Fault::Clock { .. } => "record with another clock: trace-cmd record -C mono",
             Fault::TwoBuffers => "record page events in one tracing instance only",
             Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) | Fault::Record(_) => {

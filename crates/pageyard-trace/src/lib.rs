@@ -1,9 +1,10 @@
 //! Reads, stores and writes page events, compaction events and the machine state around them.
 //!
-//! - [`TraceReader`] reads recordings. It accepts the output of `trace-cmd report`, the contents of
-//!   the kernel's `trace` and `trace_pipe` files, and the compact `.pgy` format. Input may be plain
-//!   or compressed with zstd, xz or gzip, from a file or any [`std::io::Read`]. It works in one
-//!   pass with bounded memory.
+//! - [`TraceReader`] reads recordings: `trace.dat`, `perf.data` and Perfetto files, the output of
+//!   `trace-cmd report` and `perf script`, the contents of the kernel's `trace` and `trace_pipe`
+//!   files, and the compact `.pgy` format. Input may be plain or compressed with zstd, xz or gzip,
+//!   from a file or any [`std::io::Read`]. Memory is bounded, or in proportion to the input
+//!   (`docs/trace-format.md`).
 //! - [`TraceWriter`] writes `.pgy` files (`docs/trace-format.md`). [`TextWriter`] writes ftrace
 //!   text that the reader reads back unchanged.
 //! - [`state`] reads the `/proc` and `/sys` files that were saved next to a recording.
@@ -37,7 +38,10 @@ mod error;
 mod event;
 pub mod gfp;
 mod input;
+mod merge;
 mod number;
+mod perf_data;
+mod perfetto;
 mod pgy;
 mod printable;
 mod reader;

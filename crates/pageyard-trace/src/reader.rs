@@ -11,6 +11,8 @@ use crate::compression::Compression;
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
 use crate::input::{Progress, Source};
+use crate::perf_data::{self, PerfBody};
+use crate::perfetto::{self, PerfettoBody};
 use crate::pgy::{self, PgyBody};
 use crate::release;
 use crate::shared::Shared;
@@ -44,6 +46,10 @@ pub enum Format {
     Pgy,
     /// `trace.dat`, version 6 or 7.
     TraceDat,
+    /// `perf.data`, of a file or a pipe.
+    PerfData,
+    /// Perfetto.
+    Perfetto,
 }
 
 /// Number of records per group, of text and `trace.dat`.
@@ -68,6 +74,8 @@ enum Body {
     Text(TextBody),
     Pgy(PgyBody),
     TraceDat(Box<DatBody>),
+    PerfData(Box<PerfBody>),
+    Perfetto(Box<PerfettoBody>),
 }
 
 impl TraceReader {
@@ -112,6 +120,9 @@ impl TraceReader {
         if let Err(fault) = source.need(trace_dat::MAGIC.len()) {
             shared.fault(Position::Byte(0), fault)?;
         }
+        let is_perfetto = perfetto::is_perfetto(&mut source).or_else(|fault| {
+            shared.fault(Position::Byte(source.offset()), fault).map(|()| false)
+        })?;
         let mut attachments = Attachments::new();
         let body = match source.window() {
             [] if shared.summary.malformed.count == 0 => return Err(whole(Fault::Empty)),
@@ -122,9 +133,14 @@ impl TraceReader {
                 let file = file.filter(|_| source.compression() == Compression::None);
                 Body::TraceDat(Box::new(DatBody::start(&mut source, file, &mut shared)?))
             }
+            head if perf_data::MAGICS.iter().any(|magic| head.starts_with(magic)) => {
+                let file = file.filter(|_| source.compression() == Compression::None);
+                Body::PerfData(Box::new(PerfBody::start(&mut source, file, &mut shared)?))
+            }
             head if head.starts_with(b"PTRC1\n") => {
                 return Err(whole(Fault::Foreign("a .ptrc recording")));
             }
+            _ if is_perfetto => Body::Perfetto(Box::default()),
             _ => Body::Text(TextBody::default()),
         };
         if let Some(release) = attachments.get(KERNEL_RELEASE).and_then(release::find) {
@@ -173,8 +189,8 @@ impl TraceReader {
         })
     }
 
-    /// Replaces the content of `out` with the next group of records. Returns `false` at the end,
-    /// with `out` empty. Do not mix with iteration while the iterator is inside a group.
+    /// Replaces the content of `out` with the next group of records, which may be empty. Returns
+    /// `false` at the end, with `out` empty. Do not mix with iteration while the iterator is inside a group.
     ///
     /// # Errors
     /// Fails on the first fault in strict mode; `out` then holds the records before it. Further
@@ -188,6 +204,8 @@ impl TraceReader {
             Body::Text(body) => body.next_chunk(&mut self.source, &mut self.shared, out, GROUP),
             Body::Pgy(body) => body.next_chunk(&mut self.source, &mut self.shared, out),
             Body::TraceDat(body) => body.next_chunk(&mut self.shared, out, GROUP),
+            Body::PerfData(body) => body.next_chunk(&mut self.shared, out, GROUP),
+            Body::Perfetto(body) => body.next_chunk(&mut self.source, &mut self.shared, out, GROUP),
         };
         self.ended = !matches!(more, Ok(true));
         more.map(|more| more || !out.is_empty())
@@ -214,6 +232,8 @@ impl TraceReader {
             Body::Text(_) => Format::Text,
             Body::Pgy(_) => Format::Pgy,
             Body::TraceDat(_) => Format::TraceDat,
+            Body::PerfData(_) => Format::PerfData,
+            Body::Perfetto(_) => Format::Perfetto,
         }
     }
 
@@ -228,6 +248,9 @@ impl TraceReader {
         match &self.body {
             // Of a file, the source has only the first bytes.
             Body::TraceDat(body) if progress.total.is_some() => {
+                Progress { consumed: progress.consumed.max(body.consumed()), ..progress }
+            }
+            Body::PerfData(body) if progress.total.is_some() => {
                 Progress { consumed: progress.consumed.max(body.consumed()), ..progress }
             }
             _ => progress,

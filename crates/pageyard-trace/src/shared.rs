@@ -27,6 +27,11 @@ impl Shared {
         }
     }
 
+    /// Returns whether faults are counted.
+    pub(crate) fn is_lenient(&self) -> bool {
+        self.lenient
+    }
+
     /// Reports a fault: returns an error in strict mode, counts it in lenient mode. I/O errors are
     /// always returned.
     pub(crate) fn fault(&mut self, position: Position, fault: Fault) -> Result<(), TraceError> {

@@ -34,6 +34,8 @@ pub struct Kernel {
     pub policy: &'static str,
     /// Why that policy.
     pub why: String,
+    /// What the state files show about an unknown kernel.
+    pub evidence: Vec<&'static str>,
     /// Whether a page on a per-CPU list carries its type, so that a drain event has that type and
     /// not its pageblock's.
     pub types_carried: bool,
@@ -109,11 +111,12 @@ impl Kernel {
                     None => format!("{policy} stands for this kernel"),
                     Some(what) => format!("{policy} is nearest to this kernel: {what}"),
                 };
-                Kernel::new(Some(text), source, policy, why)
+                Kernel::new(Some(text), source, policy, why, Vec::new())
             }
             None => {
-                let (policy, why) = assumed(state);
-                Kernel::new(None, KernelSource::Unknown, policy, why)
+                let (policy, what, evidence) = assumed(state);
+                let why = format!("{policy} is assumed, {what}");
+                Kernel::new(None, KernelSource::Unknown, policy, why, evidence)
             }
         }
     }
@@ -123,11 +126,12 @@ impl Kernel {
         source: KernelSource,
         policy: &'static str,
         why: String,
+        evidence: Vec<&'static str>,
     ) -> Self {
         let rules = by_name(policy).map(|choice| choice.rules);
         let rules = rules.expect("a test resolves the names of all eras");
         let tuned = !matches!(rules.pcp.growth, pageyard::policy::Growth::Fixed);
-        Kernel { release, source, policy, why, types_carried: rules.carried_types, tuned }
+        Kernel { release, source, policy, why, evidence, types_carried: rules.carried_types, tuned }
     }
 
     /// Returns whether nothing says which kernel recorded.
@@ -145,35 +149,38 @@ impl fmt::Display for Kernel {
             KernelSource::Unknown => "use --kernel VERSION",
         };
         let release = self.release.as_deref().unwrap_or("unknown");
-        write!(f, "{} ({from}); {}", printable(release), self.why)
+        write!(f, "{} ({from}); {}", printable(release), self.why)?;
+        self.evidence.iter().try_for_each(|sign| write!(f, "\n           state files: {sign}"))
     }
 }
 
-/// Returns the policy to assume for an unknown kernel, and why. The state files narrow the releases
-/// down, but they do not name one.
-fn assumed(state: &StateDir) -> (&'static str, String) {
+/// Returns the policy to assume for an unknown kernel, what speaks for it, and what the state files
+/// show. They narrow the releases down, but they do not name one.
+fn assumed(state: &StateDir) -> (&'static str, &'static str, Vec<&'static str>) {
     let snapshots = || [&state.before, &state.traced_start, &state.traced_end, &state.after];
     let infos = || snapshots().into_iter().filter_map(|s| s.zoneinfo.as_ref());
+    let zones = || infos().flat_map(|info| info.populated());
     if infos().next().is_none() {
-        return ("Linux612", "Linux612 is assumed, the default policy".to_owned());
+        return ("Linux612", "the default policy", Vec::new());
     }
-    if !infos().flat_map(|info| info.populated()).any(|z| z.watermarks.promo.is_some()) {
-        let why =
-            "Linux61 is assumed: zoneinfo has no promo watermark, which kernels have from 6.2 on";
-        return ("Linux61", why.to_owned());
-    }
-    let mut signs = vec!["promo watermarks, from 6.2 on"];
-    if infos().flat_map(|info| info.populated()).any(highs_differ) {
-        signs.push("CPUs of a zone whose high differs, from 6.7 on");
+    let mut signs = Vec::new();
+    let has_promo = zones().any(|z| z.watermarks.promo.is_some());
+    signs.push(if has_promo {
+        "zoneinfo has promo watermarks, as from 6.2 on"
+    } else {
+        "zoneinfo has no promo watermarks, as up to 6.1"
+    });
+    if zones().any(highs_differ) {
+        signs.push("high differs between the CPUs of a zone, as from 6.7 on");
     }
     if snapshots().into_iter().any(has_signs_of_6_15) {
-        signs.push("nr_free_pages_blocks or defrag_mode, from 6.15 on");
+        signs.push("nr_free_pages_blocks or defrag_mode is there, as from 6.15 on");
     }
-    let why = format!(
-        "Linux612 is assumed, the newest that was compared with recordings; the state files show {}",
-        signs.join("; ")
-    );
-    ("Linux612", why)
+    if has_promo {
+        ("Linux612", "the policy of the newest kernel that was compared with recordings", signs)
+    } else {
+        ("Linux61", "the policy of the newest kernel that fits", signs)
+    }
 }
 
 /// Returns whether the CPUs' lists of a zone have different limits, as those that tune themselves.

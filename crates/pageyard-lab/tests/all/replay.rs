@@ -422,7 +422,7 @@ fn a_figure_whose_event_was_not_recorded_is_absent() {
     let json = serde_json::to_value(&r).unwrap();
     assert!(json["recorded"]["refill_pages"].is_null());
     assert_eq!(json["recorded"]["not_recorded"][0], "mm_page_alloc_zone_locked");
-    assert_eq!(json["policies"][0]["figures"]["refill_pages"], 3, "the policy's are counted");
+    assert!(json["policies"][0]["figures"]["refill_pages"].is_u64(), "a policy's are counted");
 }
 
 #[test]

@@ -93,6 +93,17 @@ impl EventTable {
         Ok(())
     }
 
+    /// Returns the name of the event of this number.
+    pub(crate) fn name(&self, id: u16) -> Option<&str> {
+        Some(match self.events.get(usize::from(id))?.as_ref()? {
+            Event::Other(name) => name,
+            Event::Known(_, Plan::Page(name, _)) => name.as_str(),
+            Event::Known(_, Plan::Point(point, _)) => POINTS[*point].name,
+            Event::Known(_, Plan::Print { .. }) => "print",
+            Event::Known(_, Plan::Comm { event, .. }) => event,
+        })
+    }
+
     /// Decodes a raw record, which begins with the common fields. Bytes after the last field are
     /// ignored.
     ///

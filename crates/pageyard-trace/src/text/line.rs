@@ -3,7 +3,11 @@
 //! ```text
 //!           run.sh-1     [001]    25.190487028: mm_page_alloc:        page=… pfn=…
 //!              cc1-246     (    246) [002] d..1.    49.488692: mm_page_free: page=… pfn=…
+//!      cc1-246     2d..1.    49.488692: mm_page_free: page=… pfn=…
 //! ```
+//!
+//! The last is the latency format (`trace-cmd report -l`), whose names are cut to 8 bytes. The
+//! module `perf` parses the lines of `perf script`.
 //!
 //! A command name may contain spaces, dashes, brackets and colons, up to 15 bytes. Tracers print it
 //! right-aligned, so the dash before the pid is at byte 16. The parser tries that dash first, then
@@ -12,6 +16,7 @@
 
 use memchr::memchr_iter;
 
+use super::perf;
 use crate::check::{MAX_CPUS, at_most};
 use crate::error::{Fault, excerpt};
 use crate::number::parse_decimal;
@@ -23,7 +28,7 @@ const MOST_WORD: usize = 32;
 /// Column of the dash between command and pid, as tracers print it.
 const DASH_COLUMN: usize = 16;
 /// Maximum length of a command name. The kernel's have 15 bytes, those of its workers up to 63.
-pub(super) const MAX_COMM: usize = 127;
+pub(crate) const MAX_COMM: usize = 127;
 
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +65,10 @@ pub(super) fn parse(line: &[u8]) -> Result<Form<'_>, Fault> {
         return Ok(Form::Event(found));
     }
     let mut best = (0, Fault::NotALine("no `task-pid [cpu] seconds: event:`"));
+    // Names with a dash may look like the start of another form, so that of `perf` is tried first.
+    if let Some(found) = perf::parse(line) {
+        return found;
+    }
     for dash in memchr_iter(b'-', line) {
         match at_dash(line, dash) {
             Ok(found) => return Ok(Form::Event(found)),
@@ -142,17 +151,26 @@ fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
         at.skip_past(b')').ok_or((3, Fault::NotALine("`(` without `)`")))?;
         at.blanks();
     }
-    at.byte(b'[').ok_or((3, Fault::NotALine("no [cpu] after the pid")))?;
+    let latency = at.peek().is_some_and(|b| b.is_ascii_digit());
+    if !latency {
+        at.byte(b'[').ok_or((3, Fault::NotALine("no [cpu] after the pid")))?;
+    }
     let cpu = at.digits().ok_or((4, Fault::NotALine("no number in [cpu]")))?;
-    at.byte(b']').ok_or((4, Fault::NotALine("`[cpu` without `]`")))?;
-    let cpu = parse_decimal(cpu)
-        .ok_or_else(|| (5, Fault::BadNumber { field: "cpu", text: excerpt(cpu) }))?;
-    at_most("cpu", cpu, u64::from(MAX_CPUS - 1)).map_err(|fault| (5, fault))?;
-    at.blanks();
-    if !at.peek().is_some_and(|b| b.is_ascii_digit()) {
-        // Interrupt and preemption state, like `d..1.`.
-        at.word();
+    if !latency {
+        at.byte(b']').ok_or((4, Fault::NotALine("`[cpu` without `]`")))?;
         at.blanks();
+    }
+    let cpu = cpu_number(cpu).map_err(|fault| (5, fault))?;
+    if latency || !at.peek().is_some_and(|b| b.is_ascii_digit()) {
+        // Interrupt and preemption state, like `d..1.`. In the latency format it follows the CPU's
+        // number directly.
+        if at.word().is_empty() && latency {
+            return Err((3, Fault::NotALine("no [cpu] after the pid")));
+        }
+        at.blanks();
+    }
+    if latency && at.is_relative() {
+        return Err((6, Fault::NotALine("the time is relative, in microseconds")));
     }
     let t_ns = at.time().map_err(|fault| (6, fault))?;
     at.byte(b':').ok_or((7, Fault::NotALine("no colon after the time")))?;
@@ -167,21 +185,35 @@ fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
     if comm.len() > MAX_COMM {
         return Err((8, Fault::NotALine("a command name of more than 127 bytes")));
     }
-    Ok(Line { comm, pid: pid as u32, cpu: cpu as u16, t_ns, event, rest: &line[at.at..] })
+    Ok(Line { comm, pid: pid as u32, cpu, t_ns, event, rest: &line[at.at..] })
 }
 
-struct Cursor<'a> {
-    text: &'a [u8],
-    at: usize,
+/// Parses the number of a CPU.
+pub(super) fn cpu_number(digits: &[u8]) -> Result<u16, Fault> {
+    let cpu = parse_decimal(digits);
+    let cpu = cpu.ok_or_else(|| Fault::BadNumber { field: "cpu", text: excerpt(digits) })?;
+    at_most("cpu", cpu, u64::from(MAX_CPUS - 1)).map(|()| cpu as u16)
+}
+
+pub(super) struct Cursor<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
 
-    fn byte(&mut self, byte: u8) -> Option<()> {
+    pub(super) fn byte(&mut self, byte: u8) -> Option<()> {
         (self.peek() == Some(byte)).then(|| self.at += 1)
+    }
+
+    /// Returns whether a time like `12us` follows.
+    fn is_relative(&self) -> bool {
+        let rest = &self.text[self.at..];
+        let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+        digits > 0 && rest[digits..].starts_with(b"us")
     }
 
     fn while_true(&mut self, accept: impl Fn(u8) -> bool) -> &'a [u8] {
@@ -192,7 +224,7 @@ impl<'a> Cursor<'a> {
         &self.text[from..self.at]
     }
 
-    fn blanks(&mut self) {
+    pub(super) fn blanks(&mut self) {
         self.while_true(|b| b == b' ' || b == b'\t');
     }
 
@@ -204,11 +236,11 @@ impl<'a> Cursor<'a> {
         &self.text[from..self.at]
     }
 
-    fn name(&mut self) -> &'a [u8] {
+    pub(super) fn name(&mut self) -> &'a [u8] {
         self.while_true(|b| b != b' ' && b != b':')
     }
 
-    fn digits(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn digits(&mut self) -> Option<&'a [u8]> {
         let digits = self.while_true(|b| b.is_ascii_digit());
         (!digits.is_empty()).then_some(digits)
     }
@@ -220,7 +252,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Parses `seconds.fraction` to nanoseconds; the fraction has up to nine digits.
-    fn time(&mut self) -> Result<u64, Fault> {
+    pub(super) fn time(&mut self) -> Result<u64, Fault> {
         const BAD: Fault = Fault::NotALine("no time of the form seconds.fraction");
         let from = self.at;
         let secs = self.digits().ok_or(BAD)?;

@@ -119,8 +119,10 @@ impl<W: Write> TextWriter<W> {
         if task.comm.len() > MAX_COMM {
             return Err(self.error(Fault::Unwritable("a command name of more than 127 bytes")));
         }
-        // Only a name that contains something like `-1 [0]` can be misread.
-        if task.comm.contains('-') && task.comm.contains('[') {
+        // Only a name that contains something like `-1 [0]`, ` 1 [0]` or `-1 0d.. 1.0:` can be misread.
+        let may_mislead =
+            |c: &str| c.contains('[') || ['-', '.', ':'].iter().all(|&b| c.contains(b));
+        if may_mislead(&task.comm) {
             let line = format!("{:>16}-{:<5} [000]     0.0: mm_page_free:", task.comm, task.pid);
             let read = line::parse(line.as_bytes());
             let same = |l: line::Line<'_>| l.comm == task.comm.as_bytes() && l.pid == task.pid;

@@ -18,7 +18,8 @@ use std::ops::Range;
 
 use head::{CpuData, Head};
 use inflate::Inflate;
-use store::{Items, Store};
+use store::Items;
+pub(crate) use store::Store;
 use stream::CpuStream;
 
 use crate::binary::{EventTable, Layout, PageLayout, What};
@@ -252,6 +253,31 @@ impl DatBody {
                 return Ok(None);
             }
         }))
+    }
+}
+
+/// Reads the descriptions of events in the form that `perf` stores: the first parts of a version 6.
+///
+/// # Errors
+/// Fails if they cannot be parsed.
+pub(crate) fn tracing_data(bytes: &[u8]) -> Result<EventTable, Fault> {
+    const WHAT: &str = "the descriptions of the events";
+    let mut head = Head::new(Layout { big_endian: false, long: 8 });
+    let mut items = Items::of_section(bytes, head.layout, WHAT);
+    if items.bytes(MAGIC.len() as u64)? != MAGIC {
+        return Err(Fault::Record("no descriptions of the events where they belong"));
+    }
+    let _version = items.string()?;
+    let (order, _long) = (items.bytes(1)?, items.bytes(1)?);
+    head.set_big_endian(order[0] == 1);
+    items.layout = head.layout;
+    let _page_size = items.u32()?;
+    head.header_info(&mut items)?;
+    head.descriptions(&mut items)?;
+    head.systems(&mut items)?;
+    match head.faults.into_iter().next() {
+        Some((_, fault)) => Err(fault),
+        None => Ok(head.events),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::binary::Layout;
 use crate::error::Fault;
 
 /// The bytes of a recording.
-pub(super) struct Store {
+pub(crate) struct Store {
     bytes: Bytes,
     /// Size in bytes.
     length: u64,
@@ -17,7 +17,7 @@ pub(super) struct Store {
     /// would take any amount of time and memory.
     unclaimed: u64,
     /// Bytes of sub-buffers read so far.
-    pub(super) consumed: u64,
+    pub(crate) consumed: u64,
 }
 
 enum Bytes {
@@ -26,17 +26,17 @@ enum Bytes {
 }
 
 impl Store {
-    pub(super) fn file(file: File, length: u64) -> Self {
+    pub(crate) fn file(file: File, length: u64) -> Self {
         Store { bytes: Bytes::File(file), length, unclaimed: length, consumed: 0 }
     }
 
-    pub(super) fn memory(bytes: Vec<u8>) -> Self {
+    pub(crate) fn memory(bytes: Vec<u8>) -> Self {
         let length = bytes.len() as u64;
         Store { bytes: Bytes::Memory(bytes), length, unclaimed: length, consumed: 0 }
     }
 
     /// Returns the size of the file in bytes.
-    pub(super) fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
@@ -45,7 +45,7 @@ impl Store {
     /// # Errors
     /// Fails with [`Fault::Truncated`] if the part is not in the file, or [`Fault::Record`] if all
     /// parts so far are larger than the file.
-    pub(super) fn claim(&mut self, at: u64, length: u64, what: &'static str) -> Result<(), Fault> {
+    pub(crate) fn claim(&mut self, at: u64, length: u64, what: &'static str) -> Result<(), Fault> {
         if at.checked_add(length).is_none_or(|end| end > self.length) {
             return Err(Fault::Truncated(what));
         }
@@ -58,7 +58,7 @@ impl Store {
     ///
     /// # Errors
     /// Fails with [`Fault::Truncated`] if they are not in the file, or [`Fault::Io`].
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         at: u64,
         length: u64,

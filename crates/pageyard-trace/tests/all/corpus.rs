@@ -15,6 +15,16 @@ fn recordings() {
 }
 
 #[test]
+fn perf_recordings() {
+    replay::replay(&corpora::read("perf.zst"), 4000, trace::recording);
+}
+
+#[test]
+fn perfetto_traces() {
+    replay::replay(&corpora::read("perfetto.zst"), 10_000, trace::recording);
+}
+
+#[test]
 fn binary_recordings() {
     replay::replay(&corpora::read("trace_dat.zst"), 10_000, trace::recording);
 }

@@ -4,6 +4,8 @@ mod common;
 mod compaction;
 mod compression;
 mod corpus;
+mod perf;
+mod perfetto;
 mod pgy;
 mod record;
 mod round_trip;

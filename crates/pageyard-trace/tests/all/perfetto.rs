@@ -1,0 +1,99 @@
+//! Perfetto traces against text. The traces in `data/perfetto` were encoded from the text by
+//! Perfetto's own protobuf classes (the Python package `perfetto` 0.59.1), since no `traced` was at
+//! hand: bundles of one CPU each, switches between threads in both forms, statistics.
+
+use pageyard_trace::{Format, Options, Record};
+
+use crate::common::{error, read};
+use crate::perf::named;
+
+fn data(name: &str) -> Vec<u8> {
+    let path = format!("{}/tests/data/perfetto/{name}.zst", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+fn plain(name: &str) -> Vec<u8> {
+    zstd::decode_all(&data(name)[..]).unwrap()
+}
+
+#[test]
+fn a_perfetto_trace_equals_the_text() {
+    let (theirs, text) = read(&data("txt"), Options::default()).unwrap();
+    let theirs = named(theirs, &text);
+    assert_eq!(theirs.len(), 243);
+    // Packets as they are, and compressed by Perfetto; each compressed from outside too.
+    for bytes in [plain("plain"), data("plain"), plain("packed"), data("packed")] {
+        let (ours, reader) = read(&bytes, Options::default()).unwrap();
+        assert_eq!(reader.format(), Format::Perfetto);
+        assert!(named(ours, &reader) == theirs);
+        let summary = reader.summary();
+        assert_eq!(summary.kernel_release.as_deref(), Some("6.12.117+deb12-cloud-amd64"));
+        assert_eq!((summary.declared_cpus, summary.lost), (Some(4), 12 - 5));
+        let enabled = summary.enabled_events.as_ref().unwrap();
+        assert!(enabled.iter().any(|e| e == "mm_page_alloc_zone_locked"), "kmem/*: {enabled:?}");
+        assert!(!enabled.iter().any(|e| e == "mm_vmscan_kswapd_wake"), "it failed: {enabled:?}");
+    }
+}
+
+#[test]
+fn a_cut_perfetto_trace_is_an_error_and_its_start_is_read_leniently() {
+    let whole = plain("plain");
+    let (all, reader) = read(&whole, Options::default()).unwrap();
+    let all = named(all, &reader);
+    for part in 1..16 {
+        let cut = &whole[..whole.len() * part / 16];
+        let error = error(cut).to_string();
+        assert!(error.starts_with("test: byte "), "{part}: {error}");
+        let (some, reader) = read(cut, Options::lenient()).unwrap();
+        assert_eq!(reader.summary().malformed.count, 1, "{part}");
+        // Those of some CPUs may be missing, but not the order.
+        let some = named(some, &reader);
+        let mut rest = all.iter();
+        assert!(some.iter().all(|(one, _)| rest.any(|(other, _)| one == other)), "{part}");
+    }
+}
+
+/// A message: fields with a number and a value.
+fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (number, bytes) in fields {
+        out.extend([number << 3 | 2, bytes.len() as u8]);
+        out.extend_from_slice(bytes);
+    }
+    out
+}
+
+#[test]
+fn faults_in_perfetto_traces_are_named() {
+    // A free at time 5 by thread 7: event 310 with a frame and an order.
+    let trace = |free: &[u8]| {
+        let mut event = b"\x08\x05\x10\x07".to_vec();
+        event.extend([0xb2, 0x13, free.len() as u8]);
+        event.extend_from_slice(free);
+        let mut bundle = b"\x08\x02".to_vec();
+        bundle.extend(message(&[(2, &event)]));
+        message(&[(1, &message(&[(1, &bundle)]))])
+    };
+    let (records, reader) = read(&trace(b"\x08\x01\x18\x40"), Options::default()).unwrap();
+    assert!(matches!(records[..], [Record::Event(e)] if e.cpu == 2 && e.t_ns == 5), "{records:?}");
+    assert_eq!(reader.tasks()[0].comm, "<...>");
+    for (free, says) in [
+        (&b"\x08\x01"[..], "mm_page_free has no field `pfn`"),
+        (b"\x08\x0b\x18\x40", "`order` is 11; the maximum is 10"),
+        (b"\x08\x01\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "mm_page_free has no frame"),
+        (b"\x08\x01\x1f", "a message that is not protobuf"),
+    ] {
+        let error = error(&trace(free)).to_string();
+        assert!(error.starts_with("test: byte 0: ") && error.contains(says), "{error}");
+        let (none, reader) = read(&trace(free), Options::lenient()).unwrap();
+        assert!(none.is_empty() && reader.summary().malformed.count == 1);
+    }
+}
+
+#[test]
+fn text_that_begins_with_an_empty_line_is_text() {
+    for text in ["\n# tracer: nop\n", "\n\n", "\n\ncpus=4\n", "\n$ perf script\n"] {
+        let reader = crate::common::open(text.as_bytes(), Options::lenient()).unwrap();
+        assert_eq!(reader.format(), Format::Text, "{text:?}");
+    }
+}
