@@ -15,13 +15,14 @@ use crate::output::{self, print_json};
 #[derive(clap::Args)]
 pub(crate) struct Choices {
     /// Policies, one column each; changes are against the first. `pageyard policies` lists them
+    /// [default: Base,Step5,Step10,Linux612]
     ///
     /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Packed is the packed engine
     /// (docs/packed.md), to which none applies; in a replay it has no watermarks and no settings.
     /// Settings can follow a policy and apply only to its column:
     /// Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.
-    #[arg(long, value_name = "P,P", default_value = DEFAULT_POLICIES)]
-    policy: Policies,
+    #[arg(long, value_name = "P,P")]
+    policy: Option<Policies>,
     /// A setting for every column; may be repeated
     ///
     /// NAME is a writable knob (`pageyard knobs`), or high, high_min, high_max or batch: the limits
@@ -44,8 +45,25 @@ impl FromStr for Policies {
 impl Choices {
     /// Returns all policies, with the settings applied.
     pub(crate) fn all(&self) -> Vec<Choice> {
-        let with_knobs = |choice: &Choice| self.knob.iter().fold(choice.clone(), Choice::with);
-        self.policy.0.iter().map(with_knobs).collect()
+        match &self.policy {
+            Some(_) => self.given(),
+            None => self.with_knobs(columns(DEFAULT_POLICIES).unwrap_or_default()),
+        }
+    }
+
+    /// Returns the policies that the user named, with the settings applied.
+    pub(crate) fn given(&self) -> Vec<Choice> {
+        self.with_knobs(self.policy.iter().flat_map(|p| p.0.clone()).collect())
+    }
+
+    fn with_knobs(&self, choices: Vec<Choice>) -> Vec<Choice> {
+        let with_knobs = |choice: Choice| self.knob.iter().fold(choice, Choice::with);
+        choices.into_iter().map(with_knobs).collect()
+    }
+
+    /// Returns whether there are settings for every column.
+    pub(crate) fn has_knobs(&self) -> bool {
+        !self.knob.is_empty()
     }
 
     /// Returns all policies, with the settings applied, for a command that runs policies only.
@@ -138,4 +156,25 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         Linux612::NAME
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        choices: Choices,
+    }
+
+    #[test]
+    fn help_names_the_default_policies() {
+        let help = Program::command().render_long_help().to_string();
+        assert!(help.contains(&format!("[default: {DEFAULT_POLICIES}]")), "{help}");
+        let choices = Choices { policy: None, knob: Vec::new() };
+        assert_eq!(choices.all().len(), 4);
+        assert!(choices.given().is_empty());
+    }
 }

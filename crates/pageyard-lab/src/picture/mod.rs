@@ -36,13 +36,15 @@ use crate::result::{RunResult, World};
 use crate::table::{Options, Report, Set, Source, TableError, align};
 
 /// All plots that can exist, by the names that [`Page::svg`] accepts.
-pub const PLOTS: [(&str, &str); 10] = [
+pub const PLOTS: [(&str, &str); 12] = [
     ("scaling", "metrics by the points of the workload"),
     ("dots", "every sample of every metric, with intervals"),
     ("beside", "published and reproduced figures by step"),
     ("rounds", "blocks of the wrong type by round of hygiene"),
     ("lists", "count and high of the busiest CPU's lists over time"),
     ("moves", "refills and drains of the busiest CPU's lists over time"),
+    ("free", "free pages of a zone and its watermarks over time"),
+    ("orders", "free pages of a zone by the order of their blocks over time"),
     ("waiting", "CPUs waiting for zone locks over time"),
     ("waiting-by-cpu", "time that each CPU waited for zone locks"),
     ("latency", "latency of requests"),
@@ -89,6 +91,8 @@ enum Part {
     /// A heading.
     Section(String),
     Table(Table),
+    /// Text as the terminal shows it, under its heading.
+    Text(String, String),
     Figure(Figure),
     /// Figures of one of several points, under its heading.
     Point(String, Vec<Figure>),
@@ -251,11 +255,19 @@ impl Page {
         self.section("Results");
         let data = Json::Object(self.data.clone());
         self.parts.push(Part::Table(table::replayed(report, &at, &data)));
+        let (start, accuracy) = report.remarks();
+        self.parts.push(Part::Text("Machine and state at the start".into(), start));
+        self.parts.push(Part::Text("Accuracy".into(), accuracy));
+        let recorded = report.recorded_track.as_ref().map(|track| course::Named {
+            name: "recorded",
+            at: format!("{at}/recorded_track"),
+            track,
+        });
         let named = report.policies.iter().enumerate().filter_map(|(i, c)| {
             let track = c.track.as_ref()?;
             Some(course::Named { name: &c.policy, at: format!("{at}/policies/{i}/track"), track })
         });
-        let tracks: Vec<_> = named.collect();
+        let tracks: Vec<_> = recorded.into_iter().chain(named).collect();
         if !tracks.is_empty() {
             self.section("Over time");
         }

@@ -124,7 +124,7 @@ pub(super) struct Scan<'m> {
     pub(super) frame_map: u64,
     pub(super) ticks: Observations,
     pub(super) first_ns: Option<u64>,
-    last_ns: u64,
+    pub(super) last_ns: u64,
     reclaim: reclaim::Observations,
     /// The starts and ends of background reclaim, and their summary.
     pub(super) transitions: Vec<Transition>,
@@ -286,7 +286,7 @@ impl Visitor for Scan<'_> {
         }
     }
 
-    fn point(&mut self, t_ns: u64, what: &Compaction) {
+    fn point(&mut self, t_ns: u64, _: u16, _: u32, what: &Compaction) {
         self.reclaim.see_point(t_ns, what);
     }
 }

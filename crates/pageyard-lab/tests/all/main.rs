@@ -14,6 +14,7 @@ mod show;
 mod small;
 mod tables;
 mod topology;
+mod why;
 mod workload;
 
 use std::ops::Range;
