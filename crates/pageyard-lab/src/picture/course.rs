@@ -149,13 +149,12 @@ fn zones(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
         };
         let max = |values: &[u64]| values.iter().copied().max().unwrap_or(0);
         let highest = most(&|z| max(&z.free).max(max(&z.high)));
-        let largest = most(&|z| z.pages_by_order.iter().map(|v| max(v)).max().unwrap_or(0));
-        let panels = |top: f64, series: &dyn Fn(&Named<'_>, &ZoneTrack, &str) -> Vec<Series>| {
+        let panels = |y: &Axis, series: &dyn Fn(&Named<'_>, &ZoneTrack, &str) -> Vec<Series>| {
             let panel = |t: &Named<'_>| {
                 let i = of(t)?;
-                let y = Axis::whole("free", "pages", [top].into_iter());
                 let at = format!("{}/zones/{i}", t.at);
-                let mut panel = Panel::new(t.name, axis(), y, series(t, &t.track.zones[i], &at));
+                let series = series(t, &t.track.zones[i], &at);
+                let mut panel = Panel::new(t.name, axis(), y.clone(), series);
                 panel.left = 62.0;
                 Some(panel)
             };
@@ -165,7 +164,8 @@ fn zones(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
             let y = Array { values: floats(values, |v| v as f64), at };
             Series::arrays(name, colour, Shape::Line, t.times(), y)
         };
-        let free = panels(highest, &|t, z, at| {
+        let linear = Axis::whole("free", "pages", [highest].into_iter());
+        let free = panels(&linear, &|t, z, at| {
             let rows = [("free", &z.free), ("MIN", &z.min), ("LOW", &z.low), ("HIGH", &z.high)];
             let fields = ["free", "min", "low", "high"];
             let series = rows.iter().zip(fields).enumerate().map(|(i, ((name, values), field))| {
@@ -175,7 +175,8 @@ fn zones(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
             });
             series.collect()
         });
-        let orders = panels(largest, &|t, z, at| {
+        let log = Axis::log("free", "pages", [1.0, highest].into_iter());
+        let orders = panels(&log, &|t, z, at| {
             let series = z.pages_by_order.iter().enumerate().map(|(order, values)| {
                 let at = format!("{at}/pages_by_order/{order}");
                 let mut s = line(t, &format!("order {order}"), order, values, at);
@@ -195,8 +196,8 @@ fn zones(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
         figures.push(Figure::new(
             "orders",
             &format!("Free pages by order: {of}"),
-            "Pages in free blocks of each order. For the recording, free pages are merged as the \
-             buddy system merges them.",
+            "Pages in free blocks of each order; the axis is logarithmic, none lie at its lower end. For \
+             the recording, free pages are merged as the buddy system merges them.",
             Body::Panels(orders),
         ));
     }

@@ -84,6 +84,8 @@ pub struct Page {
     simulated: String,
     data: serde_json::Map<String, Json>,
     parts: Vec<Part>,
+    /// The figures of single plots, where they differ from the page's.
+    single: Vec<Figure>,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +110,7 @@ impl Page {
             simulated: String::new(),
             data: serde_json::Map::new(),
             parts: Vec::new(),
+            single: Vec::new(),
         }
     }
 
@@ -271,16 +274,21 @@ impl Page {
         if !tracks.is_empty() {
             self.section("Over time");
         }
-        let figures = course::figures(&tracks, "trace's time");
+        let clock = "trace's time";
+        // A single plot compares policies.
+        let policies = &tracks[usize::from(report.recorded_track.is_some()).min(tracks.len())..];
+        self.single = course::figures(policies, clock);
+        let figures = course::figures(&tracks, clock);
         self.parts.extend(figures.into_iter().map(Part::Figure));
     }
 
     fn figures(&self) -> impl Iterator<Item = &Figure> {
-        self.parts.iter().flat_map(|part| match part {
+        let of_parts = self.parts.iter().flat_map(|part| match part {
             Part::Figure(f) => std::slice::from_ref(f),
             Part::Point(_, figures) => figures.as_slice(),
             _ => &[],
-        })
+        });
+        self.single.iter().chain(of_parts)
     }
 
     /// Returns a single plot as SVG, by its name in [`PLOTS`]. Without a name, returns the first

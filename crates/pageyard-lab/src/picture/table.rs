@@ -220,7 +220,9 @@ pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) ->
     }
     let figures = |place: &str, row: &crate::replay::TableRow, column: usize| {
         let Some((text, shown)) = &row.values[column] else {
-            return Cell::text(if column == 0 { "not recorded" } else { "-" });
+            // Depots are the packed engine's; no kernel has them.
+            let recorded = column == 0 && row.key != "depot_pages";
+            return Cell::text(if recorded { "not recorded" } else { "-" });
         };
         let at = format!("{at}{place}/{}", row.key);
         // The printed number may be rounded; the data have full precision.

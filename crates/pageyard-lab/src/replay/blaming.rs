@@ -29,7 +29,7 @@ impl Blaming {
     pub(super) fn new(machine: &Machine, start: &Start, names: &Arc<Names>, ns: u64) -> Blaming {
         let asked = Asked { t_ns: ns, cpu: 0, task: None, gfp: None, order: 0, wanted: 0 };
         Blaming {
-            collector: RefCell::new(Collector::new(machine, start, names, ns)),
+            collector: RefCell::new(Collector::new(machine, start, names, ns, true)),
             base: machine.base(),
             asked: Cell::new(asked),
             direct: Cell::new(false),

@@ -171,10 +171,10 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         match op.kind {
             OpKind::Alloc => {
                 self.alloc(zone, op);
-                self.observer.holds.borrow_mut().other(op.cpu.into());
+                self.observer.other(op.cpu.into());
             }
             OpKind::Free | OpKind::FreeDirect => {
-                self.observer.holds.borrow_mut().other(op.cpu.into());
+                self.observer.other(op.cpu.into());
                 self.free(op);
             }
             OpKind::Silent if op.order == 0 => {
@@ -188,7 +188,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             OpKind::ReclaimBegins => self.reclaim(zone, true),
             OpKind::ReclaimEnds => self.reclaim(zone, false),
             OpKind::Refused => {
-                self.observer.holds.borrow_mut().other(op.cpu.into());
+                self.observer.other(op.cpu.into());
                 self.refused(zone, op);
             }
         }

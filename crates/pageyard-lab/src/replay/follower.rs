@@ -56,10 +56,11 @@ impl<'m> Follower<'m> {
         start: &Start,
         names: &Arc<Names>,
         first_ns: u64,
+        explains: bool,
     ) -> Follower<'m> {
         Follower {
             machine,
-            collector: Collector::new(machine, start, names, first_ns),
+            collector: Collector::new(machine, start, names, first_ns, explains),
             open: vec![None; machine.cpus.len()],
             trying: HashMap::new(),
             has_efforts: false,

@@ -58,7 +58,7 @@ impl FreeBlocks {
 
     /// Returns a zone's free blocks.
     pub(super) fn zone(&self, zone: usize) -> BlockCounts {
-        self.zones[zone].clone()
+        self.zones[zone]
     }
 }
 

@@ -44,6 +44,17 @@ impl Observer {
     }
 }
 
+impl Observer {
+    /// Notes that a CPU is about to do something else than to refill or drain its lists.
+    #[inline(always)]
+    pub(super) fn other(&self, cpu: usize) {
+        self.holds.borrow_mut().other(cpu);
+        if let Some(timeline) = &mut *self.timeline.borrow_mut() {
+            timeline.other(cpu);
+        }
+    }
+}
+
 impl Platform for Observer {
     #[inline(always)]
     fn cpu(&self) -> CpuId {
@@ -94,7 +105,6 @@ fn drawn(timeline: &mut Timeline, now: u64, cpu: CpuId, event: &Event) {
             timeline.moved(at, Moves::Refill, now, u64::from(blocks) << order.get());
         }
         Event::BulkFree { pages, .. } => timeline.moved(at, Moves::Drain, now, pages.into()),
-        Event::Alloc { .. } | Event::Free { .. } => timeline.other(at),
         Event::Fallback { pfn, order, migrate_type, claimed, .. } => {
             let name = if claimed { "claim" } else { "steal" };
             timeline.instant_of(name, now, at, Some(pfn.0), order.get(), migrate_type as u8);

@@ -116,7 +116,7 @@ impl Prepared {
             let timeline =
                 keep.timeline.then(|| Timeline::new(&machine, 0, "recorded", (first_ns, end_ns)));
             let timeline = timeline.transpose().map_err(ReplayError::Temporary)?;
-            let mut follower = Follower::new(&machine, &start, names, first_ns);
+            let mut follower = Follower::new(&machine, &start, names, first_ns, keep.origins);
             if options.record || timeline.is_some() {
                 follower.sketch(&start, first_ns, options.record, timeline);
             }

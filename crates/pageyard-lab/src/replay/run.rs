@@ -53,7 +53,6 @@ pub(super) fn run(
         timeline.finish(observer.now.get())
     });
     let timeline = timeline.transpose().map_err(ReplayError::Temporary)?;
-    drop(yard);
     let cases = observer.blame.map(Blaming::finish);
     Ok(Outcome { figures, explained, held, cases, track, timeline, price: None })
 }

@@ -28,6 +28,8 @@ pub(super) struct Sketch {
     lists: Vec<(i64, u64, u64)>,
     /// By CPU: the move of its last event.
     last: Vec<Option<Moves>>,
+    /// By CPU: the frame that its last event took from another type, plus one.
+    claimed: Vec<u32>,
     tracker: Option<Tracker>,
     timeline: Option<Timeline>,
 }
@@ -115,6 +117,7 @@ impl Sketch {
             blocks: FreeBlocks::new(pages),
             lists: start.cached.iter().map(|lists| (on(lists), 0, 0)).collect(),
             last: vec![None; cpus],
+            claimed: vec![0; cpus],
             tracker,
             timeline,
         }
@@ -160,14 +163,22 @@ impl Sketch {
             self.sample(t_ns, tracked, collector);
         }
         let cpu = usize::from(event.cpu);
+        let claimed = std::mem::take(&mut self.claimed[cpu]);
         match (event.kind, place) {
-            (Kind::ZoneLocked { order, .. }, Some((_, zone))) if is_cached(order) => {
-                self.moved(cpu, zone, Moves::Refill, t_ns, 1 << order);
+            (Kind::ZoneLocked { order, .. }, Some((frame, zone))) if is_cached(order) => {
+                // The event before announced it already.
+                if claimed != frame + 1 {
+                    self.moved(cpu, zone, Moves::Refill, t_ns, 1 << order);
+                }
             }
             (Kind::Drain { order, .. }, Some((_, zone))) => {
                 self.moved(cpu, zone, Moves::Drain, t_ns, 1 << order);
             }
-            (Kind::ExtFrag { .. }, Some((frame, _))) => {
+            (Kind::ExtFrag { alloc_order, .. }, Some((frame, zone))) => {
+                if is_cached(alloc_order) {
+                    self.moved(cpu, zone, Moves::Refill, t_ns, 1 << alloc_order);
+                }
+                self.claimed[cpu] = frame + 1;
                 self.fell_back(event, frame);
             }
             (Kind::Alloc { order, migratetype, .. }, place) => {

@@ -54,6 +54,8 @@ pub(super) struct Timeline {
     counters: Vec<Counter>,
     holds: Vec<u64>,
     open: Vec<Option<Open>>,
+    /// By CPU: when its last slice ended. A recorded clock may go back slightly.
+    ended_ns: Vec<u64>,
     period_ns: u64,
     next_ns: u64,
     slices: u64,
@@ -110,6 +112,7 @@ impl Timeline {
             counters,
             holds: vec![0; machine.zones.len()],
             open: vec![None; machine.cpus.len()],
+            ended_ns: vec![0; machine.cpus.len()],
             period_ns: (time.1.saturating_sub(time.0) / samples).max(SHORTEST_NS),
             next_ns: time.0,
             slices: 0,
@@ -194,18 +197,20 @@ impl Timeline {
         if let Some(open) = &mut self.open[cpu]
             && open.what == what
         {
-            open.to_ns = t_ns.max(open.from_ns);
+            open.to_ns = open.to_ns.max(t_ns);
             open.pages += pages;
             open.parts += 1;
             return;
         }
         self.other(cpu);
-        self.open[cpu] = Some(Open { what, from_ns: t_ns, to_ns: t_ns, pages, parts: 1 });
+        let from_ns = t_ns.max(self.ended_ns[cpu]);
+        self.open[cpu] = Some(Open { what, from_ns, to_ns: from_ns, pages, parts: 1 });
     }
 
     /// Notes that a CPU did something else, which ends its slice.
     pub(super) fn other(&mut self, cpu: usize) {
         let Some(open) = self.open[cpu].take() else { return };
+        self.ended_ns[cpu] = open.to_ns;
         if self.slices >= SLICES {
             self.left_out += 1;
             return;

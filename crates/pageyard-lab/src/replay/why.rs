@@ -34,7 +34,8 @@ pub fn why(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Blame, ReplayError> {
-    for choice in options.policies.iter().filter(|c| c.engine == Engine::Packed) {
+    let packed = options.policies.iter().find(|c| c.engine == Engine::Packed);
+    if let Some(choice) = packed {
         let why = "this engine takes no block of another type; leave out this policy or --why";
         return Err(PolicyError { name: choice.name.clone(), why: why.to_owned() }.into());
     }

@@ -18,7 +18,7 @@ pub(super) const KEPT: usize = 1 << 17;
 const USERS: usize = 6;
 const TYPES: usize = 6;
 /// Pageblocks looked at in all searches for what stood in the way. Later cases lack that part.
-const BUDGET: u64 = 1 << 28;
+const BUDGET: u64 = 1 << 27;
 /// What a look at all pages of a pageblock counts.
 const PAGES_WEIGH: u64 = 128;
 
@@ -58,6 +58,8 @@ pub(in crate::replay) struct Collector {
     offset: usize,
     marks: Vec<u64>,
     budget: u64,
+    /// Whether cases are kept; else only pages and types are followed.
+    explains: bool,
 }
 
 impl Collector {
@@ -66,6 +68,7 @@ impl Collector {
         start: &Start,
         names: &Arc<Names>,
         first_ns: u64,
+        explains: bool,
     ) -> Collector {
         Collector {
             pages: Pages::new(machine, start, first_ns),
@@ -79,6 +82,7 @@ impl Collector {
             offset: (machine.base() & 511) as usize,
             marks: machine.zones.iter().map(|z| z.watermarks[0]).collect(),
             budget: BUDGET,
+            explains,
         }
     }
 
@@ -128,7 +132,7 @@ impl Collector {
         claimed: bool,
     ) -> Option<usize> {
         self.was(frame, asked.t_ns, found.1);
-        let own = self.own(zone, asked.wanted);
+        let own = self.explains.then(|| self.own(zone, asked.wanted)).flatten();
         let block = self.pages.block_of(frame as usize);
         // The rest of the pageblock, without the pages that the request takes.
         let place = self.place(block, frame as usize..frame as usize + (1 << asked.order));
@@ -274,6 +278,9 @@ impl Collector {
     }
 
     fn keep(&mut self, case: Case) -> Option<usize> {
+        if !self.explains {
+            return None;
+        }
         self.totals.add(&case, &self.names);
         if self.cases.len() < KEPT {
             self.cases.push(case);
@@ -285,6 +292,9 @@ impl Collector {
 
     /// Returns why a zone cannot serve a request, and the range closest to serving it.
     fn lack(&mut self, zone: usize, order: u8) -> (Lack, Option<Place>) {
+        if !self.explains {
+            return (Lack::Exhausted, None);
+        }
         let free = self.pages.free(zone);
         let nearest = self.pages.nearest(zone, order, &mut self.budget);
         let place = nearest.map(|range| self.place(range, 0..0));
