@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use pageyard::{CpuId, Event, MigrateType, Pfn};
 
-use super::blame::{Asked, Collector, Effort, Names};
+use super::blame::{Asked, Collector, Effort};
 use super::machine::Machine;
-use super::pages::{Origin, Page, Use};
-use super::plan::{Op, OpKind};
+use super::names::Names;
+use super::pages::{Page, Use};
+use super::plan::{Op, OpKind, Origin};
 use super::start::Start;
 
 /// The pages of one run by their users, and its cases.

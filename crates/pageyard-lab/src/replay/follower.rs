@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use pageyard_trace::{Compaction, Event, Kind};
 
-use super::blame::{Asked, Collector, Effort, Names, Place};
+use super::blame::{Asked, Collector, Effort, Place};
+use super::follow::Follow;
 use super::lists::is_cached;
 use super::machine::{Kernel, Machine};
-use super::pages::{Origin, Page, Use};
-use super::plan::OpKind;
+use super::names::Names;
+use super::pages::{Page, Use};
+use super::plan::{OpKind, Origin};
 use super::sketch::{Drawn, Sketch};
 use super::start::Start;
 use super::timeline::Timeline;
@@ -82,8 +84,69 @@ impl<'m> Follower<'m> {
         self.sketch = Some(sketch);
     }
 
-    /// Follows a page event, before the mirror does. `place` is its frame and zone.
-    pub(super) fn event(&mut self, event: &Event, place: Option<(u32, usize)>) {
+    fn set(&mut self, frame: u32, order: u8, page: Page) {
+        if let Some(sketch) = &mut self.sketch {
+            sketch.uses(frame, order, page.used, &self.collector.pages);
+        }
+        self.collector.pages.set(frame, order, page);
+    }
+
+    fn tries(
+        &mut self,
+        since_ns: u64,
+        cpu: u16,
+        task: u32,
+        order: Option<u8>,
+        gfp: u32,
+    ) -> Option<&mut Trying> {
+        self.has_efforts = true;
+        if self.trying.get(&task).is_none_or(|t| t.order != order) {
+            let zone = self.machine.zone_for(cpu, gfp)?;
+            let before = self.collector.look(zone, order.unwrap_or(0).min(10));
+            let effort = Effort::default();
+            let reclaiming_since = None;
+            let trying = Trying { order, since_ns, reclaiming_since, effort, zone, before };
+            self.trying.insert(task, trying);
+        }
+        self.trying.get_mut(&task)
+    }
+
+    /// Notes that a request was served, or failed (without `place`).
+    fn answered(&mut self, asked: Asked, task: u32, place: Option<(u32, usize)>) {
+        // A request within the reclaim is not the one that reclaims.
+        let ends = |t: &Trying| {
+            t.reclaiming_since.is_none() && t.order.is_none_or(|order| order == asked.order)
+        };
+        let trying = match self.trying.get(&task).is_some_and(ends) {
+            true => self.trying.remove(&task),
+            false => None,
+        };
+        match (place, trying) {
+            (Some((frame, _)), Some(Trying { since_ns, effort, zone, before, .. })) => {
+                let took_ns = asked.t_ns.saturating_sub(since_ns);
+                self.collector.effort(asked, zone, frame, effort, took_ns, before);
+            }
+            (None, trying) => {
+                let cpu = asked.cpu as u16;
+                if let Some(zone) = self.machine.zone_for(cpu, asked.gfp.unwrap_or(0)) {
+                    let effort = trying.map(|t| t.effort).unwrap_or_default();
+                    self.collector.failed(asked, zone, effort);
+                }
+            }
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Ends at this time and returns what was found.
+    pub(super) fn finish(self, t_ns: u64) -> std::io::Result<Followed> {
+        let Follower { mut collector, has_efforts, sketch, .. } = self;
+        let sketch = sketch.map(|s| s.finish(t_ns, &mut collector)).transpose()?;
+        Ok(Followed { cases: collector, has_efforts, sketch })
+    }
+}
+
+impl Follow for Follower<'_> {
+    fn event(&mut self, event: &Event, place: Option<(u32, usize)>) {
         let cpu = usize::from(event.cpu);
         if let Some(sketch) = &mut self.sketch {
             sketch.event(event, place, &mut self.collector);
@@ -141,8 +204,7 @@ impl<'m> Follower<'m> {
         }
     }
 
-    /// Follows an operation that the mirror derived from events.
-    pub(super) fn operation(&mut self, kind: OpKind, t_ns: u64, frame: u32, order: u8) {
+    fn operation(&mut self, kind: OpKind, t_ns: u64, frame: u32, order: u8) {
         let used = match kind {
             OpKind::Free if is_cached(order) => Use::Listed,
             OpKind::Free | OpKind::FreeDirect => Use::Free,
@@ -152,22 +214,13 @@ impl<'m> Follower<'m> {
         self.set(frame, order, Page { since: t_ns, origin: Origin::default(), used });
     }
 
-    fn set(&mut self, frame: u32, order: u8, page: Page) {
-        if let Some(sketch) = &mut self.sketch {
-            sketch.uses(frame, order, page.used, &self.collector.pages);
-        }
-        self.collector.pages.set(frame, order, page);
-    }
-
-    /// Follows the number of pages on a CPU's lists of a zone.
-    pub(super) fn listed(&mut self, slot: usize, pages: i64) {
+    fn listed(&mut self, slot: usize, pages: i64) {
         if let Some(sketch) = &mut self.sketch {
             sketch.listed(slot, pages);
         }
     }
 
-    /// Follows a tracepoint of compaction or reclaim.
-    pub(super) fn point(&mut self, t_ns: u64, cpu: u16, task: u32, what: &Compaction) {
+    fn point(&mut self, t_ns: u64, cpu: u16, task: u32, what: &Compaction) {
         match *what {
             Compaction::DirectReclaimBegin { order, gfp } => {
                 if let Some(trying) = self.tries(t_ns, cpu, task, order, gfp) {
@@ -190,58 +243,5 @@ impl<'m> Follower<'m> {
             }
             _ => {}
         }
-    }
-
-    fn tries(
-        &mut self,
-        since_ns: u64,
-        cpu: u16,
-        task: u32,
-        order: Option<u8>,
-        gfp: u32,
-    ) -> Option<&mut Trying> {
-        self.has_efforts = true;
-        if self.trying.get(&task).is_none_or(|t| t.order != order) {
-            let zone = self.machine.zone_for(cpu, gfp)?;
-            let before = self.collector.look(zone, order.unwrap_or(0).min(10));
-            let effort = Effort::default();
-            let reclaiming_since = None;
-            let trying = Trying { order, since_ns, reclaiming_since, effort, zone, before };
-            self.trying.insert(task, trying);
-        }
-        self.trying.get_mut(&task)
-    }
-
-    /// Notes that a request was served, or failed (without `place`).
-    fn answered(&mut self, asked: Asked, task: u32, place: Option<(u32, usize)>) {
-        // A request within the reclaim is not the one that reclaims.
-        let ends = |t: &Trying| {
-            t.reclaiming_since.is_none() && t.order.is_none_or(|order| order == asked.order)
-        };
-        let trying = match self.trying.get(&task).is_some_and(ends) {
-            true => self.trying.remove(&task),
-            false => None,
-        };
-        match (place, trying) {
-            (Some((frame, _)), Some(Trying { since_ns, effort, zone, before, .. })) => {
-                let took_ns = asked.t_ns.saturating_sub(since_ns);
-                self.collector.effort(asked, zone, frame, effort, took_ns, before);
-            }
-            (None, trying) => {
-                let cpu = asked.cpu as u16;
-                if let Some(zone) = self.machine.zone_for(cpu, asked.gfp.unwrap_or(0)) {
-                    let effort = trying.map(|t| t.effort).unwrap_or_default();
-                    self.collector.failed(asked, zone, effort);
-                }
-            }
-            (Some(_), None) => {}
-        }
-    }
-
-    /// Ends at this time and returns what was found.
-    pub(super) fn finish(self, t_ns: u64) -> std::io::Result<Followed> {
-        let Follower { mut collector, has_efforts, sketch, .. } = self;
-        let sketch = sketch.map(|s| s.finish(t_ns, &mut collector)).transpose()?;
-        Ok(Followed { cases: collector, has_efforts, sketch })
     }
 }

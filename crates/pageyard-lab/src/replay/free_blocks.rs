@@ -100,7 +100,8 @@ fn count(number: usize, pages: &Pages, type_of: &impl Fn(u32) -> MigrateType) ->
 #[cfg(test)]
 mod tests {
     use super::super::machine::{Machine, MachineOptions};
-    use super::super::pages::{Origin, Page};
+    use super::super::pages::Page;
+    use super::super::plan::Origin;
     use super::super::start::Start;
     use super::*;
 

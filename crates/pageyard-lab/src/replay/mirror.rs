@@ -6,15 +6,14 @@
 use pageyard_trace::{Compaction, Event, Kind, Tasks};
 use serde::Serialize;
 
-use super::blame::Names;
 use super::counts::{Holds, Idle, Recorded};
 use super::error::ReplayError;
-use super::follower::Follower;
+use super::follow::Follow;
 use super::input::{Refused, Visitor};
 use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
 use super::machine::{Kernel, Machine};
-use super::pages::Origin;
-use super::plan::{Op, OpKind, Plan, PlanWriter, pack_gfp};
+use super::names::Names;
+use super::plan::{Op, OpKind, Origin, Plan, PlanWriter, pack_gfp};
 use super::requests::Requests;
 use super::scan::{Scan, place};
 
@@ -113,7 +112,7 @@ pub(super) struct Mirror<'m, 's> {
     /// The names of all tasks, if they are needed.
     pub(super) names: Option<Names>,
     /// What follows the recorded state, in a pass after the one that finds its start.
-    pub(super) follower: Option<Follower<'m>>,
+    pub(super) follower: Option<&'s mut dyn Follow>,
 }
 
 /// Drains of another CPU's lists within this time count as one requested drain.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::lists::list_order;
 use super::machine::Machine;
+use super::plan::Origin;
 use super::start::{FREE, Start};
 
 /// The use of a page.
@@ -20,15 +21,6 @@ pub(super) enum Use {
     Before,
     /// In use; it left its list without an event (bulk requests have none).
     Silent,
-}
-
-/// The task and the flags of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Origin {
-    /// The trace's number of the task.
-    pub(super) task: u32,
-    /// All request flags.
-    pub(super) gfp: u32,
 }
 
 /// One page.

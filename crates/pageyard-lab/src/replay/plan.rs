@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use super::error::ReplayError;
-use super::pages::Origin;
 
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +27,15 @@ pub(super) enum OpKind {
     ReclaimEnds = 6,
     /// A request that failed, for the frame's zone or a lower one.
     Refused = 7,
+}
+
+/// The task and the flags of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The trace's number of the task.
+    pub(super) task: u32,
+    /// All request flags.
+    pub(super) gfp: u32,
 }
 
 /// One operation.

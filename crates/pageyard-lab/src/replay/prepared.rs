@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use pageyard::{Order, unusable_index};
 
-use super::blame::Names;
 use super::error::ReplayError;
 use super::figures::Figures;
 use super::follower::{Followed, Follower};
 use super::input::{Input, Reading, Recording};
 use super::machine::Machine;
 use super::mirror::{Mirror, Understanding};
+use super::names::Names;
 use super::options::{Keep, Options, Stage};
 use super::plan::{Plan, PlanWriter};
 use super::reclaim::ReclaimFigures;
@@ -110,8 +110,6 @@ impl Prepared {
         // The recording is followed in a pass of its own: only now is its start known.
         let mut followed = None;
         if let Some(names) = &names {
-            let plan = PlanWriter::discarded();
-            let mut mirror = Mirror::new(&machine, &scan, plan, frame_map.is_some());
             let end_ns = scan.last_ns;
             let timeline =
                 keep.timeline.then(|| Timeline::new(&machine, 0, "recorded", (first_ns, end_ns)));
@@ -120,10 +118,11 @@ impl Prepared {
             if options.record || timeline.is_some() {
                 follower.sketch(&start, first_ns, options.record, timeline);
             }
-            mirror.follower = Some(follower);
+            let plan = PlanWriter::discarded();
+            let mut mirror = Mirror::new(&machine, &scan, plan, frame_map.is_some());
+            mirror.follower = Some(&mut follower);
             recording.pass(Stage::Mirror, progress, &mut mirror)?;
-            let finished = mirror.follower.take().map(|f| f.finish(end_ns));
-            followed = finished.transpose().map_err(ReplayError::Temporary)?;
+            followed = Some(follower.finish(end_ns).map_err(ReplayError::Temporary)?);
         }
         Ok(Prepared {
             reading: recording.reading,

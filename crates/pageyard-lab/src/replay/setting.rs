@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::blame::{Collector, Names};
+use super::blame::Collector;
 use super::explain::Explained;
 use super::figures::{Figures, Price};
 use super::held::Held;
 use super::machine::Machine;
+use super::names::Names;
 use super::plan::Plan;
 use super::requests::Requests;
 use super::start::Start;

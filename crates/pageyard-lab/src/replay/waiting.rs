@@ -64,8 +64,7 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pages::Origin;
-    use super::super::plan::OpKind;
+    use super::super::plan::{OpKind, Origin};
     use super::*;
 
     fn op(frame: u32, order: u8) -> Op {

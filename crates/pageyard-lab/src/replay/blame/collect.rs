@@ -7,8 +7,8 @@ use std::sync::Arc;
 use pageyard::MigrateType;
 
 use super::case::{Case, Effort, Happened, How, Lack, Place, Slow, TypeAt, User};
-use super::names::Names;
 use crate::replay::machine::Machine;
+use crate::replay::names::Names;
 use crate::replay::pages::{Page, Pages, Use};
 use crate::replay::start::Start;
 

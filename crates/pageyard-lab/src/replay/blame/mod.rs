@@ -3,13 +3,11 @@
 
 mod case;
 mod collect;
-mod names;
 mod report;
 mod sentence;
 mod totals;
 
 pub(super) use case::{Effort, Place};
 pub(super) use collect::{Asked, Collector};
-pub(super) use names::Names;
 pub(super) use report::RECORDED;
 pub use report::{Blame, BlameSide};

@@ -6,8 +6,8 @@ use pageyard::{Gfp, MigrateType};
 use pageyard_trace::{gfp, printable};
 
 use super::case::{Case, Happened, How, Lack, Place, Slow, TypeAt, User};
-use super::names::Names;
 use crate::replay::machine::Machine;
+use crate::replay::names::Names;
 
 /// What a sentence needs besides its case.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::case::{Case, Happened, User};
-use super::names::Names;
+use crate::replay::names::Names;
 
 /// Cases that are alike: what happened, the requested type and order, and the type of the block
 /// that the request took from another type.

@@ -6,7 +6,7 @@ use pageyard_trace::Tasks;
 
 /// The tasks of a trace.
 #[derive(Clone, Debug, Default)]
-pub(in crate::replay) struct Names {
+pub(super) struct Names {
     /// By the trace's number of the task: its process id and the number of its name.
     tasks: Vec<(u32, u32)>,
     names: Vec<String>,
@@ -15,7 +15,7 @@ pub(in crate::replay) struct Names {
 
 impl Names {
     /// Adds the tasks that are new.
-    pub(in crate::replay) fn see(&mut self, task: u32, tasks: &Tasks) {
+    pub(super) fn see(&mut self, task: u32, tasks: &Tasks) {
         while self.tasks.len() <= task as usize {
             let Some(next) = tasks.get(self.tasks.len() as u32) else { return };
             let number = match self.numbers.get(&next.comm) {
