@@ -56,6 +56,8 @@ pub(in crate::replay) struct Collector {
     changed: HashMap<usize, History>,
     first_ns: u64,
     offset: usize,
+    /// Number of the lowest frame's pageblock.
+    base_block: usize,
     marks: Vec<u64>,
     budget: u64,
     /// Whether cases are kept; else only pages and types are followed.
@@ -80,6 +82,7 @@ impl Collector {
             changed: HashMap::new(),
             first_ns,
             offset: (machine.base() & 511) as usize,
+            base_block: (machine.base() >> 9) as usize,
             marks: machine.zones.iter().map(|z| z.watermarks[0]).collect(),
             budget: BUDGET,
             explains,
@@ -92,13 +95,20 @@ impl Collector {
 
     /// Returns the last known type of a frame's pageblock.
     pub(in crate::replay) fn type_of(&self, frame: u32) -> MigrateType {
-        let block = self.block(frame);
+        self.type_of_block(self.block(frame))
+    }
+
+    fn type_of_block(&self, block: usize) -> MigrateType {
         let last = self.changed.get(&block).and_then(|h| h.types.last());
         match last {
             Some(at) => MigrateType::from_number(at.migratetype),
             None => self.first_types.get(block).copied(),
         }
         .unwrap_or(MigrateType::Movable)
+    }
+
+    fn touch(&mut self, block: usize) {
+        self.pages.touch((block << 9).saturating_sub(self.offset) as u32);
     }
 
     /// Notes that a pageblock has a type.
@@ -109,7 +119,7 @@ impl Collector {
     }
 
     fn change(&mut self, block: usize, to: TypeAt) {
-        self.pages.touch((block << 9).saturating_sub(self.offset) as u32);
+        self.touch(block);
         let (first_ns, first) = (self.first_ns, self.first_types.get(block).copied());
         let migratetype = first.unwrap_or(MigrateType::Movable) as u8;
         let start = TypeAt { t_ns: first_ns, migratetype, how: How::Start };
@@ -131,21 +141,22 @@ impl Collector {
         found: (u8, u8),
         claimed: bool,
     ) -> Option<usize> {
-        self.was(frame, asked.t_ns, found.1);
+        // Blocks are aligned by their frame numbers, not by their distance from the lowest.
+        let count = 1usize << found.0.saturating_sub(9);
+        let first = (self.base_block + self.block(frame)) & !(count - 1);
+        let blocks = first.saturating_sub(self.base_block)..first + count - self.base_block;
+        blocks.clone().for_each(|block| self.was(block, asked.t_ns, found.1));
         let own = self.explains.then(|| self.own(zone, asked.wanted)).flatten();
         let block = self.pages.block_of(frame as usize);
         // The rest of the pageblock, without the pages that the request takes.
         let place = self.place(block, frame as usize..frame as usize + (1 << asked.order));
         if claimed {
-            let first = self.block(frame) & !((1usize << found.0.saturating_sub(9)) - 1);
             let to = TypeAt {
                 t_ns: asked.t_ns,
                 migratetype: asked.wanted,
                 how: How::Claimed(asked.task),
             };
-            for block in first..first + (1 << found.0.saturating_sub(9)) {
-                self.change(block, to);
-            }
+            blocks.for_each(|block| self.change(block, to));
         }
         let happened = if claimed { Happened::Claim } else { Happened::Steal };
         let case = self.case(happened, asked, zone);
@@ -154,11 +165,15 @@ impl Collector {
 
     /// Notes the type of a pageblock that a request takes from. If nothing was known of its type
     /// but a later event, it had this type from the start.
-    fn was(&mut self, frame: u32, t_ns: u64, migratetype: u8) {
-        let block = self.block(frame);
-        match (self.changed.contains_key(&block), MigrateType::from_number(migratetype)) {
-            (false, Some(t)) if block < self.first_types.len() => self.first_types[block] = t,
-            _ => self.typed(frame, t_ns, migratetype),
+    fn was(&mut self, block: usize, t_ns: u64, migratetype: u8) {
+        let of = MigrateType::from_number(migratetype);
+        if let Some(first) = self.first_types.get_mut(block)
+            && let Some(t) = of.filter(|_| !self.changed.contains_key(&block))
+        {
+            *first = t;
+            self.touch(block);
+        } else if self.type_of_block(block) as u8 != migratetype {
+            self.change(block, TypeAt { t_ns, migratetype, how: How::Shown });
         }
     }
 
