@@ -70,6 +70,11 @@ impl<'m> Follower<'m> {
         }
     }
 
+    /// Sets the types with which pageblocks began, where they are known better.
+    pub(super) fn began_as(&mut self, types: &HashMap<usize, u8>) {
+        types.iter().for_each(|(block, t)| self.collector.began_as(*block, *t));
+    }
+
     /// Records the state over time from `first_ns`: as a track, and as a timeline.
     pub(super) fn sketch(
         &mut self,

@@ -115,6 +115,7 @@ impl Prepared {
                 keep.timeline.then(|| Timeline::new(&machine, 0, "recorded", (first_ns, end_ns)));
             let timeline = timeline.transpose().map_err(ReplayError::Temporary)?;
             let mut follower = Follower::new(&machine, &start, names, first_ns, keep.origins);
+            follower.began_as(&scan.found_types);
             if options.record || timeline.is_some() {
                 follower.sketch(&start, first_ns, options.record, timeline);
             }

@@ -107,6 +107,15 @@ impl Collector {
         .unwrap_or(MigrateType::Movable)
     }
 
+    /// Sets the type with which a pageblock began.
+    pub(in crate::replay) fn began_as(&mut self, block: usize, migratetype: u8) {
+        let first = self.first_types.get_mut(block);
+        if let Some((first, t)) = first.zip(MigrateType::from_number(migratetype)) {
+            *first = t;
+            self.touch(block);
+        }
+    }
+
     fn touch(&mut self, block: usize) {
         self.pages.touch((block << 9).saturating_sub(self.offset) as u32);
     }
