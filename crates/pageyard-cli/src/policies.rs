@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use pageyard::policy::{self, Linux612, MODIFIERS, NUMBERED, POLICIES, StaticPolicy};
-use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, by_names, columns};
+use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, columns};
 use pageyard_lab::workload::on_hosts;
 use serde::Serialize;
 
@@ -45,16 +45,30 @@ impl FromStr for Policies {
 impl Choices {
     /// Returns all policies, with the settings applied.
     pub(crate) fn all(&self) -> Vec<Choice> {
-        let with_knobs = |choice: &Choice| self.knob.iter().fold(choice.clone(), Choice::with);
         match &self.policy {
-            Some(policies) => policies.0.iter().map(with_knobs).collect(),
-            None => by_names(DEFAULT_POLICIES).iter().flatten().map(with_knobs).collect(),
+            Some(_) => self.given(),
+            None => self.with_knobs(columns(DEFAULT_POLICIES).unwrap_or_default()),
         }
+    }
+
+    /// Returns the policies that the user named, with the settings applied.
+    pub(crate) fn given(&self) -> Vec<Choice> {
+        self.with_knobs(self.policy.iter().flat_map(|p| p.0.clone()).collect())
+    }
+
+    fn with_knobs(&self, choices: Vec<Choice>) -> Vec<Choice> {
+        let with_knobs = |choice: Choice| self.knob.iter().fold(choice, Choice::with);
+        choices.into_iter().map(with_knobs).collect()
     }
 
     /// Returns whether the policies are the default.
     pub(crate) fn is_default(&self) -> bool {
         self.policy.is_none()
+    }
+
+    /// Returns whether there are settings for every column.
+    pub(crate) fn has_knobs(&self) -> bool {
+        !self.knob.is_empty()
     }
 
     /// Returns all policies, with the settings applied, for a command that runs policies only.
@@ -153,4 +167,25 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         Linux612::NAME
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        choices: Choices,
+    }
+
+    #[test]
+    fn help_names_the_default_policies() {
+        let help = Program::command().render_long_help().to_string();
+        assert!(help.contains(&format!("[default: {DEFAULT_POLICIES}]")), "{help}");
+        let choices = Choices { policy: None, knob: Vec::new() };
+        assert_eq!(choices.all().len(), 4);
+        assert!(choices.given().is_empty());
+    }
 }

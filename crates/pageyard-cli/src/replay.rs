@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use pageyard_lab::picture::Page;
-use pageyard_lab::replay::{Input, MachineOptions, Options, Report, Stage, TickPhase, replay};
+use pageyard_lab::replay::{
+    Blame, Input, MachineOptions, Options, Report, Stage, TickPhase, replay, timeline, why,
+};
 use pageyard_lab::topology::size;
 use pageyard_machine::MachineSpec;
 use pageyard_trace::Release;
@@ -20,7 +22,9 @@ const EXAMPLES: &str = "\
 Examples:
   pageyard replay samples/kbuild.pgy
   pageyard replay build.txt --policy Linux612,'Vanilla<Base>' --explain
+  pageyard replay samples/kbuild.pgy --why --limit 5
   pageyard replay samples/kbuild.pgy --html kbuild.html
+  pageyard replay samples/kbuild.pgy --perfetto kbuild.pftrace
   pageyard replay samples/kbuild.pgy --policy Linux612,Linux612+high=400
   pageyard replay samples/kbuild.pgy --on machine:2x56
   trace-cmd report -t | pageyard replay - --json";
@@ -62,9 +66,24 @@ pub(crate) struct Args {
     /// Explain how the tuning of each CPU's lists performed, and why high changed
     #[arg(long)]
     explain: bool,
+    /// Explain each request that failed, was slow, or took a block of another type, instead of
+    /// printing the table
+    ///
+    /// Names the frame, the pageblock and its types over time, and the tasks that allocated the
+    /// pages in it: for the recording, and for the policies of --policy [default: the one that
+    /// models the recording kernel]. docs/replay.md says what counts as slow.
+    #[arg(long, conflicts_with_all = ["explain", "record", "html", "svg", "on"])]
+    why: bool,
+    /// Number of cases that --why prints in full for the recording and for each policy
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "why")]
+    limit: usize,
     /// Record the replay over time in the JSON; implied by --html and --svg
     #[arg(long)]
     record: bool,
+    /// Write a trace that ui.perfetto.dev opens: counters, refills and drains, claims and failures of
+    /// the recording and of each policy, one process each. docs/replay.md lists the tracks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "why"])]
+    perfetto: Option<PathBuf>,
     /// Replay on a simulated machine, and report what the operations cost there in virtual time:
     /// machine: followed by a name from `pageyard machines` or a TOML file
     #[arg(long, value_name = "machine:NAME", value_parser = crate::run::machine,
@@ -141,9 +160,17 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         record: args.record || args.picture.is_wanted(),
         on: args.on.clone(),
     };
+    if args.why {
+        return run_why(args, options);
+    }
     let mut bar = Bar::new();
     let update = &mut |stage, at, all| show(&mut bar, stage, at, all);
-    let report = replay(input(&args.trace), &options, update)?;
+    let report = match &args.perfetto {
+        None => replay(input(&args.trace), &options, update)?,
+        Some(path) => output::write_file(path, |mut file| {
+            Ok(timeline(input(&args.trace), &options, &mut file, update)?)
+        })?,
+    };
     drop(bar);
     if args.picture.is_wanted() {
         let mut page = Page::new(&format!("Replay of {}", report.reading.input), &command());
@@ -154,6 +181,33 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         print_json(&Json { version: env!("CARGO_PKG_VERSION"), report: &report })?;
     } else {
         write!(output::stdout(), "{report}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Explains what stood in the way of requests.
+fn run_why(args: &Args, options: Options) -> output::Outcome {
+    #[derive(Serialize)]
+    struct Json<'a> {
+        version: &'static str,
+        #[serde(flatten)]
+        blame: &'a Blame,
+    }
+    let policies = args.choices.given();
+    if policies.is_empty() && args.choices.has_knobs() {
+        return Err("--knob applies to the policies of --policy here; add --policy".into());
+    }
+    let options = Options { policies, ..options };
+    let mut bar = Bar::new();
+    let update = &mut |stage, at, all| show(&mut bar, stage, at, all);
+    let blame = why(input(&args.trace), &options, update)?;
+    drop(bar);
+    if args.json {
+        print_json(&Json { version: env!("CARGO_PKG_VERSION"), blame: &blame })?;
+    } else {
+        let mut out = std::io::BufWriter::new(output::stdout());
+        blame.write(&mut out, args.limit)?;
+        out.flush()?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -87,7 +87,8 @@
       const place = svg.dataset.lists;
       const index = at(place).findIndex((l) => name(l) === wanted);
       for (const series of all(".series", svg)) {
-        const there = index >= 0;
+        // A field may not be recorded.
+        const there = index >= 0 && at(place)[index][series.dataset.field].length > 0;
         series.dataset.xAt = there ? place.replace(/lists$/, "times_ns") : "";
         series.dataset.yAt = there ? `${place}/${index}/${series.dataset.field}` : "";
         const [xs, ys] = there ? [at(series.dataset.xAt), at(series.dataset.yAt)] : [[], []];

@@ -5,7 +5,7 @@ use super::figure::{Body, Figure};
 use super::map::Map;
 use super::plot::{Array, Panel, Series, Shape};
 use super::text::time;
-use crate::track::{ListTrack, Track};
+use crate::track::{ListTrack, Track, ZoneTrack};
 
 /// A track with its name and its place in the page's data.
 pub(super) struct Named<'a> {
@@ -26,6 +26,7 @@ pub(super) fn figures(tracks: &[Named<'_>], clock: &str) -> Vec<Figure> {
     let end = tracks.iter().map(|t| t.track.elapsed_ns).max().unwrap_or(0);
     let axis = || Axis::time(clock, end as f64);
     let mut all = lists(tracks, &axis);
+    all.extend(zones(tracks, &axis));
     all.push(waiting(tracks, &axis));
     all.push(latency(tracks));
     all.push(waiting_by_cpu(tracks));
@@ -39,7 +40,7 @@ fn label(l: &ListTrack) -> String {
 }
 
 fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
-    // In the order of CPUs. The list shown first is the first policy's busiest.
+    // In the order of CPUs. The list shown first is the busiest of those that all tracks have.
     let mut keys: Vec<((u32, u16, &str), String)> = Vec::new();
     for l in tracks.iter().flat_map(|t| &t.track.lists) {
         let key = (l.cpu, l.node, l.zone.as_str());
@@ -50,10 +51,15 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
     let labels: Vec<String> = keys.into_iter().map(|k| k.1).collect();
     let moves =
         |l: &&ListTrack| l.refills.iter().chain(&l.drains).copied().fold(0, u64::saturating_add);
-    let busiest = tracks.first().and_then(|t| t.track.lists.iter().max_by_key(moves));
-    let shown = busiest.and_then(|l| labels.iter().position(|n| *n == label(l))).unwrap_or(0);
+    let busy = |wanted: &str| {
+        let of =
+            |t: &Named<'_>| t.track.lists.iter().find(|l| label(l) == wanted).map(|l| moves(&l));
+        let found: Vec<u64> = tracks.iter().filter_map(of).collect();
+        (found.len(), found.iter().fold(0, |sum: u64, n| sum.saturating_add(*n)))
+    };
+    let shown = (0..labels.len()).rev().max_by_key(|&i| busy(&labels[i])).unwrap_or(0);
     let Some(shown_label) = labels.get(shown) else { return Vec::new() };
-    let left_out = tracks.iter().map(|t| t.track.lists_left_out).fold(0, u64::saturating_add);
+    let left_out = tracks.iter().map(|t| t.track.lists_left_out).max().unwrap_or(0);
     let left_out = match left_out {
         0 => String::new(),
         n => format!(" {n} less busy lists were not recorded."),
@@ -67,6 +73,7 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
         let index = t.track.lists.iter().position(|l| label(l) == *shown_label);
         let series = fields.into_iter().enumerate().map(|(i, f)| {
             let values = index.map(|at| (f.values)(&t.track.lists[at])).unwrap_or_default();
+            let index = index.filter(|_| !values.is_empty());
             let at = index.map_or(String::new(), |n| format!("{}/lists/{n}/{}", t.at, f.field));
             let x = if index.is_some() { t.times() } else { Array::default() };
             let mut s = Series::arrays(f.name, i, f.shape, x, Array { values, at });
@@ -82,7 +89,13 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
         .iter()
         .map(|t| {
             let y = Axis::whole("on the lists", "pages", [high].into_iter());
-            panel(t, y, t.name.to_owned(), [COUNT, HIGH])
+            let lists = &t.track.lists;
+            let title = match lists.iter().find(|l| label(l) == *shown_label) {
+                None => format!("{}: these lists are not recorded", t.name),
+                Some(l) if l.high.is_empty() => format!("{} (high is not recorded)", t.name),
+                Some(_) => t.name.to_owned(),
+            };
+            panel(t, y, title, [COUNT, HIGH])
         })
         .collect();
     let moved: Vec<Panel> = tracks
@@ -108,6 +121,91 @@ fn lists(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
     }
     figures
 }
+
+/// Returns the figures of the zones whose free pages change: free pages and watermarks, and free
+/// pages by order.
+fn zones(tracks: &[Named<'_>], axis: &dyn Fn() -> Axis) -> Vec<Figure> {
+    let mut names: Vec<(u16, &str, u64)> = Vec::new();
+    for z in tracks.iter().flat_map(|t| &t.track.zones) {
+        let most = z.free.iter().copied().max().unwrap_or(0);
+        let changes = z.free.iter().any(|&n| n != most);
+        match names.iter_mut().find(|n| (n.0, n.1) == (z.node, z.zone.as_str())) {
+            Some(found) => found.2 = found.2.max(most),
+            None if changes => names.push((z.node, &z.zone, most)),
+            None => {}
+        }
+    }
+    // The largest first.
+    names.sort_by_key(|n| (std::cmp::Reverse(n.2), n.0));
+    names.truncate(ZONES);
+    let mut figures = Vec::new();
+    for (node, zone, _) in names {
+        let of = |t: &Named<'_>| {
+            t.track.zones.iter().position(|z| (z.node, z.zone.as_str()) == (node, zone))
+        };
+        let most = |value: &dyn Fn(&ZoneTrack) -> u64| {
+            let zones = tracks.iter().filter_map(|t| of(t).map(|i| &t.track.zones[i]));
+            zones.map(value).max().unwrap_or(0) as f64
+        };
+        let max = |values: &[u64]| values.iter().copied().max().unwrap_or(0);
+        let highest = most(&|z| max(&z.free).max(max(&z.high)));
+        let panels = |y: &Axis, series: &dyn Fn(&Named<'_>, &ZoneTrack, &str) -> Vec<Series>| {
+            let panel = |t: &Named<'_>| {
+                let i = of(t)?;
+                let at = format!("{}/zones/{i}", t.at);
+                let series = series(t, &t.track.zones[i], &at);
+                let mut panel = Panel::new(t.name, axis(), y.clone(), series);
+                panel.left = 62.0;
+                Some(panel)
+            };
+            tracks.iter().filter_map(panel).collect::<Vec<_>>()
+        };
+        let line = |t: &Named<'_>, name: &str, colour: usize, values: &[u64], at: String| {
+            let y = Array { values: floats(values, |v| v as f64), at };
+            Series::arrays(name, colour, Shape::Line, t.times(), y)
+        };
+        let linear = Axis::whole("free", "pages", [highest].into_iter());
+        let free = panels(&linear, &|t, z, at| {
+            let rows = [("free", &z.free), ("MIN", &z.min), ("LOW", &z.low), ("HIGH", &z.high)];
+            let fields = ["free", "min", "low", "high"];
+            let series = rows.iter().zip(fields).enumerate().map(|(i, ((name, values), field))| {
+                let mut s = line(t, name, i, values, format!("{at}/{field}"));
+                s.dashed = i > 0;
+                s
+            });
+            series.collect()
+        });
+        let log = Axis::log("free", "pages", [1.0, highest].into_iter());
+        let orders = panels(&log, &|t, z, at| {
+            let series = z.pages_by_order.iter().enumerate().map(|(order, values)| {
+                let at = format!("{at}/pages_by_order/{order}");
+                let mut s = line(t, &format!("order {order}"), order, values, at);
+                s.dashed = order >= super::plot::COLOURS;
+                s
+            });
+            series.collect()
+        });
+        let of = format!("node {node} {zone}");
+        figures.push(Figure::new(
+            "free",
+            &format!("Free pages and watermarks: {of}"),
+            "Pages in the zone's free lists, without those on per-CPU lists. For the recording they \
+             are derived from its events and the state at its start.",
+            Body::Panels(free),
+        ));
+        figures.push(Figure::new(
+            "orders",
+            &format!("Free pages by order: {of}"),
+            "Pages in free blocks of each order; the axis is logarithmic, none lie at its lower end. For \
+             the recording, free pages are merged as the buddy system merges them.",
+            Body::Panels(orders),
+        ));
+    }
+    figures
+}
+
+/// Zones that have figures.
+const ZONES: usize = 3;
 
 struct Field {
     name: &'static str,

@@ -36,13 +36,15 @@ use crate::result::{RunResult, World};
 use crate::table::{Options, Report, Set, Source, TableError, align};
 
 /// All plots that can exist, by the names that [`Page::svg`] accepts.
-pub const PLOTS: [(&str, &str); 10] = [
+pub const PLOTS: [(&str, &str); 12] = [
     ("scaling", "metrics by the points of the workload"),
     ("dots", "every sample of every metric, with intervals"),
     ("beside", "published and reproduced figures by step"),
     ("rounds", "blocks of the wrong type by round of hygiene"),
     ("lists", "count and high of the busiest CPU's lists over time"),
     ("moves", "refills and drains of the busiest CPU's lists over time"),
+    ("free", "free pages of a zone and its watermarks over time"),
+    ("orders", "free pages of a zone by the order of their blocks over time"),
     ("waiting", "CPUs waiting for zone locks over time"),
     ("waiting-by-cpu", "time that each CPU waited for zone locks"),
     ("latency", "latency of requests"),
@@ -82,6 +84,8 @@ pub struct Page {
     simulated: String,
     data: serde_json::Map<String, Json>,
     parts: Vec<Part>,
+    /// The figures of single plots, where they differ from the page's.
+    single: Vec<Figure>,
 }
 
 #[derive(Clone, Debug)]
@@ -89,6 +93,8 @@ enum Part {
     /// A heading.
     Section(String),
     Table(Table),
+    /// Text as the terminal shows it, under its heading.
+    Text(String, String),
     Figure(Figure),
     /// Figures of one of several points, under its heading.
     Point(String, Vec<Figure>),
@@ -104,6 +110,7 @@ impl Page {
             simulated: String::new(),
             data: serde_json::Map::new(),
             parts: Vec::new(),
+            single: Vec::new(),
         }
     }
 
@@ -251,24 +258,37 @@ impl Page {
         self.section("Results");
         let data = Json::Object(self.data.clone());
         self.parts.push(Part::Table(table::replayed(report, &at, &data)));
+        let (start, accuracy) = report.remarks();
+        self.parts.push(Part::Text("Machine and state at the start".into(), start));
+        self.parts.push(Part::Text("Accuracy".into(), accuracy));
+        let recorded = report.recorded_track.as_ref().map(|track| course::Named {
+            name: "recorded",
+            at: format!("{at}/recorded_track"),
+            track,
+        });
         let named = report.policies.iter().enumerate().filter_map(|(i, c)| {
             let track = c.track.as_ref()?;
             Some(course::Named { name: &c.policy, at: format!("{at}/policies/{i}/track"), track })
         });
-        let tracks: Vec<_> = named.collect();
+        let tracks: Vec<_> = recorded.into_iter().chain(named).collect();
         if !tracks.is_empty() {
             self.section("Over time");
         }
-        let figures = course::figures(&tracks, "trace's time");
+        let clock = "trace's time";
+        // A single plot compares policies.
+        let policies = &tracks[usize::from(report.recorded_track.is_some()).min(tracks.len())..];
+        self.single = course::figures(policies, clock);
+        let figures = course::figures(&tracks, clock);
         self.parts.extend(figures.into_iter().map(Part::Figure));
     }
 
     fn figures(&self) -> impl Iterator<Item = &Figure> {
-        self.parts.iter().flat_map(|part| match part {
+        let of_parts = self.parts.iter().flat_map(|part| match part {
             Part::Figure(f) => std::slice::from_ref(f),
             Part::Point(_, figures) => figures.as_slice(),
             _ => &[],
-        })
+        });
+        self.single.iter().chain(of_parts)
     }
 
     /// Returns a single plot as SVG, by its name in [`PLOTS`]. Without a name, returns the first

@@ -47,6 +47,14 @@ impl Page {
                     (open, first_point) = (true, true);
                 }
                 Part::Table(table) => s.push_str(&table.html()),
+                Part::Text(heading, text) => {
+                    let _ = write!(
+                        s,
+                        "<h3>{}</h3><pre class=\"remarks\" tabindex=\"0\">{}</pre>",
+                        escaped(heading),
+                        escaped(text)
+                    );
+                }
                 Part::Figure(f) => s.push_str(&f.html(&id())),
                 Part::Point(heading, figures) => {
                     let attribute = if first_point { " open" } else { "" };

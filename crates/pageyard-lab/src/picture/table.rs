@@ -219,7 +219,11 @@ pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) ->
         }
     }
     let figures = |place: &str, row: &crate::replay::TableRow, column: usize| {
-        let Some((text, shown)) = &row.values[column] else { return Cell::text("-") };
+        let Some((text, shown)) = &row.values[column] else {
+            // Depots are the packed engine's; no kernel has them.
+            let recorded = column == 0 && row.key != "depot_pages";
+            return Cell::text(if recorded { "not recorded" } else { "-" });
+        };
         let at = format!("{at}{place}/{}", row.key);
         // The printed number may be rounded; the data have full precision.
         match data.pointer(&at).and_then(Json::as_f64).filter(|_| !row.key.is_empty()) {
@@ -260,8 +264,7 @@ pub(super) fn replayed(report: &crate::replay::Report, at: &str, data: &Json) ->
         rows: rows.collect(),
         notes: [format!(
             "The order of events is replayed, not their timing. \"recorded\" counts the kernel's \
-             events; the other columns count the replayed allocator's. \"-\": not in the trace. \
-             Changes are relative to {}.",
+             events; the other columns count the replayed allocator's. Changes are relative to {}.",
             report.policies.first().map_or("", |c| c.policy.as_str())
         )]
         .into_iter()

@@ -6,7 +6,8 @@ use std::ops::Range;
 use pageyard::{Config, CpuId, MigrateType, PAGEBLOCK_PAGES, Pfn, Record, Yard, ZoneId};
 use pageyard_report::CpuSample;
 
-use crate::track::{Bounds, Heap, List, Now, Track, Tracker};
+use super::vitals::of_zone;
+use crate::track::{Bounds, Heap, List, Now, Track, Tracker, ZoneNow, ZoneOf};
 
 /// The recorder of a run, if a track is recorded.
 #[derive(Debug, Default)]
@@ -32,7 +33,7 @@ impl<C: Config> Heap for Seen<'_, '_, C> {
         let now = |(zone, cpu)| {
             let s = CpuSample::of(self.0, zone, cpu).unwrap_or_default();
             Now {
-                high: s.tuning.high.into(),
+                high: Some(s.tuning.high.into()),
                 count: s.tuning.count.into(),
                 refills: s.stats.refills,
                 drains: s.stats.all_drains(),
@@ -47,6 +48,10 @@ impl<C: Config> Heap for Seen<'_, '_, C> {
 
     fn type_of(&self, pfn: Pfn) -> MigrateType {
         self.0.block_type(pfn).unwrap_or(MigrateType::Unmovable)
+    }
+
+    fn zones(&self) -> Vec<ZoneNow> {
+        self.0.zone_ids().map(|zone| of_zone(self.0, zone).now()).collect()
     }
 }
 
@@ -86,6 +91,8 @@ impl Course {
         }
         memory.sort_by_key(|range| range.start);
         let mut tracker = Tracker::new(Bounds::shared_by(1), lists, &memory, false);
+        let of = |z: ZoneId| ZoneOf { node: z.node.0, zone: z.kind.to_string() };
+        tracker.of_zones(yard.zone_ids().map(of).collect());
         for range in &memory {
             tracker.usage(range.start, range.end.0 - range.start.0, 1);
         }

@@ -6,6 +6,7 @@ use pageyard::{
     unusable_index,
 };
 
+use super::blaming::Blaming;
 use super::counts::Idle;
 use super::error::ReplayError;
 use super::figures::{Figures, Matching};
@@ -17,6 +18,7 @@ use super::plan::{Op, OpKind, ZONE_BITS, unpack_gfp};
 use super::restore::{id_of, order_of};
 use super::setting::Setting;
 use super::tick::Ticks;
+use super::vitals::of_yard;
 use super::waiting::Waiting;
 
 /// The CPU on which operations are performed.
@@ -111,6 +113,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         self.flush();
         // Requests still waiting were never served.
         self.figures.failed += self.waiting.len() as u64;
+        if let Some(blame) = &self.observer.blame {
+            self.waiting.frames().for_each(|frame| blame.given_up(frame));
+        }
         Ok(())
     }
 
@@ -153,18 +158,23 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         if self.observer.course.is_due(op.t_ns) {
             self.observer.course.sample(op.t_ns, self.yard);
         }
+        let failed = self.figures.failed;
+        self.sample_timeline(op.t_ns);
         let missed = self.ticks.since(op.cpu.into(), op.t_ns);
         self.go(op.cpu.into());
         if missed > 0 {
             self.tick(op.cpu, missed);
         }
+        if let Some(blame) = &self.observer.blame {
+            blame.asks(op, op.t_ns);
+        }
         match op.kind {
             OpKind::Alloc => {
                 self.alloc(zone, op);
-                self.observer.holds.borrow_mut().other(op.cpu.into());
+                self.observer.other(op.cpu.into());
             }
             OpKind::Free | OpKind::FreeDirect => {
-                self.observer.holds.borrow_mut().other(op.cpu.into());
+                self.observer.other(op.cpu.into());
                 self.free(op);
             }
             OpKind::Silent if op.order == 0 => {
@@ -178,7 +188,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             OpKind::ReclaimBegins => self.reclaim(zone, true),
             OpKind::ReclaimEnds => self.reclaim(zone, false),
             OpKind::Refused => {
-                self.observer.holds.borrow_mut().other(op.cpu.into());
+                self.observer.other(op.cpu.into());
                 self.refused(zone, op);
             }
         }
@@ -187,6 +197,27 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             self.go(op.cpu.into());
         }
         self.idle.now += self.observer.cached.take();
+        if self.figures.failed > failed {
+            self.draw_failure(op);
+        }
+    }
+
+    /// Adds a sample to the timeline, if one is written and it is due.
+    fn sample_timeline(&self, t_ns: u64) {
+        if let Some(timeline) = &mut *self.observer.timeline.borrow_mut()
+            && timeline.is_due(t_ns)
+        {
+            timeline.sample(t_ns, &of_yard(self.machine, self.yard));
+        }
+    }
+
+    /// Adds a request that failed to the timeline, if one is written.
+    #[cold]
+    fn draw_failure(&self, op: &Op) {
+        if let Some(timeline) = &mut *self.observer.timeline.borrow_mut() {
+            let cpu = op.cpu.into();
+            timeline.instant_of("failed request", op.t_ns, cpu, None, op.order, op.migratetype);
+        }
     }
 
     #[cold]
@@ -217,9 +248,15 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
                 if self.caches(op.order) {
                     self.idle.now -= 1 << op.order;
                 }
+                self.blame_frees(pfn, op.order, true);
                 let _ = self.yard.free_direct(pfn, order);
             }
-            Err(_) => self.figures.failed += 1,
+            Err(_) => {
+                self.figures.failed += 1;
+                if let Some(blame) = &self.observer.blame {
+                    blame.failed(zone);
+                }
+            }
         }
     }
 
@@ -234,6 +271,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
                     break;
                 }
                 self.go(op.cpu.into());
+                if let Some(blame) = &self.observer.blame {
+                    blame.asks(&op, self.observer.now.get());
+                }
                 if !self.try_alloc(kind.0, &op) {
                     break; // the block is reserved or isolated
                 }
@@ -262,6 +302,11 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         } else {
             self.figures.failed += 1;
         }
+        match &self.observer.blame {
+            Some(blame) if waits => blame.waits(zone, op.frame),
+            Some(blame) => blame.failed(zone),
+            None => {}
+        }
     }
 
     /// Allocates for a recorded block. Returns whether that succeeded.
@@ -282,7 +327,8 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             .or_else(|e| self.elsewhere(zone, op, flags).ok_or(e))
         {
             Ok(pfn) => {
-                self.matching.below_marks += u64::from(!silent && yard.is_pfmemalloc(pfn));
+                let below_min = !silent && yard.is_pfmemalloc(pfn);
+                self.matching.below_marks += u64::from(below_min);
                 if op.migratetype == 1 {
                     // The page goes to a user. It is on a reclaim list and can be moved.
                     let _ = yard.set_movable(pfn, order, true);
@@ -295,6 +341,12 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
                     self.figures.alloc_pages += 1 << op.order;
                 }
                 let ours = (pfn.0 - self.machine.base()) as u32;
+                if let Some(blame) = &self.observer.blame {
+                    blame.served(op.frame, self.observer.now.get(), ours);
+                    if below_min {
+                        blame.below_min(self.zone_of(ours), ours);
+                    }
+                }
                 let old = self.map.put(op.frame, ours, op.order);
                 self.replaced(old);
                 true
@@ -309,6 +361,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         if let Some((frame, order)) = old {
             self.matching.replaced += 1;
             let pfn = Pfn(self.machine.base() + u64::from(frame));
+            self.blame_frees(pfn, order, true);
             let _ = self.yard.free_direct(pfn, order_of(order));
         }
     }
@@ -354,6 +407,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         };
         let order = order_of(op.order);
         let direct = op.kind == OpKind::FreeDirect;
+        self.blame_frees(ours, op.order, direct);
         let done = if direct { yard.free_direct(ours, order) } else { yard.free(ours, order) };
         if done.is_err() {
             return self.matching.unmatched += 1;
@@ -370,7 +424,19 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     fn cancel_request(&mut self, frame: u32) -> bool {
         let waited = self.waiting.cancel(frame);
         self.figures.failed += u64::from(waited);
+        if let Some(blame) = &self.observer.blame {
+            blame.given_up(frame);
+        }
         waited
+    }
+
+    /// Tells the blame of a free to come whether it bypasses the lists.
+    #[inline(always)]
+    fn blame_frees(&self, pfn: Pfn, order: u8, direct: bool) {
+        if let Some(blame) = &self.observer.blame {
+            let off = || Blaming::bypasses(self.yard.block_type(pfn));
+            blame.frees(direct || !self.caches(order) || off());
+        }
     }
 
     /// Like [`Driver::cancel_request`], where the freed block is only a part of the requested one.
@@ -387,6 +453,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     fn flush(&mut self) {
         let Some((cpu, zone, migratetype)) = self.silent.take() else { return };
         self.go(cpu.into());
+        if let Some(blame) = &self.observer.blame {
+            blame.asks_in_bulk(cpu.into(), self.observer.now.get(), migratetype);
+        }
         let frames = std::mem::take(&mut self.silents);
         let got = self.bulk(zone, migratetype, frames.len(), |driver, i, ours| {
             let old = driver.map.put(frames[i], ours, 0);
@@ -394,6 +463,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         });
         for &frame in &frames[got..] {
             self.figures.failed += 1;
+            if let Some(blame) = &self.observer.blame {
+                blame.failed(zone);
+            }
             let old = self.map.put_failed(frame);
             self.replaced(old);
         }
@@ -407,6 +479,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         self.flush();
         let cpus = self.machine.cpus.len();
         self.go((slot % cpus) as u32);
+        if let Some(blame) = &self.observer.blame {
+            blame.asks_in_bulk((slot % cpus) as u32, self.observer.now.get(), 0);
+        }
         self.bulk(slot / cpus, 0, pages, |_, _, _| {});
     }
 
@@ -433,6 +508,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
         self.idle.now -= got.len() as i64;
         self.idle.now += self.observer.cached.take();
+        if let Some(blame) = &self.observer.blame {
+            got.iter().for_each(|&ours| blame.taken_silently(ours));
+        }
         for (i, &ours) in got.iter().enumerate() {
             if migratetype == 1 {
                 let _ = yard.set_movable(Pfn(base + u64::from(ours)), Order::ZERO, true);

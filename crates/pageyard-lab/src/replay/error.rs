@@ -77,6 +77,9 @@ pub enum ReplayError {
     /// This machine's memory does not allow a setting.
     #[error(transparent)]
     Setting(#[from] SettingError),
+    /// The output cannot be written.
+    #[error(transparent)]
+    Output(io::Error),
     /// The temporary file for the plan or for an imported trace cannot be used.
     #[error("temporary file in {dir}: {0}; free space there, or set TMPDIR to a folder with more \
              space",

@@ -210,8 +210,8 @@ impl Recording {
                 let result = match r {
                     Record::Event(e) => visitor.event(record, e, reader.tasks()),
                     // The page events already show what compaction moved.
-                    Record::Compaction { t_ns, what, .. } => {
-                        visitor.point(*t_ns, what);
+                    Record::Compaction { t_ns, cpu, task, what } => {
+                        visitor.point(*t_ns, *cpu, *task, what);
                         Ok(())
                     }
                     Record::Mark { t_ns, text, .. } => {
@@ -260,5 +260,5 @@ pub(super) trait Visitor {
     fn mark(&mut self, record: u64, t_ns: u64, text: &str);
 
     /// Handles a tracepoint of compaction or reclaim.
-    fn point(&mut self, _: u64, _: &Compaction) {}
+    fn point(&mut self, _t_ns: u64, _cpu: u16, _task: u32, _: &Compaction) {}
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use pageyard::tuning::{self, CacheSlice};
 use pageyard::watermark;
-use pageyard::{Knobs, TYPES, ZONE_KINDS, ZoneKind, stat_threshold};
+use pageyard::{Gfp, Knobs, TYPES, ZONE_KINDS, ZoneKind, stat_threshold};
 use pageyard_trace::Release;
 use pageyard_trace::state::{CpuCaches, Snapshot, StateDir, ZoneInfo};
 use serde::Serialize;
@@ -215,6 +215,15 @@ impl Machine {
     pub(super) fn align_down(&self, frame: u32, order: u8) -> Option<u32> {
         let pfn = self.base() + u64::from(frame);
         ((pfn >> order) << order).checked_sub(self.base()).map(|f| f as u32)
+    }
+
+    /// Returns the highest zone that a request with these flags may use on its CPU's node.
+    pub(super) fn zone_for(&self, cpu: u16, gfp: u32) -> Option<usize> {
+        let node = *self.cpus.get(usize::from(cpu))?;
+        let kind = Gfp::from_bits_retain(gfp).highest_zone();
+        let zones = self.zones.iter().enumerate();
+        let usable = zones.filter(|(_, z)| z.node == node && Some(z.kind) <= kind);
+        usable.max_by_key(|(_, z)| z.kind).map(|(number, _)| number)
     }
 
     /// Returns the number of CPUs of a node, or of all CPUs if the node has none.

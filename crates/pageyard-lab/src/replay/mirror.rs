@@ -3,16 +3,17 @@
 //! that left a list without an event, and the list on which each free lands. Rule numbers in
 //! comments refer to the list in `docs/replay.md`.
 
-use pageyard::Gfp;
-use pageyard_trace::{Event, Kind, Tasks};
+use pageyard_trace::{Compaction, Event, Kind, Tasks};
 use serde::Serialize;
 
 use super::counts::{Holds, Idle, Recorded};
 use super::error::ReplayError;
+use super::follow::Follow;
 use super::input::{Refused, Visitor};
 use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
 use super::machine::Machine;
-use super::plan::{Op, OpKind, Plan, PlanWriter, pack_gfp};
+use super::names::Names;
+use super::plan::{Op, OpKind, Origin, Plan, PlanWriter, pack_gfp};
 use super::requests::Requests;
 use super::scan::{Scan, place};
 
@@ -105,8 +106,13 @@ pub(super) struct Mirror<'m, 's> {
     /// Number of background reclaim starts and ends processed so far.
     transitions: usize,
     t_ns: u64,
+    origin: Origin,
     /// The origin of each request, if it is needed.
     pub(super) requests: Option<Requests>,
+    /// The names of all tasks, if they are needed.
+    pub(super) names: Option<Names>,
+    /// What follows the recorded state, in a pass after the one that finds its start.
+    pub(super) follower: Option<&'s mut dyn Follow>,
 }
 
 /// Drains of another CPU's lists within this time count as one requested drain.
@@ -154,7 +160,10 @@ impl<'m, 's> Mirror<'m, 's> {
             claimed: vec![0; machine.cpus.len()],
             transitions: 0,
             t_ns: 0,
+            origin: Origin::default(),
             requests: None,
+            names: None,
+            follower: None,
         }
     }
 
@@ -188,13 +197,19 @@ impl<'m, 's> Mirror<'m, 's> {
     fn add(&mut self, slot: usize, pages: i64) {
         self.slots[slot].net += pages;
         self.idle.now += pages;
+        if let Some(follower) = &mut self.follower {
+            follower.listed(slot, pages);
+        }
     }
 
     fn emit(&mut self, kind: OpKind, slot: usize, frame: u32, order: u8, migratetype: u8, gfp: u8) {
         let cpu = (slot % self.cpus.len()) as u16;
         self.slots[slot].last_op = self.plan.len();
-        let t_ns = self.t_ns;
-        self.plan.push(Op { t_ns, frame, kind, order, migratetype, cpu, gfp });
+        let (t_ns, origin) = (self.t_ns, self.origin);
+        self.plan.push(Op { t_ns, frame, kind, order, migratetype, cpu, gfp, origin });
+        if let Some(follower) = &mut self.follower {
+            follower.operation(kind, t_ns, frame, order);
+        }
         if kind != OpKind::DrainAll {
             self.touch(frame, order, kind);
         }
@@ -217,17 +232,15 @@ impl<'m, 's> Mirror<'m, 's> {
                 migratetype: 0,
                 cpu: cpu as u16,
                 gfp: 0,
+                origin: Origin::default(),
             });
         }
     }
 
     /// Emits a failed request. Its zone is the highest that it may use on its CPU's node.
     fn refused(&mut self, event: &Event, order: u8, migratetype: u8, gfp: u32) {
-        let node = self.machine.cpus[usize::from(event.cpu)];
-        let kind = Gfp::from_bits_retain(gfp).highest_zone();
-        let zones = self.machine.zones.iter();
-        let zone = zones.filter(|z| z.node == node && Some(z.kind) <= kind).max_by_key(|z| z.kind);
-        let Some(zone) = zone else { return };
+        let Some(zone) = self.machine.zone_for(event.cpu, gfp) else { return };
+        let zone = &self.machine.zones[zone];
         self.plan.push(Op {
             t_ns: event.t_ns,
             frame: (zone.start - self.machine.base()) as u32,
@@ -236,6 +249,7 @@ impl<'m, 's> Mirror<'m, 's> {
             migratetype,
             cpu: event.cpu,
             gfp: pack_gfp(gfp),
+            origin: self.origin,
         });
     }
 
@@ -454,6 +468,14 @@ impl Visitor for Mirror<'_, '_> {
         let cpu = usize::from(event.cpu);
         self.reclaim_until(event.t_ns, cpu);
         self.t_ns = event.t_ns;
+        if let Some(names) = &mut self.names {
+            names.see(event.task, tasks);
+        }
+        let gfp = if let Kind::Alloc { gfp, .. } = event.kind { gfp } else { 0 };
+        self.origin = Origin { task: event.task, gfp };
+        if let Some(follower) = &mut self.follower {
+            follower.event(event, place);
+        }
         self.idle.until(event.t_ns);
         if !matches!(event.kind, Kind::Drain { .. }) {
             self.cpus[cpu].drain = 0;
@@ -565,5 +587,11 @@ impl Visitor for Mirror<'_, '_> {
 
     fn mark(&mut self, record: u64, _: u64, _: &str) {
         self.take_snapshots(record);
+    }
+
+    fn point(&mut self, t_ns: u64, cpu: u16, task: u32, what: &Compaction) {
+        if let Some(follower) = &mut self.follower {
+            follower.point(t_ns, cpu, task, what);
+        }
     }
 }

@@ -6,12 +6,17 @@
 //! Kernel and policies are counted by the same rules, so the policy that models the recording
 //! kernel shows how accurate the replay is. `docs/replay.md` explains the details.
 
+mod blame;
+mod blaming;
 mod counts;
 mod course;
 mod driver;
 mod error;
 mod explain;
 mod figures;
+mod follow;
+mod follower;
+mod free_blocks;
 mod held;
 mod input;
 mod kernel;
@@ -19,11 +24,14 @@ mod lists;
 mod machine;
 mod map;
 mod mirror;
+mod names;
 mod observer;
 mod on_machine;
 mod options;
 mod owners;
 mod packed;
+mod packets;
+mod pages;
 mod plan;
 mod prepared;
 mod reclaim;
@@ -34,16 +42,23 @@ mod room;
 mod run;
 mod scan;
 mod setting;
+mod sketch;
 mod start;
 mod table;
 mod tick;
+mod timeline;
+mod vitals;
 mod waiting;
+mod why;
 
+use std::fs::File;
+use std::io::Seek;
 use std::sync::Mutex;
 
 use serde::Serialize;
 
-use crate::track::Track;
+use crate::track::{Bounds, Track, keep_common};
+use options::Keep;
 use prepared::Prepared;
 use setting::{Outcome, Setting};
 
@@ -51,6 +66,7 @@ pub use crate::policies::{
     Choice, DEFAULT_POLICIES, Engine, PolicyError, by_name, by_names, columns,
 };
 pub use crate::settings::{SettingError, Settings};
+pub use blame::{Blame, BlameSide};
 pub use counts::Moved;
 pub use error::ReplayError;
 pub use explain::{Change, Explained, ExplainedVerdict};
@@ -67,6 +83,7 @@ pub use recorded::{Absent, RecordedFigures};
 pub use start::StartFigures;
 pub(crate) use table::TableRow;
 pub use tick::{DEFAULT_PHASE, DELAY, PhaseSource, SPREAD, TickPhase};
+pub use why::why;
 
 /// The results of one policy.
 #[derive(Clone, Debug, Serialize)]
@@ -111,6 +128,9 @@ pub struct Report {
     pub seeds: u64,
     /// What the kernel recorded.
     pub recorded: RecordedFigures,
+    /// What the recording shows over the trace's time, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_track: Option<Track>,
     /// What each policy did.
     pub policies: Vec<Column>,
     /// The simulated machine that determined the cost, if any.
@@ -131,12 +151,57 @@ pub fn replay(
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
     options.policies.iter().try_for_each(|choice| check(choice, options))?;
-    let ready = Prepared::new(input, options, false, progress)?;
+    run_policies(input, options, None, progress)
+}
+
+/// Replays a trace as [`replay`] does, and writes the course of the recording and of each policy
+/// under the requested seed to `out`: a trace for Perfetto, with one process each.
+///
+/// # Errors
+/// Fails as [`replay`] does, or if `out` cannot be written.
+pub fn timeline(
+    input: Input,
+    options: &Options,
+    out: &mut dyn std::io::Write,
+    progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
+) -> Result<Report, ReplayError> {
+    let packed = options.policies.iter().find(|c| c.engine == Engine::Packed);
+    if let Some(Choice { name, .. }) = packed {
+        let why = "this engine has no timeline yet; leave out --perfetto, or this column";
+        return Err(PolicyError { name: name.clone(), why: why.to_owned() }.into());
+    }
+    run_policies(input, options, Some(out), progress)
+}
+
+fn run_policies(
+    input: Input,
+    options: &Options,
+    out: Option<&mut dyn std::io::Write>,
+    progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
+) -> Result<Report, ReplayError> {
+    options.policies.iter().try_for_each(|choice| check(choice, options))?;
+    let keep = Keep { timeline: out.is_some(), ..Keep::default() };
+    let mut ready = Prepared::new(input, options, keep, progress)?;
     let with_recording = with_recording(options, &ready.machine.kernel)?;
     let options = with_recording.as_ref().unwrap_or(options);
     let setting = Setting { record: options.record, ..ready.setting() };
-    let policies = run_all(&setting, options, ready.room.runs(), progress)?;
+    let (mut policies, files) = run_all(&setting, options, ready.room.runs(), keep, progress)?;
+    let mut drawn = ready.followed.take().and_then(|f| f.sketch);
+    let mut recorded_track = drawn.as_mut().and_then(|d| d.track.take());
+    let tracks = policies.iter_mut().filter_map(|c| c.track.as_mut());
+    keep_common(
+        &mut tracks.chain(&mut recorded_track).collect::<Vec<_>>(),
+        Bounds::shared_by(1).lists(),
+    );
+    if let Some(out) = out {
+        let recorded = drawn.and_then(|d| d.timeline);
+        for mut file in recorded.into_iter().chain(files) {
+            file.rewind().map_err(ReplayError::Temporary)?;
+            std::io::copy(&mut file, out).map_err(ReplayError::Output)?;
+        }
+    }
     Ok(Report {
+        recorded_track,
         reading: ready.reading,
         start: ready.start.figures,
         understanding: ready.understanding,
@@ -189,8 +254,9 @@ fn run_all(
     setting: &Setting<'_>,
     options: &Options,
     room: usize,
+    keep: Keep,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
-) -> Result<Vec<Column>, ReplayError> {
+) -> Result<(Vec<Column>, Vec<File>), ReplayError> {
     let seeds = |c: &Choice| if c.ticks_matter() { options.seeds.max(1) } else { 1 };
     let jobs: Vec<(usize, u64)> = (0..options.policies.len())
         .flat_map(|p| (0..seeds(&options.policies[p])).map(move |s| (p, s)))
@@ -220,7 +286,10 @@ fn run_all(
                 }
             };
             let choice = &options.policies[policy];
-            let setting = Setting { record: setting.record && seed == 0, ..*setting };
+            // The recording is the first process.
+            let process = (keep.timeline && seed == 0).then_some(policy as u32 + 1);
+            let record = setting.record && seed == 0;
+            let setting = Setting { record, process, ..*setting };
             let number_of = options.seed.wrapping_add(seed);
             let result = match &options.on {
                 _ if choice.engine == Engine::Packed => {
@@ -244,6 +313,7 @@ fn run_all(
         work();
     });
     let results = results.into_inner().unwrap_or_default();
+    let mut files = Vec::new();
     let mut found: Vec<Found> = options.policies.iter().map(|_| Found::default()).collect();
     for ((policy, seed), result) in jobs.into_iter().zip(results) {
         let outcome = result.expect("every job was run")?;
@@ -254,6 +324,7 @@ fn run_all(
             found.explained = explain.then_some(outcome.explained);
             found.track = outcome.track;
             found.price = outcome.price;
+            files.extend(outcome.timeline);
         }
     }
     let column = |(choice, found): (&Choice, Found)| Column {
@@ -265,7 +336,7 @@ fn run_all(
         track: found.track,
         price: found.price,
     };
-    Ok(options.policies.iter().zip(found).map(column).collect())
+    Ok((options.policies.iter().zip(found).map(column).collect(), files))
 }
 
 /// Results of the runs of one policy: figures of all seeds, everything else of the first seed.

@@ -4,10 +4,12 @@ use std::cell::{Cell, RefCell};
 
 use pageyard::{CpuId, Defences, DrainReason, Event, Platform, Reclaim};
 
+use super::blaming::Blaming;
 use super::counts::Holds;
 use super::course::Course;
 use super::explain::Notes;
 use super::setting::Setting;
+use super::timeline::{Moves, Timeline};
 
 /// Counts what the allocator reports.
 pub(super) struct Observer {
@@ -20,11 +22,14 @@ pub(super) struct Observer {
     pub(super) now: Cell<u64>,
     pub(super) notes: Notes,
     pub(super) course: Course,
+    pub(super) blame: Option<Blaming>,
+    pub(super) timeline: RefCell<Option<Timeline>>,
 }
 
 impl Observer {
-    pub(super) fn new(setting: &Setting<'_>) -> Observer {
+    pub(super) fn new(setting: &Setting<'_>, timeline: Option<Timeline>) -> Observer {
         Observer {
+            timeline: RefCell::new(timeline),
             cpu: Cell::new(0),
             holds: RefCell::new(Holds::new(setting.machine.cpus.len())),
             cached: Cell::new(0),
@@ -32,6 +37,20 @@ impl Observer {
             now: Cell::new(setting.first_ns),
             notes: Notes::new(setting.machine),
             course: Course::new(),
+            blame: setting
+                .blame
+                .map(|names| Blaming::new(setting.machine, setting.start, names, setting.first_ns)),
+        }
+    }
+}
+
+impl Observer {
+    /// Notes that a CPU is about to do something else than to refill or drain its lists.
+    #[inline(always)]
+    pub(super) fn other(&self, cpu: usize) {
+        self.holds.borrow_mut().other(cpu);
+        if let Some(timeline) = &mut *self.timeline.borrow_mut() {
+            timeline.other(cpu);
         }
     }
 }
@@ -50,6 +69,12 @@ impl pageyard::Observer for Observer {
 
     #[inline(always)]
     fn event(&self, cpu: CpuId, event: Event) {
+        if let Some(blame) = &self.blame {
+            blame.event(cpu, &event);
+        }
+        if let Some(timeline) = &mut *self.timeline.borrow_mut() {
+            drawn(timeline, self.now.get(), cpu, &event);
+        }
         match event {
             Event::Refill { order, blocks, .. } if blocks > 0 => {
                 let pages = u64::from(blocks) << order.get();
@@ -71,3 +96,19 @@ impl pageyard::Observer for Observer {
 }
 
 impl Defences for Observer {}
+
+/// Draws an event of the allocator.
+fn drawn(timeline: &mut Timeline, now: u64, cpu: CpuId, event: &Event) {
+    let at = cpu.0 as usize;
+    match *event {
+        Event::Refill { order, blocks, .. } if blocks > 0 => {
+            timeline.moved(at, Moves::Refill, now, u64::from(blocks) << order.get());
+        }
+        Event::BulkFree { pages, .. } => timeline.moved(at, Moves::Drain, now, pages.into()),
+        Event::Fallback { pfn, order, migrate_type, claimed, .. } => {
+            let name = if claimed { "claim" } else { "steal" };
+            timeline.instant_of(name, now, at, Some(pfn.0), order.get(), migrate_type as u8);
+        }
+        _ => {}
+    }
+}

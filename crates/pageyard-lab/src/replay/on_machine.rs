@@ -42,7 +42,7 @@ pub(super) fn run(
     let parts = Parts::of(setting.machine);
     fits(&parts, setting, spec)?;
     let phases = setting.phase.of_cpus(setting.machine.cpus.len(), seed);
-    let observer = Observer::new(setting);
+    let observer = Observer::new(setting, None);
     let options = Options { seed, ..Options::default() };
     let machine = Machine::with_zones(spec, options, &parts.zones);
     let layout = parts.layout();
@@ -69,7 +69,15 @@ pub(super) fn run(
     let figures = done.take().expect("the task has ended")?;
     let operations = figures.alloc_blocks + figures.free_blocks;
     let price = Some(Price::of(&machine.stats(), operations));
-    Ok(Outcome { figures, explained: Vec::new(), held: None, track: None, price })
+    Ok(Outcome {
+        figures,
+        explained: Vec::new(),
+        held: None,
+        cases: None,
+        track: None,
+        timeline: None,
+        price,
+    })
 }
 
 /// Fails unless the machine has at least the recorded numbers of CPUs and nodes.

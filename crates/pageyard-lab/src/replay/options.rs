@@ -21,6 +21,17 @@ pub enum Stage {
     Replay,
 }
 
+/// What a preparation keeps besides what the allocator needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Keep {
+    /// The last request of each block.
+    pub(super) requests: bool,
+    /// The task and the flags of every request, and the cases of the recording.
+    pub(super) origins: bool,
+    /// The recording as a process of a timeline.
+    pub(super) timeline: bool,
+}
+
 /// Options of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Options {

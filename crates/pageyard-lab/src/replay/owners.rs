@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::error::ReplayError;
 use super::held::{Held, Holder};
 use super::input::{Input, Reading};
-use super::options::{Options, Stage};
+use super::options::{Keep, Options, Stage};
 use super::prepared::Prepared;
 use super::run::run;
 use crate::owner::{By, Group, groups, name, text};
@@ -41,7 +41,8 @@ pub fn owners(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Owners, ReplayError> {
-    let ready = Prepared::new(input, options, true, progress)?;
+    let ready =
+        Prepared::new(input, options, Keep { requests: true, ..Keep::default() }, progress)?;
     let choice = match options.policies.first() {
         Some(choice) => choice.clone(),
         None => by_name(ready.machine.kernel.policy)?,

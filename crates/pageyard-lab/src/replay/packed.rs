@@ -56,7 +56,9 @@ pub(super) fn run(
         figures: driver.finish(),
         explained: Vec::new(),
         held: None,
+        cases: None,
         track: None,
+        timeline: None,
         price: None,
     })
 }

@@ -29,6 +29,15 @@ pub(super) enum OpKind {
     Refused = 7,
 }
 
+/// The task and the flags of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The trace's number of the task.
+    pub(super) task: u32,
+    /// All request flags.
+    pub(super) gfp: u32,
+}
+
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Op {
@@ -42,6 +51,8 @@ pub(super) struct Op {
     pub(super) cpu: u16,
     /// The relevant request flags; see [`pack_gfp`].
     pub(super) gfp: u8,
+    /// The task and all flags of a request, if the plan keeps them; else 0.
+    pub(super) origin: Origin,
 }
 
 /// Bit numbers of the request flags that matter (spec §2.1): HIGH, DIRECT_RECLAIM, KSWAPD_RECLAIM,
@@ -111,22 +122,53 @@ impl Op {
             migratetype: (bits >> 7 & 7) as u8,
             cpu: (bits >> 10 & 0xfff) as u16,
             gfp: (bits >> 22 & 127) as u8,
+            origin: Origin::default(),
         }
+    }
+}
+
+/// Bytes of an operation's origin in the plan's second file.
+const ORIGIN: usize = 8;
+
+impl Origin {
+    fn pack(self) -> [u8; ORIGIN] {
+        (u64::from(self.task) | u64::from(self.gfp) << 32).to_le_bytes()
+    }
+
+    fn unpack(bytes: &[u8; ORIGIN]) -> Origin {
+        let word = u64::from_le_bytes(*bytes);
+        Origin { task: word as u32, gfp: (word >> 32) as u32 }
     }
 }
 
 /// Writes a plan.
 pub(super) struct PlanWriter {
-    out: BufWriter<File>,
+    /// The operations, and their origins; `None` if they are not kept.
+    out: Option<BufWriter<File>>,
+    origins: Option<BufWriter<File>>,
     written: u64,
     failed: Option<std::io::Error>,
 }
 
+fn temporary() -> Result<BufWriter<File>, ReplayError> {
+    let file = tempfile::tempfile().map_err(ReplayError::Temporary)?;
+    Ok(BufWriter::with_capacity(1 << 18, file))
+}
+
+fn finished(out: BufWriter<File>) -> Result<File, ReplayError> {
+    out.into_inner().map_err(|e| ReplayError::Temporary(e.into_error()))
+}
+
 impl PlanWriter {
-    pub(super) fn new() -> Result<PlanWriter, ReplayError> {
-        let file = tempfile::tempfile().map_err(ReplayError::Temporary)?;
-        let out = BufWriter::with_capacity(1 << 18, file);
-        Ok(PlanWriter { out, written: 0, failed: None })
+    /// Creates a plan, with the origin of each operation or without.
+    pub(super) fn new(origins: bool) -> Result<PlanWriter, ReplayError> {
+        let (out, origins) = (Some(temporary()?), origins.then(temporary).transpose()?);
+        Ok(PlanWriter { out, origins, written: 0, failed: None })
+    }
+
+    /// Creates a plan that is only counted.
+    pub(super) fn discarded() -> PlanWriter {
+        PlanWriter { out: None, origins: None, written: 0, failed: None }
     }
 
     /// Returns the number of operations written so far.
@@ -137,7 +179,9 @@ impl PlanWriter {
     /// Appends an operation. [`finish`](PlanWriter::finish) reports a failure.
     #[inline(always)]
     pub(super) fn push(&mut self, op: Op) {
-        if let Err(e) = self.out.write_all(&op.pack()) {
+        let origin = self.origins.as_mut().map(|out| out.write_all(&op.origin.pack()));
+        let op = self.out.as_mut().map(|out| out.write_all(&op.pack()));
+        for e in [op, origin].into_iter().flatten().filter_map(Result::err) {
             self.failed.get_or_insert(e);
         }
         self.written += 1;
@@ -147,14 +191,18 @@ impl PlanWriter {
         if let Some(e) = self.failed {
             return Err(ReplayError::Temporary(e));
         }
-        let file = self.out.into_inner().map_err(|e| ReplayError::Temporary(e.into_error()))?;
-        Ok(Plan { file, len: self.written })
+        let (Some(out), origins) = (self.out, self.origins) else {
+            return Ok(Plan { file: finished(temporary()?)?, origins: None, len: 0 });
+        };
+        let origins = origins.map(finished).transpose()?;
+        Ok(Plan { file: finished(out)?, origins, len: self.written })
     }
 }
 
 /// A finished plan.
 pub(super) struct Plan {
     file: File,
+    origins: Option<File>,
     pub(super) len: u64,
 }
 
@@ -165,35 +213,41 @@ impl Plan {
     /// Calls `each` with every operation in order, and its number.
     pub(super) fn for_each(&self, mut each: impl FnMut(u64, &Op)) -> Result<(), ReplayError> {
         let mut bytes = vec![0; GROUP * SIZE];
+        let mut origins = vec![0; if self.origins.is_some() { GROUP * ORIGIN } else { 0 }];
         let mut number = 0;
         while number < self.len {
             let n = (self.len - number).min(GROUP as u64) as usize;
             let part = &mut bytes[..n * SIZE];
-            self.read_at(part, number * SIZE as u64).map_err(ReplayError::Temporary)?;
-            let (ops, _) = part.as_chunks::<SIZE>();
-            for op in ops {
-                each(number, &Op::unpack(op));
+            read_at(&self.file, part, number * SIZE as u64).map_err(ReplayError::Temporary)?;
+            if let Some(file) = &self.origins {
+                let part = &mut origins[..n * ORIGIN];
+                read_at(file, part, number * ORIGIN as u64).map_err(ReplayError::Temporary)?;
+            }
+            let ((ops, _), (origins, _)) =
+                (part.as_chunks::<SIZE>(), origins.as_chunks::<ORIGIN>());
+            for (i, op) in ops.iter().enumerate() {
+                let origin = origins.get(i).map(Origin::unpack).unwrap_or_default();
+                each(number, &Op { origin, ..Op::unpack(op) });
                 number += 1;
             }
         }
         Ok(())
     }
+}
 
-    /// Several threads read a plan at once, so the file's own position cannot be used.
-    #[cfg(unix)]
-    fn read_at(&self, part: &mut [u8], offset: u64) -> std::io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.file, part, offset)
-    }
+/// Several threads read a plan at once, so the file's own position cannot be used.
+#[cfg(unix)]
+fn read_at(file: &File, part: &mut [u8], offset: u64) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, part, offset)
+}
 
-    #[cfg(not(unix))]
-    fn read_at(&self, part: &mut [u8], offset: u64) -> std::io::Result<()> {
-        use std::io::{Read, Seek, SeekFrom};
-        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-        let _turn = TURN.lock();
-        let mut file = &self.file;
-        file.seek(SeekFrom::Start(offset))?;
-        file.read_exact(part)
-    }
+#[cfg(not(unix))]
+fn read_at(mut file: &File, part: &mut [u8], offset: u64) -> std::io::Result<()> {
+    use std::io::{Read, Seek, SeekFrom};
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = TURN.lock();
+    file.seek(SeekFrom::Start(offset))?;
+    file.read_exact(part)
 }
 
 #[cfg(test)]
@@ -220,19 +274,27 @@ mod tests {
                 migratetype: (i % 6) as u8,
                 cpu: (i % 4096) as u16,
                 gfp: (i % 128) as u8,
+                origin: Origin { task: (i * 31) as u32, gfp: !(i as u32) },
             })
             .collect();
-        let mut writer = PlanWriter::new().unwrap();
-        ops.iter().for_each(|&op| writer.push(op));
-        let plan = writer.finish().unwrap();
-        for _ in 0..2 {
-            let mut got = Vec::new();
-            plan.for_each(|n, op| {
-                assert_eq!(n, got.len() as u64);
-                got.push(*op);
-            })
-            .unwrap();
-            assert!(got == ops);
+        for origins in [true, false] {
+            let mut writer = PlanWriter::new(origins).unwrap();
+            ops.iter().for_each(|&op| writer.push(op));
+            let plan = writer.finish().unwrap();
+            let want = |op: &Op| match origins {
+                true => *op,
+                false => Op { origin: Origin::default(), ..*op },
+            };
+            for _ in 0..2 {
+                let mut got = Vec::new();
+                plan.for_each(|n, op| {
+                    assert_eq!(n, got.len() as u64);
+                    got.push(*op);
+                })
+                .unwrap();
+                assert!(got.iter().zip(&ops).all(|(got, op)| *got == want(op)));
+                assert_eq!(got.len(), ops.len());
+            }
         }
     }
 

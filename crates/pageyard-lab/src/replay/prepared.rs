@@ -1,13 +1,17 @@
 //! A trace that was read and is ready to be run under policies.
 
+use std::sync::Arc;
+
 use pageyard::{Order, unusable_index};
 
 use super::error::ReplayError;
 use super::figures::Figures;
+use super::follower::{Followed, Follower};
 use super::input::{Input, Reading, Recording};
 use super::machine::Machine;
 use super::mirror::{Mirror, Understanding};
-use super::options::{Options, Stage};
+use super::names::Names;
+use super::options::{Keep, Options, Stage};
 use super::plan::{Plan, PlanWriter};
 use super::reclaim::ReclaimFigures;
 use super::recorded::{Absent, RecordedFigures};
@@ -17,6 +21,7 @@ use super::scan::{Scan, Survey};
 use super::setting::Setting;
 use super::start::Start;
 use super::tick::PhaseSource;
+use super::timeline::Timeline;
 
 /// A trace that was read and is ready to be run under policies.
 pub(super) struct Prepared {
@@ -27,19 +32,23 @@ pub(super) struct Prepared {
     pub(super) phase: PhaseSource,
     pub(super) reclaim: ReclaimFigures,
     pub(super) first_ns: u64,
+    pub(super) last_ns: u64,
     pub(super) snapshot_ns: u64,
     pub(super) recorded: RecordedFigures,
     pub(super) understanding: Understanding,
     pub(super) requests: Option<Requests>,
+    /// The names of all tasks, and what was found in the recording itself, if that was followed.
+    pub(super) names: Option<Arc<Names>>,
+    pub(super) followed: Option<Followed>,
     pub(super) room: Room,
 }
 
 impl Prepared {
-    /// Reads the trace. If `requests`, also keeps the origin of each request.
+    /// Reads the trace, and keeps of its requests what is asked for.
     pub(super) fn new(
         input: Input,
         options: &Options,
-        requests: bool,
+        keep: Keep,
         progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
     ) -> Result<Prepared, ReplayError> {
         let state = options.state.as_deref();
@@ -61,7 +70,7 @@ impl Prepared {
             let survey = survey()?;
             Ok((survey.highest, survey.cpus.max(declared)))
         })?;
-        let mut room = Room::new(&machine, options, requests)?;
+        let mut room = Room::new(&machine, options, keep)?;
         if room.is_large() {
             let span = machine.frames() as u64 * 4096;
             let said = options.machine.memory.is_some_and(|memory| memory >= span);
@@ -83,9 +92,11 @@ impl Prepared {
         let phase = PhaseSource::new(options.tick_phase, &scan.ticks);
 
         let frame_map = state.pfnmap_before.as_ref();
-        let plan = PlanWriter::new()?;
+        let follow = keep.origins || keep.timeline || options.record;
+        let plan = PlanWriter::new(keep.origins)?;
         let mut mirror = Mirror::new(&machine, &scan, plan, frame_map.is_some());
-        mirror.requests = requests.then(|| Requests::new(machine.frames()));
+        mirror.requests = keep.requests.then(|| Requests::new(machine.frames()));
+        mirror.names = follow.then(Names::default);
         recording.pass(Stage::Mirror, progress, &mut mirror)?;
         mirror.finish();
         let start = Start::new(&machine, &mirror, frame_map);
@@ -98,18 +109,41 @@ impl Prepared {
         let understanding = mirror.understanding;
         let requests = mirror.requests.take();
         // Free the mirror's tables and the frame map.
+        let names = mirror.names.take().map(Arc::new);
         let plan = mirror.into_plan()?;
+        let first_ns = scan.first_ns.unwrap_or(0);
+        // The recording is followed in a pass of its own: only now is its start known.
+        let mut followed = None;
+        if let Some(names) = &names {
+            let end_ns = scan.last_ns;
+            let timeline =
+                keep.timeline.then(|| Timeline::new(&machine, 0, "recorded", (first_ns, end_ns)));
+            let timeline = timeline.transpose().map_err(ReplayError::Temporary)?;
+            let mut follower = Follower::new(&machine, &start, names, first_ns, keep.origins);
+            follower.began_as(&scan.found_types);
+            if options.record || timeline.is_some() {
+                follower.sketch(&start, first_ns, options.record, timeline);
+            }
+            let plan = PlanWriter::discarded();
+            let mut mirror = Mirror::new(&machine, &scan, plan, frame_map.is_some());
+            mirror.follower = Some(&mut follower);
+            recording.pass(Stage::Mirror, progress, &mut mirror)?;
+            followed = Some(follower.finish(end_ns).map_err(ReplayError::Temporary)?);
+        }
         Ok(Prepared {
             reading: recording.reading,
             start,
             plan,
             phase,
             reclaim: scan.reclaimed,
-            first_ns: scan.first_ns.unwrap_or(0),
+            first_ns,
+            last_ns: scan.last_ns,
             snapshot_ns: scan.snapshot_ns,
             recorded,
             understanding,
             requests,
+            names,
+            followed,
             machine,
             room,
         })
@@ -124,6 +158,9 @@ impl Prepared {
             first_ns: self.first_ns,
             snapshot_ns: self.snapshot_ns,
             requests: self.requests.as_ref(),
+            last_ns: self.last_ns,
+            blame: None,
+            process: None,
             record: false,
         }
     }

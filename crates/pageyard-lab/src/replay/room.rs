@@ -7,7 +7,8 @@ use super::lists::LISTS;
 use super::machine::{Machine, MachineZone};
 use super::mirror::Slot;
 use super::on_machine;
-use super::options::Options;
+use super::options::{Keep, Options};
+use super::pages;
 use super::requests;
 use super::restore::{Parts, refused};
 use crate::memory::Lock;
@@ -43,13 +44,15 @@ impl Room {
     pub(super) fn new(
         machine: &Machine,
         options: &Options,
-        requests: bool,
+        keep: Keep,
     ) -> Result<Room, ReplayError> {
         let frames = machine.frames() as u64;
         let slots = (machine.zones.len() * machine.cpus.len()) as u64;
         let of = |n: u64, each: u64| n.saturating_mul(each);
         let lists = size_of::<Slot>() + size_of::<[Vec<u32>; LISTS]>() + LISTS * 8 + 40;
-        let note_request = if requests { requests::PER_FRAME } else { 0 };
+        let note_request = if keep.requests { requests::PER_FRAME } else { 0 };
+        let follow = keep.origins || keep.timeline || options.record;
+        let follow = if follow { pages::PER_FRAME } else { 0 };
         let needs = Parts::of(machine).layout().needs::<Lock>().map_err(refused)?;
         let sampled = if options.record { track::PER_LIST } else { 0 };
         let lists_of_run = (explain::PER_LIST + sampled) as u64;
@@ -60,10 +63,11 @@ impl Room {
             0
         };
         let run = (needs.bytes as u64)
-            .saturating_add(of(frames, MAP))
+            .saturating_add(of(frames, MAP + follow))
             .saturating_add(of(slots, lists_of_run))
             .saturating_add(caches);
         let stays = of(frames, START + note_request);
+        let stays = stays.saturating_add(of(frames, follow));
         let passes = of(frames, PASSES).saturating_add(of(slots, lists as u64));
         Ok(Room { passes, stays, run, allowed: FREE })
     }

@@ -2,12 +2,15 @@
 
 use pageyard::{Hooked, Yard};
 
+use super::blaming::Blaming;
 use super::driver::Driver;
 use super::error::ReplayError;
 use super::held::held;
 use super::observer::Observer;
 use super::restore::{Parts, refused, restore};
 use super::setting::{Outcome, Setting};
+use super::timeline::Timeline;
+use super::vitals::of_yard;
 use crate::memory::{Lock, Memory};
 use crate::policies::Choice;
 
@@ -20,7 +23,11 @@ pub(super) fn run(
 ) -> Result<Outcome, ReplayError> {
     let machine = setting.machine;
     let phases = setting.phase.of_cpus(machine.cpus.len(), seed);
-    let observer = Observer::new(setting);
+    let timeline = setting.process.map(|number| {
+        Timeline::new(machine, number, &choice.name, (setting.first_ns, setting.last_ns))
+    });
+    let timeline = timeline.transpose().map_err(ReplayError::Temporary)?;
+    let observer = Observer::new(setting, timeline);
     let parts = Parts::of(machine);
     let layout = parts.layout();
     let memory = Memory::for_layout(&layout).map_err(refused)?;
@@ -40,11 +47,12 @@ pub(super) fn run(
     let figures = driver.finish();
     let track = observer.course.end(observer.now.get(), &yard);
     let ns = observer.now.get().saturating_sub(setting.first_ns);
-    Ok(Outcome {
-        figures,
-        explained: observer.notes.explain(&before, ns, &yard),
-        held,
-        track,
-        price: None,
-    })
+    let explained = observer.notes.explain(&before, ns, &yard);
+    let timeline = observer.timeline.take().map(|mut timeline| {
+        timeline.sample(observer.now.get(), &of_yard(machine, &yard));
+        timeline.finish(observer.now.get())
+    });
+    let timeline = timeline.transpose().map_err(ReplayError::Temporary)?;
+    let cases = observer.blame.map(Blaming::finish);
+    Ok(Outcome { figures, explained, held, cases, track, timeline, price: None })
 }

@@ -1,6 +1,8 @@
 //! The first pass: what a later event reveals about an earlier one, where the snapshots were taken,
 //! and when ticks occurred.
 
+use std::collections::HashMap;
+
 use pageyard_trace::{Compaction, Event, Kind, Tasks};
 
 use super::input::{Refused, Visitor};
@@ -116,6 +118,9 @@ pub(super) struct Scan<'m> {
     pub(super) followed: Bits,
     /// The first type seen in each pageblock, plus one; 0 if none was seen.
     pub(super) block_types: Vec<u8>,
+    /// The types of pageblocks whose first event took a block of another type: that type. In
+    /// `block_types` they have the type that they got.
+    pub(super) found_types: HashMap<usize, u8>,
     /// The record at which the first snapshot was read. The snapshot includes all earlier records.
     pub(super) snapshot_start: u64,
     /// The record at which the second snapshot was read.
@@ -124,7 +129,7 @@ pub(super) struct Scan<'m> {
     pub(super) frame_map: u64,
     pub(super) ticks: Observations,
     pub(super) first_ns: Option<u64>,
-    last_ns: u64,
+    pub(super) last_ns: u64,
     reclaim: reclaim::Observations,
     /// The starts and ends of background reclaim, and their summary.
     pub(super) transitions: Vec<Transition>,
@@ -167,6 +172,7 @@ impl<'m> Scan<'m> {
             machine,
             followed: Bits::default(),
             block_types: vec![0; (frames >> 9) + 2],
+            found_types: HashMap::new(),
             snapshot_start: 0,
             snapshot_end: None,
             frame_map: 0,
@@ -266,8 +272,12 @@ impl Visitor for Scan<'_> {
                 typed = Some(migratetype);
                 self.freed[f] = 0;
             }
-            Kind::ExtFrag { .. } => {
+            Kind::ExtFrag { fallback_type, .. } => {
                 self.freed[f] = 0;
+                let block = self.machine.block_of(frame);
+                if self.block_types[block] == 0 {
+                    self.found_types.entry(block).or_insert(fallback_type);
+                }
                 what = Waiting::ForZoneLocked;
             }
         }
@@ -303,7 +313,7 @@ impl Visitor for Scan<'_> {
         }
     }
 
-    fn point(&mut self, t_ns: u64, what: &Compaction) {
+    fn point(&mut self, t_ns: u64, _: u16, _: u32, what: &Compaction) {
         self.reclaim.see_point(t_ns, what);
     }
 }

@@ -113,6 +113,18 @@ impl Start {
         start
     }
 
+    /// Returns a start at which every page is in use.
+    #[cfg(test)]
+    pub(super) fn all_in_use(machine: &Machine) -> Start {
+        Start {
+            frames: vec![0; machine.frames()],
+            block_types: vec![MigrateType::Movable; (machine.frames() >> 9) + 2],
+            cached: Vec::new(),
+            gone: Vec::new(),
+            figures: StartFigures::default(),
+        }
+    }
+
     /// Returns the frames of a zone, counted from the lowest.
     fn zone_frames(machine: &Machine, zone: usize) -> std::ops::Range<usize> {
         let z = &machine.zones[zone];

@@ -112,7 +112,22 @@ impl fmt::Display for Report {
     }
 }
 
+/// A part of a report as text.
+struct Part<'a>(&'a Report, fn(&Report, &mut fmt::Formatter<'_>) -> fmt::Result);
+
+impl fmt::Display for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.1)(self.0, f)
+    }
+}
+
 impl Report {
+    /// Returns what the report says above its table, and below it: trace, machine and state at the
+    /// start, then accuracy.
+    pub(crate) fn remarks(&self) -> (String, String) {
+        (Part(self, Report::head).to_string(), Part(self, Report::truth).to_string())
+    }
+
     /// Returns the table as data.
     pub(crate) fn rows(&self) -> Vec<TableRow> {
         let row = |row: &Row| {

@@ -25,6 +25,11 @@ impl Waiting {
         self.requests.len()
     }
 
+    /// Returns the recorded blocks of all waiting requests.
+    pub(super) fn frames(&self) -> impl Iterator<Item = u32> + '_ {
+        self.requests.keys().copied()
+    }
+
     /// Adds a request for a block of a zone.
     pub(super) fn push(&mut self, zone: usize, op: Op) {
         self.requests.insert(op.frame, (self.next, op));
@@ -59,11 +64,12 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::OpKind;
+    use super::super::plan::{OpKind, Origin};
     use super::*;
 
     fn op(frame: u32, order: u8) -> Op {
-        Op { t_ns: 0, frame, kind: OpKind::Alloc, order, migratetype: 1, cpu: 0, gfp: 2 }
+        let (kind, origin) = (OpKind::Alloc, Origin::default());
+        Op { t_ns: 0, frame, kind, order, migratetype: 1, cpu: 0, gfp: 2, origin }
     }
 
     #[test]

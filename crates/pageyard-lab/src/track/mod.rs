@@ -6,6 +6,7 @@
 //! period doubles.
 
 mod heap;
+mod lists;
 mod series;
 mod tracker;
 
@@ -14,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use series::{as_many, ascending};
 
 pub use heap::{Cell, HeapTrack};
-pub(crate) use tracker::{Bounds, Heap, List, Now, PER_LIST, Tracker};
+pub(crate) use lists::keep_common;
+pub(crate) use tracker::{Bounds, Heap, List, Now, PER_LIST, Tracker, ZoneNow, ZoneOf};
 
 /// One run of one policy over time. Times are nanoseconds since the measured part began, in virtual
 /// time if the run was simulated.
@@ -30,10 +32,14 @@ pub struct Track {
     pub period_ns: u64,
     /// Time of each sample, from 0 to the end.
     pub times_ns: Vec<u64>,
-    /// Per-CPU lists that were active, ordered by CPU.
+    /// Per-CPU lists that were active, here or in another track of the same work, ordered by CPU.
     pub lists: Vec<ListTrack>,
-    /// Number of less busy active lists that are left out.
+    /// Number of less busy lists, active in this or another track of the same work, that are left
+    /// out.
     pub lists_left_out: u64,
+    /// The zones' free pages; empty if they were not recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zones: Vec<ZoneTrack>,
     /// Waiting for zone locks; `None` if the run has no time in which a CPU could wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone_wait: Option<WaitTrack>,
@@ -54,7 +60,7 @@ pub struct ListTrack {
     pub node: u16,
     /// The zone's name.
     pub zone: String,
-    /// `high`, in base pages, at each time.
+    /// `high`, in base pages, at each time; empty if it is not recorded.
     pub high: Vec<i64>,
     /// Base pages on the lists at each time.
     pub count: Vec<i64>,
@@ -62,6 +68,26 @@ pub struct ListTrack {
     pub refills: Vec<u64>,
     /// Bulk frees since the previous time.
     pub drains: Vec<u64>,
+}
+
+/// One zone's free pages over time. Each series has one value for each of the track's times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZoneTrack {
+    /// The zone's node.
+    pub node: u16,
+    /// The zone's name.
+    pub zone: String,
+    /// Free pages.
+    pub free: Vec<u64>,
+    /// The watermark MIN, boosts included.
+    pub min: Vec<u64>,
+    /// The watermark LOW.
+    pub low: Vec<u64>,
+    /// The watermark HIGH.
+    pub high: Vec<u64>,
+    /// By order: pages in free blocks of this order.
+    pub pages_by_order: Vec<Vec<u64>>,
 }
 
 /// Time spent waiting for zone locks, all zones together.
@@ -113,14 +139,25 @@ impl Track {
         let times = self.times_ns.len();
         ascending("times_ns", &self.times_ns)?;
         for (i, l) in self.lists.iter().enumerate() {
+            if !l.high.is_empty() {
+                as_many(&format!("lists/{i}/high"), l.high.len(), times)?;
+            }
             let series = [
-                ("high", l.high.len()),
                 ("count", l.count.len()),
                 ("refills", l.refills.len()),
                 ("drains", l.drains.len()),
             ];
             for (name, n) in series {
                 as_many(&format!("lists/{i}/{name}"), n, times)?;
+            }
+        }
+        for (i, z) in self.zones.iter().enumerate() {
+            let series = [("free", &z.free), ("min", &z.min), ("low", &z.low), ("high", &z.high)];
+            for (name, values) in series {
+                as_many(&format!("zones/{i}/{name}"), values.len(), times)?;
+            }
+            for (order, values) in z.pages_by_order.iter().enumerate() {
+                as_many(&format!("zones/{i}/pages_by_order/{order}"), values.len(), times)?;
             }
         }
         if let Some(wait) = &self.zone_wait {

@@ -6,7 +6,7 @@ use pageyard::{MigrateType, Pfn};
 use pageyard_machine::Histogram;
 
 use super::heap::{HeapTrack, Usage};
-use super::{Latency, ListTrack, Track, WaitTrack};
+use super::{Latency, ListTrack, Track, WaitTrack, ZoneTrack};
 
 /// Limits of what a track keeps.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,11 @@ impl Bounds {
             frames: part(48, 12),
         }
     }
+
+    /// Returns how many lists a track keeps.
+    pub(crate) fn lists(self) -> usize {
+        self.lists
+    }
 }
 
 /// Period before the length of the run is known: 10 µs.
@@ -40,7 +45,8 @@ const FIRST_PERIOD_NS: u64 = 10_000;
 /// One CPU's lists of one zone, read at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
-    pub(crate) high: i64,
+    /// `None` if it is not known.
+    pub(crate) high: Option<i64>,
     pub(crate) count: i64,
     /// Since counting began.
     pub(crate) refills: u64,
@@ -55,6 +61,22 @@ pub(crate) struct List {
     pub(crate) zone: String,
 }
 
+/// A zone whose free pages are tracked.
+#[derive(Clone, Debug)]
+pub(crate) struct ZoneOf {
+    pub(crate) node: u16,
+    pub(crate) zone: String,
+}
+
+/// A zone at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ZoneNow {
+    pub(crate) free: u64,
+    /// MIN, LOW and HIGH.
+    pub(crate) watermarks: [u64; 3],
+    pub(crate) pages_by_order: [u64; 11],
+}
+
 /// What a tracker observes.
 pub(crate) trait Heap {
     /// Returns all lists, always in the same order.
@@ -63,6 +85,10 @@ pub(crate) trait Heap {
     fn waits(&self) -> Vec<u64>;
     /// Returns the type of the pageblock that contains a frame.
     fn type_of(&self, pfn: Pfn) -> MigrateType;
+    /// Returns the tracked zones, if any, always in the same order.
+    fn zones(&self) -> Vec<ZoneNow> {
+        Vec::new()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +96,7 @@ struct Sample {
     ns: u64,
     lists: Vec<Now>,
     waits: Vec<u64>,
+    zones: Vec<ZoneNow>,
     frame: Option<(u64, String)>,
 }
 
@@ -78,6 +105,7 @@ struct Sample {
 pub(crate) struct Tracker {
     bounds: Bounds,
     lists: Vec<List>,
+    zones: Vec<ZoneOf>,
     start_ns: u64,
     period_ns: u64,
     next_ns: u64,
@@ -98,6 +126,7 @@ impl Tracker {
         Tracker {
             bounds,
             lists,
+            zones: Vec::new(),
             start_ns: 0,
             period_ns: FIRST_PERIOD_NS,
             next_ns: u64::MAX,
@@ -105,6 +134,11 @@ impl Tracker {
             usage: Usage::new(memory),
             latency: timed.then(Histogram::default),
         }
+    }
+
+    /// Tracks the free pages of these zones, which [`Heap::zones`] returns.
+    pub(crate) fn of_zones(&mut self, zones: Vec<ZoneOf>) {
+        self.zones = zones;
     }
 
     /// Begins the recorded part.
@@ -188,7 +222,7 @@ impl Tracker {
             let kind = |pfn| heap.type_of(pfn);
             (self.usage.in_use, self.usage.frame(self.blocks_per_cell(), &kind))
         });
-        Sample { ns, lists: heap.lists(), waits: heap.waits(), frame }
+        Sample { ns, lists: heap.lists(), waits: heap.waits(), zones: heap.zones(), frame }
     }
 
     fn blocks_per_cell(&self) -> usize {
@@ -204,37 +238,36 @@ impl Tracker {
         if elapsed_ns > 0 {
             self.samples.push(last);
         }
-        let (lists, lists_left_out) = self.list_tracks();
         Track {
             point: String::new(),
             elapsed_ns,
             period_ns: self.period_ns,
             times_ns: self.samples.iter().map(|s| s.ns).collect(),
-            lists,
-            lists_left_out,
+            lists: (0..self.lists.len()).map(|i| self.list_track(i)).collect(),
+            lists_left_out: 0,
+            zones: self.zone_tracks(),
             zone_wait: self.wait_track(),
             heap: self.heap_track(),
             latency: self.latency.as_ref().map(Latency::of),
         }
     }
 
-    /// Returns the busiest lists by CPU, and the number of other active lists.
-    fn list_tracks(&self) -> (Vec<ListTrack>, u64) {
-        let (Some(first), Some(last)) = (self.samples.first(), self.samples.last()) else {
-            return (Vec::new(), 0);
+    fn zone_tracks(&self) -> Vec<ZoneTrack> {
+        let track = |(i, of): (usize, &ZoneOf)| {
+            let values = |value: &dyn Fn(&ZoneNow) -> u64| -> Vec<u64> {
+                self.samples.iter().filter_map(|s| s.zones.get(i)).map(value).collect()
+            };
+            ZoneTrack {
+                node: of.node,
+                zone: of.zone.clone(),
+                free: values(&|z| z.free),
+                min: values(&|z| z.watermarks[0]),
+                low: values(&|z| z.watermarks[1]),
+                high: values(&|z| z.watermarks[2]),
+                pages_by_order: (0..11).map(|o| values(&|z| z.pages_by_order[o])).collect(),
+            }
         };
-        let moves = |i: usize| {
-            let (a, b) = (&first.lists[i], &last.lists[i]);
-            b.refills + b.drains - a.refills - a.drains
-        };
-        let held = |i: usize| self.samples.iter().any(|s| s.lists[i].count > 0);
-        let mut busy: Vec<usize> =
-            (0..self.lists.len()).filter(|&i| moves(i) > 0 || held(i)).collect();
-        busy.sort_by_key(|&i| (std::cmp::Reverse(moves(i)), i));
-        let left_out = busy.len().saturating_sub(self.bounds.lists) as u64;
-        busy.truncate(self.bounds.lists);
-        busy.sort_by_key(|&i| (self.lists[i].cpu, i));
-        (busy.into_iter().map(|i| self.list_track(i)).collect(), left_out)
+        self.zones.iter().enumerate().map(track).collect()
     }
 
     fn list_track(&self, i: usize) -> ListTrack {
@@ -252,7 +285,7 @@ impl Tracker {
             cpu,
             node,
             zone,
-            high: values(|n| n.high),
+            high: self.samples.iter().filter_map(|s| s.lists[i].high).collect(),
             count: values(|n| n.count),
             refills: steps(|n| n.refills),
             drains: steps(|n| n.drains),
@@ -299,6 +332,7 @@ impl Tracker {
 mod tests {
     use std::cell::Cell;
 
+    use super::super::keep_common;
     use super::*;
 
     struct Fake(Cell<u64>);
@@ -306,7 +340,7 @@ mod tests {
     impl Heap for Fake {
         fn lists(&self) -> Vec<Now> {
             let n = self.0.get();
-            let busy = Now { high: 10, count: n as i64, refills: n, drains: n / 2 };
+            let busy = Now { high: Some(10), count: n as i64, refills: n, drains: n / 2 };
             vec![Now::default(), busy]
         }
         fn waits(&self) -> Vec<u64> {
@@ -332,7 +366,9 @@ mod tests {
                 t.sample(500 + n * step_ns, &fake);
             }
         }
-        t.end(500 + steps * step_ns, &fake)
+        let mut track = t.end(500 + steps * step_ns, &fake);
+        keep_common(&mut [&mut track], 64);
+        track
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::params::Params;
 use super::recipe::{Recipe, Site};
 use crate::policies::Choice;
 use crate::result::{Metric, RunResult, SharedLines, World};
-use crate::track::Track;
+use crate::track::{Bounds, Track, keep_common};
 
 /// What to run, how often, and where.
 pub(super) struct Series<'s> {
@@ -95,6 +95,13 @@ impl Series<'_> {
                 }
                 add(&mut result.metrics, samples);
             }
+        }
+        // All policies keep the same lists.
+        let tracks = results.iter().map(|r| r.tracks.len()).min().unwrap_or(0);
+        let limit = Bounds::shared_by(points).lists();
+        for i in 0..tracks {
+            let mut same: Vec<&mut Track> = results.iter_mut().map(|r| &mut r.tracks[i]).collect();
+            keep_common(&mut same, limit);
         }
         Ok(results)
     }

@@ -147,7 +147,7 @@ impl<P: Policy> Heap for Course<'_, '_, P> {
         let now = |((zone, cpu), (high, offset)): ((ZoneId, CpuId), (&i64, &i64))| {
             let s = self.yard.cpu_stats(zone, cpu).unwrap_or_default();
             Now {
-                high: *high,
+                high: Some(*high),
                 count: (s.cached_pages() + offset).max(0),
                 refills: s.refills,
                 drains: s.all_drains(),

@@ -7,13 +7,16 @@ mod host;
 mod hygiene;
 mod owner;
 mod page_owner;
+mod perfetto;
 mod record;
 mod record_compaction;
+mod recorded;
 mod replay;
 mod show;
 mod small;
 mod tables;
 mod topology;
+mod why;
 mod workload;
 
 use std::ops::Range;

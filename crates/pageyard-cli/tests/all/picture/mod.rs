@@ -90,6 +90,15 @@ fn a_run_as_a_page() {
     assert!(page.text.contains("simulated on desktop"));
     assert!(page.text.contains("pageyard run page_fault1 --on machine:desktop"));
 
+    // Both policies have the same lists.
+    for point in 0..3 {
+        let lists = |policy: usize| -> Vec<String> {
+            let all = saved[policy]["tracks"][point]["lists"].as_array().unwrap().iter();
+            all.map(|l| format!("{} {} {}", l["cpu"], l["node"], l["zone"])).collect()
+        };
+        assert!(!lists(0).is_empty() && lists(0) == lists(1), "point {point}");
+    }
+
     // The saved file gives the same page. Without recorded tracks, only the figures that do not
     // need them remain.
     ok(&folder, &["compare", "f.json", "--html", "again.html"]);
@@ -116,10 +125,56 @@ fn a_replay_as_a_page() {
     assert_eq!(page.data["replay"], printed);
     let found = check(&page);
     assert!(found.numbers > 40 && found.paths >= 8, "{found:?}");
-    assert!(page.tags_with("data-heap").count() == 2);
+    assert!(page.tags_with("data-heap").count() == 3, "the recording's and two policies'");
+    // Every policy has the same lists, with curves; of the recording `high` is not known.
+    let lists = |track: &Value| -> Vec<String> {
+        let all = track["lists"].as_array().unwrap().iter();
+        all.map(|l| format!("{} {} {}", l["cpu"], l["node"], l["zone"])).collect()
+    };
+    let recorded = &page.data["replay"]["recorded_track"];
+    for policy in page.data["replay"]["policies"].as_array().unwrap() {
+        assert_eq!(lists(recorded), lists(&policy["track"]));
+    }
+    assert!(recorded["lists"].as_array().unwrap().iter().all(|l| l["high"] == json("[]")));
+    assert!(page.text.contains("recorded (high is not recorded)"));
+    assert!(page.text.contains(">not recorded</"), "a row without an event");
+    for figure in ["free", "orders"] {
+        let found = page.tags_with("data-figure").filter(|t| t["data-figure"] == figure);
+        assert!(found.count() >= 1, "{figure}");
+    }
+    // Pages in free blocks of all orders are the free pages, at every time.
+    for zone in recorded["zones"].as_array().unwrap() {
+        let numbers = |v: &Value| -> Vec<u64> {
+            v.as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
+        };
+        let mut sum = vec![0; numbers(&zone["free"]).len()];
+        for order in zone["pages_by_order"].as_array().unwrap() {
+            sum.iter_mut().zip(numbers(order)).for_each(|(s, n)| *s += n);
+        }
+        assert_eq!(sum, numbers(&zone["free"]));
+    }
+    // What the terminal says of the start and of the accuracy.
+    assert!(page.text.contains("models the recording kernel") && page.text.contains("  start    "));
     // Without a picture nothing is recorded, and the JSON is unchanged.
     let plain = ok(&folder, &["replay", trace, "--seeds", "1", "--policy", "Base", "--json"]);
     assert!(!plain.contains("\"track\""));
+}
+
+#[test]
+fn a_timeline_is_written_whole_or_not_at_all() {
+    let folder = Folder::new("timeline");
+    let sample = sample();
+    let trace = sample.to_str().unwrap();
+    let args = ["replay", trace, "--seeds", "1", "--policy", "Linux612"];
+    let plain = ok(&folder, &args);
+    let printed = ok(&folder, &[&args[..], &["--perfetto", "t.pftrace"]].concat());
+    assert_eq!(printed, plain, "the table is the same");
+    let bytes = std::fs::read(folder.0.join("t.pftrace")).unwrap();
+    assert_eq!(bytes[0], 0x0a, "Trace.packet");
+    let failed = pageyard(&folder, &["replay", "nope.pgy", "--perfetto", "nope.pftrace"]);
+    assert_eq!(failed.status.code(), Some(2));
+    let left = std::fs::read_dir(&folder.0).unwrap().count();
+    assert_eq!(left, 1, "nothing but the complete file");
 }
 
 #[test]
