@@ -33,7 +33,8 @@
 //!
 //! # Forks
 //! A yard works only in the process that built it. After a `fork` by the C library, the child has a
-//! copy of every block; blocks in memory that is a file ([`Backing`]) are shared with the parent.
+//! copy of every block; blocks in memory that is a file ([`Backing`]) are shared with the parent,
+//! and blocks in anonymous memory that is [pinned](Builder::pinned) are zeros.
 //! The child may read, write and drop them. But it cannot allocate from the parent's yards: a
 //! request fails with [`NoMemory`](pageyard::AllocError::NoMemory). Dropped blocks are forgotten.
 //! Nothing waits for a lock that another thread of the parent held.

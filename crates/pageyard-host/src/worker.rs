@@ -358,7 +358,7 @@ impl<'y, P: Policy> Worker<'y, P> {
     /// Compacts in the background, as long as there is anything movable.
     fn compact(&mut self, now: u64) {
         let service = self.raw.service();
-        let useful = service.can_move();
+        let useful = service.can_move() && !self.raw.region().is_pinned();
         for n in &mut self.nodes {
             let woken = service.compaction.take(n.node);
             if !useful {

@@ -206,6 +206,20 @@ impl<P: Policy> HostYard<P> {
         self.thread_caches.drain()
     }
 
+    /// Returns the address and the length in bytes of all memory, to register it with a device
+    /// ([`Builder::pinned`](crate::Builder::pinned)). The bytes belong to the owners of blocks; only
+    /// the addresses may be used without owning them. [`fd`](HostYard::fd) is the file behind it,
+    /// if there is one.
+    pub fn memory(&self) -> NonNull<[u8]> {
+        self.raw.region().memory()
+    }
+
+    /// Returns whether the system's pages stay where they are
+    /// ([`Builder::pinned`](crate::Builder::pinned)).
+    pub fn is_pinned(&self) -> bool {
+        self.raw.region().is_pinned()
+    }
+
     /// Returns whether an address lies in the yard's memory.
     #[inline]
     pub fn holds(&self, address: *const u8) -> bool {

@@ -225,6 +225,8 @@ pub(crate) static TABLE: &[Row] = &[
     }),
     read!(is_here),
     read!(resident),
+    read!(memory),
+    read!(is_pinned),
     read!(cpus),
     read!(zones),
     read!(knobs),

@@ -76,6 +76,7 @@ pub(super) fn builder() {
     for backing in backings {
         for huge in [HugePages::Advise, HugePages::System, HugePages::Never, HugePages::Collapse] {
             built(plain().backing(backing).huge_pages(huge));
+            built(plain().backing(backing).huge_pages(huge).pinned(true).prefault(true));
             built(plain().backing(backing).huge_pages(huge).fallback(true).prefault(true));
         }
     }
@@ -343,6 +344,7 @@ pub(super) fn looks() {
         }
     }
     assert!(yard.is_here() && !yard.cpus().is_empty() && yard.resident().is_ok());
+    assert!(yard.memory().len() as u64 == SIZE && !yard.is_pinned());
     // SAFETY: the file is not used.
     assert!(unsafe { yard.fd() }.is_some());
     let texts = [yard.buddyinfo(), yard.pagetypeinfo(), yard.zoneinfo(), yard.vmstat()];
