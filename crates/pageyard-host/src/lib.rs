@@ -1,6 +1,7 @@
 //! The page allocator over real memory on Linux.
 //!
-//! - [`HostYard`] allocates [`Block`]s: owned, accessible as bytes, freed on drop.
+//! - [`HostYard`] allocates [`Block`]s: owned, accessible as bytes, freed on drop. An [`OwnedBlock`]
+//!   keeps its yard alive, so that one value can hold both.
 //! - [`RawYard`] allocates frame numbers. Their memory is only accessible as atomic words, so all
 //!   its methods are safe, whatever callers do with the numbers.
 //! - [`Builder`] builds both: size, nodes, CPUs, huge pages, knobs.
@@ -77,6 +78,7 @@ mod memory;
 #[cfg(miri)]
 mod miri;
 mod movable;
+mod owned;
 mod page;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
@@ -118,6 +120,7 @@ pub use limits::{LimitError, Limits};
 pub use lock::HostLock;
 pub use memory::Region;
 pub use movable::{Movable, Pinned};
+pub use owned::{OwnedBlock, OwnedRange};
 pub use page::{PageError, read_stats};
 pub use platform::HostPlatform;
 pub use pressure::{Cause, Level, PressureEvent};

@@ -483,6 +483,11 @@ impl Keeper {
         let signal = Box::new(move || raw.service().wake_event.signal());
         Ok(Keeper { stop, signal, thread: Some(thread) })
     }
+
+    /// Lets the thread end by itself when the handle is dropped.
+    pub(crate) fn detach(&mut self) {
+        self.thread = None;
+    }
 }
 
 impl Drop for Keeper {

@@ -354,6 +354,15 @@ impl<P: Policy> HostYard<P> {
     }
 }
 
+impl<P: Policy> HostYard<P> {
+    /// Drops the yard without waiting for its thread, which holds references to what it still uses.
+    pub(crate) fn drop_without_waiting(mut self) {
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| self.born.is_here()) {
+            keeper.detach();
+        }
+    }
+}
+
 impl<P: Policy> Drop for HostYard<P> {
     fn drop(&mut self) {
         if !self.born.is_here() {

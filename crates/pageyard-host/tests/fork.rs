@@ -419,3 +419,26 @@ fn a_fork_takes_no_page_from_a_pinned_yard() {
     assert_eq!(fork_keeps_page(true, Backing::Anonymous), (true, false));
     assert_eq!(fork_keeps_page(true, Backing::Memfd), (true, true));
 }
+
+/// The child drops its copies, the last of which drops its copy of the yard.
+#[test]
+fn a_child_drops_owned_blocks_without_effect() {
+    let yard = std::sync::Arc::new(Builder::new(16 << 20).build().unwrap());
+    let mut block = yard.alloc_owned(order(2), Gfp::KERNEL).unwrap();
+    let range = yard.alloc_range_owned(100, 1, Gfp::KERNEL).unwrap();
+    block.fill(7);
+    drop(yard);
+    let mut all = std::mem::ManuallyDrop::new((block, range));
+    let end = in_child(SECONDS, || {
+        hold(all.0.yard().alloc_owned(ONE, GFP).is_err(), line!())?;
+        hold(all.0.iter().all(|&b| b == 7), line!())?;
+        // SAFETY: dropped once in this process, which then exits.
+        unsafe { std::mem::ManuallyDrop::drop(&mut all) };
+        Ok(())
+    });
+    assert_eq!(end, End::Well);
+    let (block, range) = std::mem::ManuallyDrop::into_inner(all);
+    assert!(block.iter().all(|&b| b == 7) && block.yard().alloc_owned(ONE, GFP).is_ok());
+    drop(block);
+    drop(range);
+}

@@ -7,6 +7,7 @@ mod example;
 mod flags;
 mod guest_memory;
 mod hostile;
+mod owned;
 mod pinned;
 mod service;
 mod small;

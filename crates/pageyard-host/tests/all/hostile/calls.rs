@@ -189,6 +189,31 @@ pub(super) fn places() {
     whole(&yard);
 }
 
+pub(super) fn owned() {
+    let yard = Arc::new(yard());
+    for gfp in some_gfps() {
+        for order in orders() {
+            let Ok(mut block) = yard.alloc_owned(order, gfp) else { continue };
+            block.fill(0xff);
+            assert!(block.order() == order && Arc::ptr_eq(block.yard(), &yard));
+            let place = (block.pfn(), block.as_ptr());
+            let block = block.into_block(&yard).unwrap();
+            assert_eq!((block.pfn(), block.as_ptr()), place);
+            drop(block.into_owned(&yard).unwrap());
+        }
+        for pages in numbers() {
+            for align in [0, 1, 3, 512, u64::MAX] {
+                let Ok(range) = yard.alloc_range_owned(pages, align, gfp) else { continue };
+                assert!(yard.holds(range.as_ptr().as_ptr()) && range.offset() < SIZE);
+                assert!(range.frames().start.0 % align == 0 && Arc::ptr_eq(range.yard(), &yard));
+                drop(range.into_range(&yard).unwrap().into_owned(&yard).unwrap());
+            }
+        }
+    }
+    assert_eq!(Arc::strong_count(&yard), 1);
+    whole(&yard);
+}
+
 pub(super) fn frees() {
     let yard = yard();
     for pfn in frames() {
