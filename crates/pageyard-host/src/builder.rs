@@ -114,14 +114,16 @@ impl Builder {
         self
     }
 
-    /// Limits the memory in use to `bytes` bytes ([`Limits::hard`]). For a [`HostYard`].
+    /// Limits the memory in use to `bytes` bytes, rounded down to pages ([`Limits::hard`]). The
+    /// reserves are within it: [`HostYard::usable`] says what ordinary requests get. For a
+    /// [`HostYard`].
     pub fn hard_limit(mut self, bytes: u64) -> Self {
         self.service.limits.hard = Some(pages(bytes));
         self
     }
 
-    /// Calls the shrinkers when more than `bytes` bytes are in use ([`Limits::soft`]). For a
-    /// [`HostYard`].
+    /// Calls the shrinkers when more than `bytes` bytes, rounded down to pages, are in use
+    /// ([`Limits::soft`]). For a [`HostYard`].
     pub fn soft_limit(mut self, bytes: u64) -> Self {
         self.service.limits.soft = Some(pages(bytes));
         self

@@ -243,6 +243,8 @@ pub(crate) static TABLE: &[Row] = &[
     read!(thread_cache_threads),
     read!(pressure),
     read!(limits),
+    read!(usable),
+    read!(usable_bytes),
     read!(out_of_use),
     read!(status),
     read!(stats),

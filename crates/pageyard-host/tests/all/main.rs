@@ -5,6 +5,7 @@
 mod direct_io;
 mod example;
 mod flags;
+mod fragments;
 mod guest_memory;
 mod hostile;
 mod owned;
@@ -12,4 +13,5 @@ mod pinned;
 mod service;
 mod small;
 mod thread_cache;
+mod usable;
 mod yard;

@@ -10,8 +10,8 @@ use pageyard::{
     CpuId, Gfp, KNOBS, Knobs, NodeId, Order, PAGE_SIZE, Pfn, Relocation, ZoneId, ZoneKind,
 };
 use pageyard_host::{
-    Backing, Builder, GiveBack, HostLock, HostYard, HugePages, HugeSize, Limits, Moving, RawYard,
-    Region, Relocator, SystemFiles, ThreadCache,
+    Backing, Builder, FragmentCache, GiveBack, HostLock, HostYard, HugePages, HugeSize, Limits,
+    Moving, RawYard, Region, Relocator, SystemFiles, ThreadCache,
 };
 
 use super::arguments::*;
@@ -214,6 +214,31 @@ pub(super) fn owned() {
     whole(&yard);
 }
 
+pub(super) fn fragments() {
+    let yard = Arc::new(yard());
+    for gfp in gfps() {
+        let mut cache = FragmentCache::new(&yard, gfp);
+        for align in [1, 64, 4096] {
+            for bytes in [1, 4096, 32_768] {
+                let Ok(mut fragment) = cache.alloc(bytes, align) else { continue };
+                let zeros = fragment.iter().all(|&b| b == 0);
+                assert!(zeros || !gfp.contains(Gfp::ZERO), "{:#x}", gfp.bits());
+                fragment.fill(0xff);
+            }
+        }
+    }
+    let mut cache = FragmentCache::new(&yard, Gfp::KERNEL);
+    let mut held = Vec::new();
+    for bytes in numbers() {
+        for align in numbers() {
+            held.extend(cache.alloc(bytes as usize, align as usize));
+            held.truncate(100);
+        }
+    }
+    drop((held, cache));
+    whole(&yard);
+}
+
 pub(super) fn frees() {
     let yard = yard();
     for pfn in frames() {
@@ -299,6 +324,10 @@ pub(super) fn limits() {
             }
             drop(yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN));
             let _ = yard.pressure();
+            let usable = yard.usable();
+            assert!(usable.bytes <= usable.size && usable.size == SIZE, "{usable}");
+            let limits = Limits::of_bytes(hard, soft);
+            assert!(limits.hard_bytes() <= hard && limits.soft_bytes() <= soft);
         }
     }
     assert_eq!(yard.set_limits(Limits::default()), Ok(true));

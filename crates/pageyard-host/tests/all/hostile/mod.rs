@@ -95,6 +95,7 @@ const ROWS: &[Row] = &[
         ],
         calls::owned,
     ),
+    (&["FragmentCache::new", "FragmentCache::alloc"], calls::fragments),
     (&["HostYard::free_raw", "HostYard::core"], calls::frees),
     (
         &["HostYard::alloc_movable", "Movable::lock", "Movable::order", "Pinned::pfn"],
@@ -116,7 +117,19 @@ const ROWS: &[Row] = &[
         ],
         calls::registrations,
     ),
-    (&["HostYard::limits", "HostYard::set_limits", "HostYard::pressure"], calls::limits),
+    (
+        &[
+            "HostYard::limits",
+            "HostYard::set_limits",
+            "HostYard::pressure",
+            "HostYard::usable",
+            "HostYard::usable_bytes",
+            "Limits::of_bytes",
+            "Limits::hard_bytes",
+            "Limits::soft_bytes",
+        ],
+        calls::limits,
+    ),
     (&["HostYard::knobs", "HostYard::set_knob"], calls::knobs),
     (&["HostYard::offline", "HostYard::online"], calls::sections),
     (
