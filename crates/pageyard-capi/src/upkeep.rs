@@ -221,8 +221,9 @@ unsafe impl Relocator for Relocated {
         let Relocated(own, gate) = self;
         let (from, to) = (block.old().as_ptr().cast(), block.new_place().as_ptr().cast());
         let order = block.order().get().into();
-        // SAFETY: the caller's function with its context, which is live because the gate is open.
         let ask = |f: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, u32) -> i32| {
+            // SAFETY: the caller's function with its context, which is live because the gate is
+            // open.
             gate.pass(|| unsafe { f(own.context, from, to, order) })
         };
         match own.relocate.and_then(ask) {
