@@ -45,7 +45,7 @@ impl Drop for Last {
 fn dropped_with<P: StaticPolicy>(yard: &HostYard<P>) -> Arc<AtomicU64> {
     let drops = Arc::new(AtomicU64::new(0));
     let last = Last(drops.clone());
-    yard.register_shrinker(move |_: &ReclaimJob| u64::from(last.0.load(SeqCst))).keep();
+    yard.register_shrinker(move |_: &ReclaimJob| last.0.load(SeqCst)).keep();
     drops
 }
 
