@@ -25,6 +25,10 @@
 // Use no huge pages.
 #define PAGEYARD_HUGE_NEVER 2
 
+// Collapse all memory into huge pages at creation, or fail, whatever the system's policy. Requires
+// PAGEYARD_PREFAULT.
+#define PAGEYARD_HUGE_COLLAPSE 3
+
 // Take all memory from the system at creation, not at the first write.
 #define PAGEYARD_PREFAULT (1 << 0)
 
@@ -37,6 +41,29 @@
 
 // Do not return idle memory to the system.
 #define PAGEYARD_KEEP_IDLE (1 << 3)
+
+// Keep the system's page behind each address the same as long as the yard lives: for memory that is
+// registered with io_uring, VFIO or RDMA (pageyard_region). Nothing is returned to the system or
+// moved, and a child after fork reads zeros unless the memory is a file.
+#define PAGEYARD_PINNED (1 << 4)
+
+// Use pages of 2 MiB of hugetlbfs, which an administrator has reserved. The size must be a multiple
+// of theirs. The memory is a file, as with PAGEYARD_MEMFD.
+#define PAGEYARD_HUGETLB_2M (1 << 5)
+
+// Like PAGEYARD_HUGETLB_2M, with pages of 1 GiB.
+#define PAGEYARD_HUGETLB_1G (1 << 6)
+
+// Use ordinary memory if PAGEYARD_HUGETLB or PAGEYARD_HUGE_COLLAPSE is refused by the system.
+#define PAGEYARD_FALLBACK (1 << 7)
+
+// Return idle memory by MADV_FREE: the system takes it when it needs it. Not for memory that is a
+// file.
+#define PAGEYARD_GIVE_BACK_LAZILY (1 << 8)
+
+// Cache blocks in each thread (pageyard_get_thread_cache). Faster where a thread frees and
+// allocates again; but a block that is freed twice is not detected, and may then be allocated twice.
+#define PAGEYARD_THREAD_CACHE (1 << 9)
 
 // Memory is not short.
 #define PAGEYARD_CALM 0
@@ -53,7 +80,7 @@
 // to anything else is not reliably detected: it is read, which faults if it is not mapped.
 typedef struct pageyard pageyard;
 
-// A registered shrinker or pressure callback. Checked like the handle of a yard, also after it has
+// A registered shrinker, relocator or pressure callback. Checked like the handle of a yard, also after it has
 // ended.
 typedef struct pageyard_registration pageyard_registration;
 
@@ -80,18 +107,87 @@ typedef struct pageyard_options {
     size_t cpu_count;
     // One of the PAGEYARD_HUGE numbers.
     uint32_t huge_pages;
-    // Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE.
+    // Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE,
+    // PAGEYARD_PINNED, PAGEYARD_HUGETLB_2M, PAGEYARD_HUGETLB_1G, PAGEYARD_FALLBACK,
+    // PAGEYARD_GIVE_BACK_LAZILY, PAGEYARD_THREAD_CACHE.
     uint32_t flags;
     // Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
     // lists. 0: no thread; the caller must call pageyard_tick.
     uint64_t tick_ns;
-    // Maximum number of bytes to allocate; 0: no limit. pageyard_set_limits changes both limits.
+    // Maximum number of bytes to allocate, with the reserves; 0: no limit. Rounded down to whole
+    // pages, as the next field. pageyard_set_limits_bytes changes both, and pageyard_get_usable says
+    // what the reserves leave.
     uint64_t hard_limit;
     // Number of bytes in use above which shrinkers are called; 0: never.
     uint64_t soft_limit;
     // One of the PAGEYARD_ENGINE numbers.
     uint64_t engine;
+    // Nanoseconds after which memory that was not in use is returned to the system; 0: one second.
+    uint64_t give_back_after_ns;
+    // Bytes that stay backed in any case.
+    uint64_t give_back_floor;
+    // Maximum rate in bytes per second; 0: the whole yard in a quarter of a second.
+    uint64_t give_back_rate;
 } pageyard_options;
+
+// How much of a yard ordinary requests for single pages can use at once, and what takes the rest, in
+// bytes. The fields from `absent` to `bytes` add up to `size`.
+typedef struct pageyard_usable {
+    // sizeof(struct pageyard_usable).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // All memory of the yard.
+    uint64_t size;
+    // Offline, or not initialized yet.
+    uint64_t absent;
+    // Faulty, bad, or guard pages.
+    uint64_t out_of_use;
+    // Kept out of circulation by the hard limit.
+    uint64_t above_limit;
+    // Below the min watermarks, for PAGEYARD_HIGH and PAGEYARD_MEMALLOC only. A share of the whole
+    // size, not of the limit; the setting "min_free_kbytes" changes it.
+    uint64_t min;
+    // Reserved for atomic requests of larger blocks at the moment.
+    uint64_t highatomic;
+    // The most that ordinary requests can have at once.
+    uint64_t bytes;
+    // On lists of CPUs and in thread caches at the moment; no part of the sum. Lists of idle CPUs are
+    // drained within a second, or by pageyard_drain.
+    uint64_t cached;
+    // Descriptors and tables, which are outside the yard's memory.
+    uint64_t maps;
+} pageyard_usable;
+
+// Statistics of a yard's thread cache (PAGEYARD_THREAD_CACHE).
+typedef struct pageyard_thread_cache {
+    // sizeof(struct pageyard_thread_cache).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // 1 if there is a cache: the option is set, and the system has membarrier.
+    uint32_t on;
+    // 1 while threads keep nothing, because a zone was below its low watermark.
+    uint32_t pressed;
+    // Threads that have a part of it.
+    uint64_t threads;
+    // Pages in it.
+    uint64_t pages;
+    // Requests that were served from it.
+    uint64_t hits;
+    // Refills, and their pages.
+    uint64_t refills;
+    // See `refills`.
+    uint64_t refilled_pages;
+    // Times that a thread's part was full or its thread ended, and the pages that left it.
+    uint64_t flushes;
+    // See `flushes`.
+    uint64_t flushed_pages;
+    // Times that a thread's part was drained, and the pages that left it.
+    uint64_t drains;
+    // See `drains`.
+    uint64_t drained_pages;
+} pageyard_thread_cache;
 
 // A shrinker: callbacks of a user of pages that it can free under memory pressure, such as a cache
 // or a buffer pool.
@@ -113,6 +209,27 @@ typedef struct pageyard_shrinker {
     // never call a shrinker.
     uint64_t (*shrink)(void *context, uint64_t pages);
 } pageyard_shrinker;
+
+// A relocator: a callback of an owner of blocks that it can move, which compaction and contiguous
+// ranges call.
+//
+// Owner: what `context` points to stays the caller's and must live until pageyard_unregister has
+// returned.
+typedef struct pageyard_relocator {
+    // sizeof(struct pageyard_relocator).
+    uint32_t struct_size;
+    // PAGEYARD_VERSION.
+    uint32_t version;
+    // Passed to the function.
+    void *context;
+    // Moves the block of 2^order pages at `from` to `to`, which is free memory of the same size: copies
+    // the bytes and makes its owner use `to`. Returns PAGEYARD_MOVED; PAGEYARD_MOVE_BUSY to be asked
+    // again; PAGEYARD_MOVE_REFUSED if the block is not the caller's, also if it is of another order by
+    // now. The owner may just have freed the block, so look it up under the owner's own lock, which
+    // must only be try-locked if its users may hold it while they allocate. After PAGEYARD_MOVED,
+    // nothing may access or free `from`.
+    int32_t (*relocate)(void *context, void *from, void *to, uint32_t order);
+} pageyard_relocator;
 
 // State of a yard's memory, and totals of its maintenance since creation. All figures are in
 // pages.
@@ -188,11 +305,13 @@ pageyard_status pageyard_create(const struct pageyard_options *options, struct p
 // caller owns neither the handle nor its blocks any more.
 pageyard_status pageyard_destroy(struct pageyard *yard);
 
-// Returns the message of this thread's last PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM or
-// PAGEYARD_ERR_KNOB. It names the option or setting. Empty if there was no such error; never null.
+// Returns a message about the calling thread's last call of a function of pageyard.h that returns a
+// status: empty if it succeeded, otherwise a sentence. For PAGEYARD_ERR_OPTION,
+// PAGEYARD_ERR_SYSTEM and PAGEYARD_ERR_KNOB it names the option or setting; for other errors it is
+// that of pageyard_strerror. Never null. Functions of pageyard_core.h change nothing.
 //
 // Threads: any; each thread has its own message. Owner: the library owns the text, which lives
-// until the thread exits or its next such error.
+// until the thread exits or its next call that fails.
 const char *pageyard_last_error(void);
 
 // Allocates a block of 2^order pages, aligned to its size, and stores its address in `block`. The
@@ -228,9 +347,11 @@ pageyard_status pageyard_alloc_on(const struct pageyard *yard,
 // PAGEYARD_ERR_NOT_HEAD, PAGEYARD_ERR_OUT_OF_USE.
 //
 // Threads: any, but not signal handlers. If several threads free the same block at once, only one
-// call returns PAGEYARD_OK. Owner: the library owns the block again; its memory must not be
+// call returns PAGEYARD_OK. With PAGEYARD_THREAD_CACHE, a block that is freed twice is not detected. Owner: the library owns the block again; its memory must not be
 // accessed any more.
-pageyard_status pageyard_free(const struct pageyard *yard, void *block, uint32_t order);
+pageyard_status pageyard_free(const struct pageyard *yard,
+                              void *block,
+                              uint32_t order);
 
 // Allocates up to `count` single pages in one call, which is cheaper than one call per page.
 // Stores the addresses in `pages` and their number in `got`. Allocating fewer pages than
@@ -286,6 +407,84 @@ pageyard_status pageyard_pfn(const struct pageyard *yard, const void *address, u
 // Threads: any. Owner: no ownership changes; the page need not be allocated.
 pageyard_status pageyard_address(const struct pageyard *yard, uint64_t pfn, void **address);
 
+// Stores the address and the size in bytes of all memory of the yard, to register it with a device
+// or with io_uring. Create the yard with PAGEYARD_PINNED: otherwise idle memory is returned to the
+// system, the same address then gets another page, and the registration still refers to the old one.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT.
+//
+// Threads: any. Owner: no ownership changes; only blocks that the caller owns may be accessed.
+pageyard_status pageyard_region(const struct pageyard *yard,
+                                void **address,
+                                size_t *size);
+
+// Fills in how much of the yard ordinary requests can use, and what takes the rest.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION if the first two fields
+// of the structure are not set.
+//
+// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+// caller's.
+pageyard_status pageyard_get_usable(const struct pageyard *yard, struct pageyard_usable *usable);
+
+// Fills in the statistics of the thread cache; zeros if there is none.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_VERSION if the first two fields
+// of the structure are not set.
+//
+// Threads: any. The figures may be from slightly different times. Owner: the structure stays the
+// caller's.
+pageyard_status pageyard_get_thread_cache(const struct pageyard *yard,
+                                          struct pageyard_thread_cache *stats);
+
+// Allocates any number of contiguous pages, also more than the largest block, and stores their
+// address in `range`. The number of the first frame is a multiple of `align` pages; 1 is enough for
+// most. Movable blocks that are in the way are moved. The pages keep their old contents, unless
+// `flags` contains PAGEYARD_ZERO.
+//
+// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE if `pages` or `align` is
+// not possible; PAGEYARD_ERR_BUSY, PAGEYARD_ERR_NO_MEMORY if there is no such range.
+//
+// Threads: any, but not signal handlers. Owner: the caller owns the pages until
+// pageyard_free_range, which any thread may call.
+pageyard_status pageyard_alloc_range(const struct pageyard *yard,
+                                     uint64_t pages,
+                                     uint64_t align,
+                                     uint32_t flags,
+                                     void **range);
+
+// Frees `pages` contiguous pages of pageyard_alloc_range: all of the range, or a part. A null
+// `range` is ignored.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_RANGE if the range exceeds the yard; as pageyard_free of
+// order 0 for the first page that cannot be freed. Nothing is freed then.
+//
+// Threads: any, but not signal handlers. Owner: the library owns the pages again; they must not be
+// accessed any more.
+pageyard_status pageyard_free_range(const struct pageyard *yard,
+                                    void *range,
+                                    uint64_t pages);
+
+// Sets whether the owner of a block can move it when a relocator is called for it
+// (pageyard_register_relocator). A block is not movable when it is allocated.
+//
+// Errors: as pageyard_free; a null block is PAGEYARD_ERR_FOREIGN.
+//
+// Threads: the block's owner. Owner: no ownership changes. Until this function is called with
+// `movable` 0, the block may move.
+pageyard_status pageyard_set_movable(const struct pageyard *yard,
+                                     void *block,
+                                     uint32_t order,
+                                     uint32_t movable);
+
+// Compacts all memory now: moves movable blocks together, so that large blocks become free. Calls
+// the relocators.
+//
+// Errors: PAGEYARD_ERR_HANDLE.
+//
+// Threads: any that holds no lock that a relocator waits for. Owner: no ownership changes.
+pageyard_status pageyard_compact(const struct pageyard *yard);
+
 // Registers a shrinker. The library calls it in the background when a node's free memory falls
 // below the low watermark or use exceeds the soft limit. It also calls it on behalf of requests
 // that cannot be served otherwise. The structure is copied.
@@ -297,6 +496,18 @@ pageyard_status pageyard_address(const struct pageyard *yard, uint64_t pfn, void
 pageyard_status pageyard_register_shrinker(const struct pageyard *yard,
                                            const struct pageyard_shrinker *shrinker,
                                            struct pageyard_registration **registration);
+
+// Registers a relocator for blocks that pageyard_set_movable has marked. The yard's thread calls it,
+// pageyard_compact, and requests that need a large block or a range. The structure is copied. Requests
+// that it makes never lead to reclaim or compaction. A yard with PAGEYARD_PINNED never calls it.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer, or a relocator without
+// `relocate`; PAGEYARD_ERR_VERSION.
+//
+// Threads: any. Owner: the caller owns the registration until pageyard_unregister.
+pageyard_status pageyard_register_relocator(const struct pageyard *yard,
+                                            const struct pageyard_relocator *relocator,
+                                            struct pageyard_registration **registration);
 
 // Registers a function that is called when the pressure level changes. It receives the new and the
 // previous level: PAGEYARD_CALM, PAGEYARD_MODERATE or PAGEYARD_CRITICAL. The yard's thread calls
@@ -331,6 +542,17 @@ pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 //
 // Threads: any, but not from a registered function. Owner: no ownership changes.
 pageyard_status pageyard_set_limits(const struct pageyard *yard, uint64_t hard, uint64_t soft);
+
+// Like pageyard_set_limits, in bytes, which are rounded down to whole pages: a yard never uses more
+// than the bytes given. UINT64_MAX means no limit. The reserves are within the hard limit:
+// pageyard_get_usable says what it leaves.
+//
+// Errors: as pageyard_set_limits.
+//
+// Threads: any, but not from a registered function. Owner: no ownership changes.
+pageyard_status pageyard_set_limits_bytes(const struct pageyard *yard,
+                                          uint64_t hard,
+                                          uint64_t soft);
 
 // Fills in the state of memory pressure and the totals of maintenance.
 //

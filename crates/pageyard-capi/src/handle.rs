@@ -11,11 +11,11 @@ use ::pageyard::{Gfp, Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::sized::answer;
 use pageyard_capi_core::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_MISALIGNED,
-    PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, of_alloc, pageyard_status, status,
+    PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, of_alloc, pageyard_status,
 };
 use pageyard_host::{BuildError, HostYard};
 
-use crate::last_error;
+use crate::last_error::{self, done};
 use crate::options::{self, pageyard_options};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdH");
@@ -62,6 +62,7 @@ pub(crate) struct Inner {
     start: usize,
     first: u64,
     pages: u64,
+    pub(crate) thread_cache: bool,
 }
 
 /// List of destroyed handles. They are never freed, so a stale handle is still recognized. The list
@@ -81,7 +82,8 @@ impl Inner {
         let address = block.as_ptr().as_ptr().expose_provenance();
         let start = address - ((block.pfn().0 - first) * PAGE_SIZE) as usize;
         drop(block);
-        Ok(Inner { yard: any(yard), start, first, pages })
+        let thread_cache = yard.thread_cache_stats().on;
+        Ok(Inner { yard: any(yard), start, first, pages, thread_cache })
     }
 
     /// Returns the frame at an address, which must be page-aligned.
@@ -203,7 +205,7 @@ pub unsafe extern "C" fn pageyard_create(
         // SAFETY: the header requires a writable result.
         unsafe { answer(yard, Box::into_raw(handle)) }
     };
-    status(create())
+    done(create())
 }
 
 /// Destroys a yard and returns its memory to the system, including blocks that are still allocated.
@@ -217,7 +219,7 @@ pub unsafe extern "C" fn pageyard_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_destroy(yard: *mut pageyard) -> pageyard_status {
     // SAFETY: the header requires a valid handle that no other thread uses.
-    status(unsafe { of(yard) }.and_then(|_| {
+    done(unsafe { of(yard) }.and_then(|_| {
         // SAFETY: `of` checked the handle.
         let handle = unsafe { &(*yard).0 };
         if handle.magic.swap(0, Ordering::AcqRel) != MAGIC {

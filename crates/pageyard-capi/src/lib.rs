@@ -12,6 +12,7 @@
 
 pub mod handle;
 pub mod last_error;
+pub mod memory;
 pub mod options;
 pub mod request;
 pub mod upkeep;

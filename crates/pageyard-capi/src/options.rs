@@ -7,12 +7,10 @@ use ::pageyard::policy::Engine;
 use pageyard_capi_core::engine::{PAGEYARD_ENGINE_PACKED, engine};
 use pageyard_capi_core::flags::PAGEYARD_VERSION;
 use pageyard_capi_core::sized::{self, Growing};
-use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_OPTION, pageyard_status, status,
-};
-use pageyard_host::{Backing, Builder, HugePages, ThreadCache};
+use pageyard_capi_core::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_OPTION, pageyard_status};
+use pageyard_host::{Backing, Builder, GiveBack, HugePages, HugeSize, ThreadCache};
 
-use crate::last_error;
+use crate::last_error::{self, done};
 
 /// Use huge pages where the system supports them.
 pub const PAGEYARD_HUGE_ADVISE: u32 = 0;
@@ -20,6 +18,9 @@ pub const PAGEYARD_HUGE_ADVISE: u32 = 0;
 pub const PAGEYARD_HUGE_SYSTEM: u32 = 1;
 /// Use no huge pages.
 pub const PAGEYARD_HUGE_NEVER: u32 = 2;
+/// Collapse all memory into huge pages at creation, or fail, whatever the system's policy. Requires
+/// PAGEYARD_PREFAULT.
+pub const PAGEYARD_HUGE_COLLAPSE: u32 = 3;
 
 /// Take all memory from the system at creation, not at the first write.
 pub const PAGEYARD_PREFAULT: u32 = 1 << 0;
@@ -30,6 +31,23 @@ pub const PAGEYARD_DEFERRED: u32 = 1 << 1;
 pub const PAGEYARD_MEMFD: u32 = 1 << 2;
 /// Do not return idle memory to the system.
 pub const PAGEYARD_KEEP_IDLE: u32 = 1 << 3;
+/// Keep the system's page behind each address the same as long as the yard lives: for memory that is
+/// registered with io_uring, VFIO or RDMA (pageyard_region). Nothing is returned to the system or
+/// moved, and a child after fork reads zeros unless the memory is a file.
+pub const PAGEYARD_PINNED: u32 = 1 << 4;
+/// Use pages of 2 MiB of hugetlbfs, which an administrator has reserved. The size must be a multiple
+/// of theirs. The memory is a file, as with PAGEYARD_MEMFD.
+pub const PAGEYARD_HUGETLB_2M: u32 = 1 << 5;
+/// Like PAGEYARD_HUGETLB_2M, with pages of 1 GiB.
+pub const PAGEYARD_HUGETLB_1G: u32 = 1 << 6;
+/// Use ordinary memory if PAGEYARD_HUGETLB or PAGEYARD_HUGE_COLLAPSE is refused by the system.
+pub const PAGEYARD_FALLBACK: u32 = 1 << 7;
+/// Return idle memory by MADV_FREE: the system takes it when it needs it. Not for memory that is a
+/// file.
+pub const PAGEYARD_GIVE_BACK_LAZILY: u32 = 1 << 8;
+/// Cache blocks in each thread (pageyard_get_thread_cache). Faster where a thread frees and
+/// allocates again; but a block that is freed twice is not detected, and may then be allocated twice.
+pub const PAGEYARD_THREAD_CACHE: u32 = 1 << 9;
 
 /// Options of a yard. Fill the structure in with pageyard_options_init, then change individual
 /// fields. Later versions may add fields at its end.
@@ -56,22 +74,32 @@ pub struct pageyard_options {
     pub cpu_count: usize,
     /// One of the PAGEYARD_HUGE numbers.
     pub huge_pages: u32,
-    /// Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE.
+    /// Any of PAGEYARD_PREFAULT, PAGEYARD_DEFERRED, PAGEYARD_MEMFD, PAGEYARD_KEEP_IDLE,
+    /// PAGEYARD_PINNED, PAGEYARD_HUGETLB_2M, PAGEYARD_HUGETLB_1G, PAGEYARD_FALLBACK,
+    /// PAGEYARD_GIVE_BACK_LAZILY, PAGEYARD_THREAD_CACHE.
     pub flags: u32,
     /// Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
     /// lists. 0: no thread; the caller must call pageyard_tick.
     pub tick_ns: u64,
-    /// Maximum number of bytes to allocate; 0: no limit. pageyard_set_limits changes both limits.
+    /// Maximum number of bytes to allocate, with the reserves; 0: no limit. Rounded down to whole
+    /// pages, as the next field. pageyard_set_limits_bytes changes both, and pageyard_get_usable says
+    /// what the reserves leave.
     pub hard_limit: u64,
     /// Number of bytes in use above which shrinkers are called; 0: never.
     pub soft_limit: u64,
     /// One of the PAGEYARD_ENGINE numbers.
     pub engine: u64,
+    /// Nanoseconds after which memory that was not in use is returned to the system; 0: one second.
+    pub give_back_after_ns: u64,
+    /// Bytes that stay backed in any case.
+    pub give_back_floor: u64,
+    /// Maximum rate in bytes per second; 0: the whole yard in a quarter of a second.
+    pub give_back_rate: u64,
 }
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer, a number or no entries.
 unsafe impl Growing for pageyard_options {
-    // The limits and the engine were added after the first version. A program that was compiled
+    // The limits and all after them were added after the first version. A program that was compiled
     // before has the exact engine, which is 0.
     const LEAST: usize = std::mem::offset_of!(pageyard_options, hard_limit);
 }
@@ -92,7 +120,7 @@ pub unsafe extern "C" fn pageyard_options_init(
     size: u64,
 ) -> pageyard_status {
     if options.is_null() || !options.is_aligned() {
-        return PAGEYARD_ERR_ARGUMENT;
+        return done(Err(PAGEYARD_ERR_ARGUMENT));
     }
     let defaults = pageyard_options {
         struct_size,
@@ -108,11 +136,14 @@ pub unsafe extern "C" fn pageyard_options_init(
         hard_limit: 0,
         soft_limit: 0,
         engine: PAGEYARD_ENGINE_PACKED,
+        give_back_after_ns: 0,
+        give_back_floor: 0,
+        give_back_rate: 0,
     };
     // SAFETY: the header requires a structure of that size.
     unsafe {
         options.cast::<[u32; 2]>().write([struct_size, PAGEYARD_VERSION]);
-        status(sized::write(options, &defaults))
+        done(sized::write(options, &defaults))
     }
 }
 
@@ -154,33 +185,63 @@ pub(crate) unsafe fn builder(
         PAGEYARD_HUGE_ADVISE => HugePages::Advise,
         PAGEYARD_HUGE_SYSTEM => HugePages::System,
         PAGEYARD_HUGE_NEVER => HugePages::Never,
+        PAGEYARD_HUGE_COLLAPSE => HugePages::Collapse,
         n => {
             return Err(wrong(format_args!(
-                "huge_pages: {n}; give one of the PAGEYARD_HUGE numbers, 0 to 2"
+                "huge_pages: {n}; give one of the PAGEYARD_HUGE numbers, 0 to 3"
             )));
         }
     };
     let engine = engine(o.engine).map_err(|_| {
         wrong(format_args!("engine: {}; give one of the PAGEYARD_ENGINE numbers, 0 or 1", o.engine))
     })?;
-    let known = PAGEYARD_PREFAULT | PAGEYARD_DEFERRED | PAGEYARD_MEMFD | PAGEYARD_KEEP_IDLE;
+    let known = 2 * PAGEYARD_THREAD_CACHE - 1;
     if o.flags & !known != 0 {
         return Err(wrong(format_args!("flags: {:#x}; {known:#x} are known", o.flags)));
     }
-    // A page in a thread cache looks allocated, so a double free would not be detected. C callers
-    // free blocks past the cache, so they would not benefit from it anyway.
-    let mut builder = Builder::new(o.size)
-        .thread_cache(ThreadCache::Off)
-        .huge_pages(huge)
-        .prefault(o.flags & PAGEYARD_PREFAULT != 0)
-        .deferred(o.flags & PAGEYARD_DEFERRED != 0)
-        .tick((o.tick_ns > 0).then(|| Duration::from_nanos(o.tick_ns)));
     let has = |flag| o.flags & flag != 0;
-    if has(PAGEYARD_MEMFD) {
-        builder = builder.backing(Backing::Memfd);
-    }
-    if has(PAGEYARD_KEEP_IDLE) {
-        builder = builder.give_back(None);
+    // A page in a thread cache looks allocated, so a double free would not be detected. C callers
+    // free blocks by address, past the cache, so they would not benefit from it by default.
+    let thread_cache =
+        if has(PAGEYARD_THREAD_CACHE) { ThreadCache::Auto } else { ThreadCache::Off };
+    let backing = match (has(PAGEYARD_HUGETLB_2M), has(PAGEYARD_HUGETLB_1G)) {
+        (true, true) => {
+            return Err(wrong("flags: PAGEYARD_HUGETLB_2M and PAGEYARD_HUGETLB_1G; give one"));
+        }
+        (true, false) => Backing::HugeTlb(HugeSize::M2),
+        (false, true) => Backing::HugeTlb(HugeSize::G1),
+        (false, false) if has(PAGEYARD_MEMFD) => Backing::Memfd,
+        (false, false) => Backing::Anonymous,
+    };
+    let mut builder = Builder::new(o.size)
+        .thread_cache(thread_cache)
+        .huge_pages(huge)
+        .backing(backing)
+        .fallback(has(PAGEYARD_FALLBACK))
+        .prefault(has(PAGEYARD_PREFAULT))
+        .pinned(has(PAGEYARD_PINNED))
+        .deferred(has(PAGEYARD_DEFERRED))
+        .tick((o.tick_ns > 0).then(|| Duration::from_nanos(o.tick_ns)));
+    let lazily = has(PAGEYARD_GIVE_BACK_LAZILY);
+    let gives = lazily || o.give_back_after_ns | o.give_back_floor | o.give_back_rate != 0;
+    match (has(PAGEYARD_KEEP_IDLE), gives) {
+        (true, true) => {
+            return Err(wrong("give_back: PAGEYARD_KEEP_IDLE contradicts it; give one"));
+        }
+        (true, false) => builder = builder.give_back(None),
+        (false, true) => {
+            let default = GiveBack::default();
+            builder = builder.give_back(Some(GiveBack {
+                after: match o.give_back_after_ns {
+                    0 => default.after,
+                    ns => Duration::from_nanos(ns),
+                },
+                floor: o.give_back_floor,
+                rate: (o.give_back_rate > 0).then_some(o.give_back_rate),
+                lazily,
+            }));
+        }
+        (false, false) => {}
     }
     if o.hard_limit > 0 {
         builder = builder.hard_limit(o.hard_limit);

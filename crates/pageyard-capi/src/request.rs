@@ -3,22 +3,47 @@
 use std::ffi::c_void;
 
 use ::pageyard::policy::Policy;
-use ::pageyard::{PAGE_SIZE, Pfn};
+use ::pageyard::{FreeError, Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::flags;
 use pageyard_capi_core::request::{alloc_bulk, free_bulk, node};
 use pageyard_capi_core::sized::answer;
 use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, of_alloc, of_free, pageyard_status, status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, of_alloc, of_free, pageyard_status,
 };
-use pageyard_host::Block;
+use pageyard_host::{Block, HostYard};
 
 use crate::handle::{here, of, pageyard, with_yard};
+use crate::last_error::{self, done};
 
 /// Passes a block to the caller of the library.
 fn address_of<P: Policy>(block: Block<'_, P>) -> *mut c_void {
     let address = block.as_ptr();
     block.into_raw();
     address.as_ptr().cast()
+}
+
+/// Frees a block; to the thread cache, if the yard has one. Its kind is that of an allocated block
+/// of this order, which is checked first.
+///
+/// # Safety
+/// As for [`HostYard::free_raw`]. With a thread cache, the block is not free.
+unsafe fn free<P: Policy>(
+    yard: &HostYard<P>,
+    pfn: Pfn,
+    order: Order,
+    thread_cache: bool,
+) -> Result<(), FreeError> {
+    if !thread_cache || !yard.is_here() {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { yard.free_raw(pfn, order) };
+    }
+    // SAFETY: guaranteed by the caller. This fails unless such a block is allocated: then it is its
+    // caller's, who gives it up.
+    unsafe {
+        yard.core().set_movable(pfn, order, false)?;
+        drop(yard.from_raw(pfn, order));
+    }
+    Ok(())
 }
 
 /// Allocates a block of 2^order pages, aligned to its size, and stores its address in `block`. The
@@ -38,7 +63,7 @@ pub unsafe extern "C" fn pageyard_alloc(
     block: *mut *mut c_void,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    done(unsafe { of(yard) }.and_then(|inner| {
         let order = flags::order(order)?;
         if block.is_null() {
             return Err(PAGEYARD_ERR_ARGUMENT);
@@ -65,7 +90,7 @@ pub unsafe extern "C" fn pageyard_alloc_on(
     block: *mut *mut c_void,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    done(unsafe { of(yard) }.and_then(|inner| {
         let (node, order) = (self::node(node)?, flags::order(order)?);
         if block.is_null() {
             return Err(PAGEYARD_ERR_ARGUMENT);
@@ -84,7 +109,7 @@ pub unsafe extern "C" fn pageyard_alloc_on(
 /// PAGEYARD_ERR_NOT_HEAD, PAGEYARD_ERR_OUT_OF_USE.
 ///
 /// Threads: any, but not signal handlers. If several threads free the same block at once, only one
-/// call returns PAGEYARD_OK. Owner: the library owns the block again; its memory must not be
+/// call returns PAGEYARD_OK. With PAGEYARD_THREAD_CACHE, a block that is freed twice is not detected. Owner: the library owns the block again; its memory must not be
 /// accessed any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_free(
@@ -93,14 +118,15 @@ pub unsafe extern "C" fn pageyard_free(
     order: u32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    done(unsafe { of(yard) }.and_then(|inner| {
         let order = flags::order(order)?;
         if block.is_null() {
             return Ok(());
         }
         let pfn = inner.frame(block)?;
         // SAFETY: the header requires a block that the caller owns; any other is refused.
-        with_yard!(inner, |yard| unsafe { yard.free_raw(pfn, order) }).map_err(of_free)
+        with_yard!(inner, |yard| unsafe { free(yard, pfn, order, inner.thread_cache) })
+            .map_err(of_free)
     }))
 }
 
@@ -120,7 +146,7 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
     got: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, `count` writable entries and a writable result.
-    status(unsafe { here(yard) }.and_then(|inner| {
+    done(unsafe { here(yard) }.and_then(|inner| {
         if got.is_null() || pages.is_null() && count > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
@@ -153,7 +179,7 @@ pub unsafe extern "C" fn pageyard_free_bulk(
     done: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, `count` blocks and a writable result.
-    status(unsafe { here(yard) }.and_then(|inner| {
+    last_error::done(unsafe { here(yard) }.and_then(|inner| {
         let order = flags::order(order)?;
         if blocks.is_null() && count > 0 {
             return Err(PAGEYARD_ERR_ARGUMENT);
@@ -183,7 +209,7 @@ pub unsafe extern "C" fn pageyard_split(
     into: u32,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { here(yard) }.and_then(|inner| {
+    done(unsafe { here(yard) }.and_then(|inner| {
         let (order, into) = (flags::order(order)?, flags::order(into)?);
         let pfn = inner.frame(block)?;
         // SAFETY: as in `pageyard_free_bulk`.
@@ -206,7 +232,7 @@ pub unsafe extern "C" fn pageyard_pfn(
     pfn: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    done(unsafe { of(yard) }.and_then(|inner| {
         let page = address.map_addr(|a| a & !(PAGE_SIZE as usize - 1));
         let frame = inner.frame(page)?;
         // SAFETY: as above.
@@ -227,7 +253,7 @@ pub unsafe extern "C" fn pageyard_address(
     address: *mut *mut c_void,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    done(unsafe { of(yard) }.and_then(|inner| {
         let found = inner.address(Pfn(pfn)).ok_or(PAGEYARD_ERR_FOREIGN)?;
         // SAFETY: as above.
         unsafe { answer(address, found.as_ptr()) }

@@ -8,16 +8,17 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ::pageyard::{PAGE_SIZE, ReclaimJob};
+use ::pageyard::{PAGE_SIZE, ReclaimJob, Relocation};
+use pageyard_capi_core::platform::{PAGEYARD_MOVE_BUSY, PAGEYARD_MOVED};
 use pageyard_capi_core::sized::{self, Growing, answer};
 use pageyard_capi_core::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUSY, PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_OPTION,
-    PAGEYARD_ERR_SYSTEM, pageyard_status, status,
+    PAGEYARD_ERR_SYSTEM, pageyard_status,
 };
-use pageyard_host::{Limits, PressureEvent, Registration, Shrinker};
+use pageyard_host::{Limits, Moving, PressureEvent, Registration, Relocator, Shrinker};
 
 use crate::handle::{here, of, pageyard, with_yard};
-use crate::last_error;
+use crate::last_error::{self, done};
 
 /// Memory is not short.
 pub const PAGEYARD_CALM: u32 = 0;
@@ -94,7 +95,42 @@ unsafe impl Growing for pageyard_upkeep {
     const LEAST: usize = size_of::<pageyard_upkeep>();
 }
 
-/// A registered shrinker or pressure callback. Checked like the handle of a yard, also after it has
+/// A relocator: a callback of an owner of blocks that it can move, which compaction and contiguous
+/// ranges call.
+///
+/// Owner: what `context` points to stays the caller's and must live until pageyard_unregister has
+/// returned.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pageyard_relocator {
+    /// sizeof(struct pageyard_relocator).
+    pub struct_size: u32,
+    /// PAGEYARD_VERSION.
+    pub version: u32,
+    /// Passed to the function.
+    pub context: *mut c_void,
+    /// Moves the block of 2^order pages at `from` to `to`, which is free memory of the same size: copies
+    /// the bytes and makes its owner use `to`. Returns PAGEYARD_MOVED; PAGEYARD_MOVE_BUSY to be asked
+    /// again; PAGEYARD_MOVE_REFUSED if the block is not the caller's, also if it is of another order by
+    /// now. The owner may just have freed the block, so look it up under the owner's own lock, which
+    /// must only be try-locked if its users may hold it while they allocate. After PAGEYARD_MOVED,
+    /// nothing may access or free `from`.
+    pub relocate: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            from: *mut c_void,
+            to: *mut c_void,
+            order: u32,
+        ) -> i32,
+    >,
+}
+
+// SAFETY: the structure begins with the two fields. Zero is a null pointer or no function.
+unsafe impl Growing for pageyard_relocator {
+    const LEAST: usize = 24;
+}
+
+/// A registered shrinker, relocator or pressure callback. Checked like the handle of a yard, also after it has
 /// ended.
 pub struct pageyard_registration(Body);
 
@@ -122,10 +158,10 @@ thread_local! {
 
 /// Whether the caller's functions may be called. Read-locked during each call.
 #[derive(Debug)]
-struct Gate(RwLock<bool>);
+pub(crate) struct Gate(RwLock<bool>);
 
 impl Gate {
-    fn pass<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn pass<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {
             return None;
@@ -171,6 +207,33 @@ impl Shrinker for Called {
     }
 }
 
+/// A relocator of the caller.
+struct Relocated(pageyard_relocator, Arc<Gate>);
+
+// SAFETY: the header states which threads call the function.
+unsafe impl Send for Relocated {}
+// SAFETY: as above.
+unsafe impl Sync for Relocated {}
+
+// SAFETY: the header requires of the function what the trait does.
+unsafe impl Relocator for Relocated {
+    fn relocate(&self, block: &Moving) -> Relocation {
+        let Relocated(own, gate) = self;
+        let (from, to) = (block.old().as_ptr().cast(), block.new_place().as_ptr().cast());
+        let order = block.order().get().into();
+        let ask = |f: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void, u32) -> i32| {
+            // SAFETY: the caller's function with its context, which is live because the gate is
+            // open.
+            gate.pass(|| unsafe { f(own.context, from, to, order) })
+        };
+        match own.relocate.and_then(ask) {
+            Some(PAGEYARD_MOVED) => Relocation::Moved,
+            Some(PAGEYARD_MOVE_BUSY) => Relocation::Busy,
+            _ => Relocation::Refused,
+        }
+    }
+}
+
 /// A pressure callback of the caller.
 struct Told(unsafe extern "C" fn(*mut c_void, u32, u32), *mut c_void, Arc<Gate>);
 
@@ -187,9 +250,11 @@ impl Told {
     }
 }
 
+/// Passes a registration to the caller of the library.
+///
 /// # Safety
 /// The pointer must be null or writable.
-unsafe fn registered(
+pub(crate) unsafe fn registered(
     to: *mut *mut pageyard_registration,
     register: impl FnOnce(Arc<Gate>) -> Registration,
 ) -> Result<(), pageyard_status> {
@@ -223,12 +288,39 @@ pub unsafe extern "C" fn pageyard_register_shrinker(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, a structure of the stated size and a writable
     // result.
-    status(unsafe {
+    done(unsafe {
         here(yard).and_then(|inner| {
             let own = sized::read(shrinker)?;
             own.shrink.ok_or(PAGEYARD_ERR_ARGUMENT)?;
             registered(registration, |gate| {
                 with_yard!(inner, |yard| yard.register_shrinker(Called(own, gate)))
+            })
+        })
+    })
+}
+
+/// Registers a relocator for blocks that pageyard_set_movable has marked. The yard's thread calls it,
+/// pageyard_compact, and requests that need a large block or a range. The structure is copied. Requests
+/// that it makes never lead to reclaim or compaction. A yard with PAGEYARD_PINNED never calls it.
+///
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_ARGUMENT for a null pointer, or a relocator without
+/// `relocate`; PAGEYARD_ERR_VERSION.
+///
+/// Threads: any. Owner: the caller owns the registration until pageyard_unregister.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_register_relocator(
+    yard: *const pageyard,
+    relocator: *const pageyard_relocator,
+    registration: *mut *mut pageyard_registration,
+) -> pageyard_status {
+    // SAFETY: the header requires a valid handle, a structure of the stated size and a writable
+    // result.
+    done(unsafe {
+        here(yard).and_then(|inner| {
+            let own = sized::read(relocator)?;
+            own.relocate.ok_or(PAGEYARD_ERR_ARGUMENT)?;
+            registered(registration, |gate| {
+                with_yard!(inner, |yard| yard.register_relocator(Relocated(own, gate)))
             })
         })
     })
@@ -250,7 +342,7 @@ pub unsafe extern "C" fn pageyard_on_pressure(
     registration: *mut *mut pageyard_registration,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe {
+    done(unsafe {
         here(yard).and_then(|inner| {
             let told = told.ok_or(PAGEYARD_ERR_ARGUMENT)?;
             registered(registration, |gate| {
@@ -275,18 +367,18 @@ pub unsafe extern "C" fn pageyard_unregister(
     registration: *mut pageyard_registration,
 ) -> pageyard_status {
     if registration.is_null() || !registration.is_aligned() {
-        return PAGEYARD_ERR_HANDLE;
+        return done(Err(PAGEYARD_ERR_HANDLE));
     }
     // SAFETY: the header requires that it is readable; an atomic accepts any bytes.
     let magic = unsafe { &(*registration).0.magic };
     if magic.load(Ordering::Relaxed) != MAGIC {
-        return PAGEYARD_ERR_HANDLE;
+        return done(Err(PAGEYARD_ERR_HANDLE));
     }
     if INSIDE.get() {
-        return PAGEYARD_ERR_BUSY;
+        return done(Err(PAGEYARD_ERR_BUSY));
     }
     if magic.swap(0, Ordering::AcqRel) != MAGIC {
-        return PAGEYARD_ERR_HANDLE;
+        return done(Err(PAGEYARD_ERR_HANDLE));
     }
     // SAFETY: the word identifies a handle made by `registered`, and only one call wins the swap.
     let own = unsafe { &(*registration).0 };
@@ -303,7 +395,7 @@ pub unsafe extern "C" fn pageyard_unregister(
         Some(registration)
     };
     let _ = ENDED.fetch_update(Ordering::Release, Ordering::Relaxed, keep);
-    status(Ok(()))
+    done(Ok(()))
 }
 
 /// Sets the limits, in pages; UINT64_MAX means no limit. Requests that would exceed the hard limit
@@ -322,13 +414,31 @@ pub unsafe extern "C" fn pageyard_set_limits(
 ) -> pageyard_status {
     let some = |limit| (limit != u64::MAX).then_some(limit);
     // SAFETY: the header requires a valid handle.
-    status(unsafe { here(yard) }.and_then(|inner| {
+    done(unsafe { here(yard) }.and_then(|inner| {
         let limits = Limits { hard: some(hard), soft: some(soft) };
         with_yard!(inner, |yard| yard.set_limits(limits)).map(drop).map_err(|e| {
             last_error::set(&e);
             PAGEYARD_ERR_OPTION
         })
     }))
+}
+
+/// Like pageyard_set_limits, in bytes, which are rounded down to whole pages: a yard never uses more
+/// than the bytes given. UINT64_MAX means no limit. The reserves are within the hard limit:
+/// pageyard_get_usable says what it leaves.
+///
+/// Errors: as pageyard_set_limits.
+///
+/// Threads: any, but not from a registered function. Owner: no ownership changes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_set_limits_bytes(
+    yard: *const pageyard,
+    hard: u64,
+    soft: u64,
+) -> pageyard_status {
+    let pages = |limit| if limit == u64::MAX { limit } else { limit / PAGE_SIZE };
+    // SAFETY: the header requires the same of both functions.
+    unsafe { pageyard_set_limits(yard, pages(hard), pages(soft)) }
 }
 
 /// Fills in the state of memory pressure and the totals of maintenance.
@@ -344,7 +454,7 @@ pub unsafe extern "C" fn pageyard_get_upkeep(
     upkeep: *mut pageyard_upkeep,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a structure of the stated size.
-    status(unsafe { here(yard) }.and_then(|inner| {
+    done(unsafe { here(yard) }.and_then(|inner| {
         let (s, limits) = with_yard!(inner, |yard| (yard.status(), yard.limits()));
         let all = pageyard_upkeep {
             level: s.level as u32,
@@ -379,7 +489,7 @@ pub unsafe extern "C" fn pageyard_get_upkeep(
 pub unsafe extern "C" fn pageyard_file(yard: *const pageyard, file: *mut c_int) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result, and states what other
     // processes may access.
-    status(unsafe {
+    done(unsafe {
         of(yard).and_then(|inner| {
             let fd = with_yard!(inner, |yard| yard.fd()).ok_or_else(|| {
                 last_error::set(&"the yard's memory is not a file (to fix: flag PAGEYARD_MEMFD)");
@@ -403,7 +513,7 @@ pub unsafe extern "C" fn pageyard_offset(
     offset: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe {
+    done(unsafe {
         of(yard).and_then(|inner| answer(offset, inner.frame_number(page)? * PAGE_SIZE))
     })
 }

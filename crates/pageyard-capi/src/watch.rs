@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use pageyard_capi_core::sized::{answer, write};
 use pageyard_capi_core::stats::{of_yard, of_zone, pageyard_stats};
-use pageyard_capi_core::status::{PAGEYARD_ERR_KNOB, PAGEYARD_ERR_SYSTEM, pageyard_status, status};
+use pageyard_capi_core::status::{PAGEYARD_ERR_KNOB, PAGEYARD_ERR_SYSTEM, pageyard_status};
 use pageyard_capi_core::text::{self, put, string};
 
 use crate::handle::{here, of, pageyard, with_yard};
-use crate::last_error;
+use crate::last_error::{self, done};
 
 /// Fills in the figures of all zones together.
 ///
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn pageyard_get_stats(
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and structure; `core` only reads.
-    status(unsafe {
+    done(unsafe {
         here(yard).and_then(|inner| {
             let all = with_yard!(inner, |yard| of_yard(yard.core()));
             write(stats, &all)
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn pageyard_get_zone_stats(
     stats: *mut pageyard_stats,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and structure; `core` only reads.
-    status(unsafe {
+    done(unsafe {
         here(yard).and_then(|inner| {
             let zone = with_yard!(inner, |yard| of_zone(yard.core(), index))?;
             write(stats, &zone)
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn pageyard_resident(
     pages: *mut u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
-    status(unsafe { of(yard) }.and_then(|inner| {
+    done(unsafe { of(yard) }.and_then(|inner| {
         let resident = with_yard!(inner, |yard| yard.resident()).map_err(|e| {
             last_error::set(&e);
             PAGEYARD_ERR_SYSTEM
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn pageyard_text(
     needed: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, buffer and result; `core` only reads.
-    status(unsafe {
+    done(unsafe {
         here(yard).and_then(|inner| {
             put(buffer, size, needed, |out| {
                 with_yard!(inner, |yard| text::write(yard.core(), kind, out))
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn pageyard_knob(
     needed: *mut usize,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, string, buffer and result; `core` only reads.
-    status(unsafe {
+    done(unsafe {
         here(yard).and_then(|inner| {
             let name = string(name)?;
             let mut value = String::new();
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn pageyard_set_knob(
     value: *const c_char,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and two strings; no block is touched.
-    status(unsafe {
+    done(unsafe {
         here(yard).and_then(|inner| {
             let (name, value) = (string(name)?, string(value)?);
             with_yard!(inner, |yard| yard.core().set_knob(name, value)).map_err(|e| {
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn pageyard_set_knob(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_drain(yard: *const pageyard) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { here(yard) }.map(|inner| with_yard!(inner, |yard| yard.drain())))
+    done(unsafe { here(yard) }.map(|inner| with_yard!(inner, |yard| yard.drain())))
 }
 
 /// Runs one tick of the statistics worker for every CPU. Call it about once a second if `tick_ns`
@@ -177,5 +177,5 @@ pub unsafe extern "C" fn pageyard_drain(yard: *const pageyard) -> pageyard_statu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_tick(yard: *const pageyard) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    status(unsafe { here(yard) }.map(|inner| with_yard!(inner, |yard| yard.tick())))
+    done(unsafe { here(yard) }.map(|inner| with_yard!(inner, |yard| yard.tick())))
 }

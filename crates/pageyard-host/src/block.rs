@@ -27,15 +27,49 @@ use crate::yard::HostYard;
 /// ```
 pub struct Block<'y, P: Policy = Packed> {
     yard: &'y HostYard<P>,
-    /// Address, with the order and the thread cache's kind in the bits that are 0 in the address of
-    /// a page. So a block is two words, passed in registers.
-    start: NonNull<u8>,
+    block: Tagged,
 }
+
+/// Address of a block, with the order and the thread cache's kind in the bits that are 0 in the
+/// address of a page. So a block is two words, passed in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Tagged(NonNull<u8>);
 
 /// Mask of the order.
 const ORDER: usize = 0xf;
 /// Shift of the kind; 0 means none.
 const KIND: u32 = 4;
+
+impl Tagged {
+    #[inline(always)]
+    fn new(start: NonNull<u8>, order: Order, kind: Option<Kind>) -> Tagged {
+        let kind = kind.map_or(0, |kind| kind as usize + 1);
+        let tag = usize::from(order.get()) | kind << KIND;
+        // The tag bits are 0 already; clearing them lets the compiler know.
+        Tagged(without(start, TAG).map_addr(|a| a | tag))
+    }
+
+    #[inline(always)]
+    pub(crate) fn order(self) -> Order {
+        Order::new((self.0.as_ptr().addr() & ORDER) as u8).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Option<Kind> {
+        let kind = (self.0.as_ptr().addr() & TAG) >> KIND;
+        Kind::ALL.get(kind.wrapping_sub(1)).copied()
+    }
+
+    #[inline(always)]
+    pub(crate) fn start(self) -> NonNull<u8> {
+        without(self.0, TAG)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(self) -> usize {
+        (u64::from(self.order().pages()) * PAGE_SIZE) as usize
+    }
+}
 
 // SAFETY: a block owns its bytes exclusively, like a box, and its yard may be used by any thread
 // (`blocks_are_freed_on_other_threads`).
@@ -54,10 +88,20 @@ impl<'y, P: Policy> Block<'y, P> {
         order: Order,
         kind: Option<Kind>,
     ) -> Self {
-        let kind = kind.map_or(0, |kind| kind as usize + 1);
-        let tag = usize::from(order.get()) | kind << KIND;
-        // The tag bits are 0 already; clearing them lets the compiler know.
-        Block { yard, start: without(start, TAG).map_addr(|a| a | tag) }
+        Block { yard, block: Tagged::new(start, order, kind) }
+    }
+
+    /// # Safety
+    /// A block that belongs to the caller alone is there, allocated in this exclusive yard.
+    pub(crate) unsafe fn of(yard: &'y HostYard<P>, block: Tagged) -> Self {
+        Block { yard, block }
+    }
+
+    /// Releases ownership without freeing the block.
+    pub(crate) fn into_tagged(self) -> Tagged {
+        let block = self.block;
+        std::mem::forget(self);
+        block
     }
 
     /// Returns whether the block belongs to this yard.
@@ -73,19 +117,13 @@ impl<'y, P: Policy> Block<'y, P> {
     /// Returns the order.
     #[inline(always)]
     pub fn order(&self) -> Order {
-        Order::new((self.start.as_ptr().addr() & ORDER) as u8).unwrap_or_default()
-    }
-
-    #[inline(always)]
-    fn kind(&self) -> Option<Kind> {
-        let kind = (self.start.as_ptr().addr() & TAG) >> KIND;
-        Kind::ALL.get(kind.wrapping_sub(1)).copied()
+        self.block.order()
     }
 
     /// Returns the address of the bytes.
     #[inline(always)]
     pub fn as_ptr(&self) -> NonNull<u8> {
-        without(self.start, TAG)
+        self.block.start()
     }
 
     /// Releases ownership without freeing the block. It stays in use until
@@ -94,11 +132,6 @@ impl<'y, P: Policy> Block<'y, P> {
         let raw = (self.pfn(), self.order());
         std::mem::forget(self);
         raw
-    }
-
-    #[inline(always)]
-    fn bytes(&self) -> usize {
-        (u64::from(self.order().pages()) * PAGE_SIZE) as usize
     }
 }
 
@@ -110,7 +143,7 @@ impl<P: Policy> Deref for Block<'_, P> {
         // SAFETY: the pages are mapped and readable as long as the yard lives, were initialised to
         // zero by the system, and belong to the block alone
         // (`migrating_threads_never_share_a_page`, `a_full_yard_fails_and_recovers`).
-        unsafe { slice::from_raw_parts(self.as_ptr().as_ptr(), self.bytes()) }
+        unsafe { slice::from_raw_parts(self.as_ptr().as_ptr(), self.block.bytes()) }
     }
 }
 
@@ -118,14 +151,14 @@ impl<P: Policy> DerefMut for Block<'_, P> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; and the block is borrowed mutably.
-        unsafe { slice::from_raw_parts_mut(self.as_ptr().as_ptr(), self.bytes()) }
+        unsafe { slice::from_raw_parts_mut(self.as_ptr().as_ptr(), self.block.bytes()) }
     }
 }
 
 impl<P: Policy> Drop for Block<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.yard.free_block(self.as_ptr(), self.order(), self.kind());
+        self.yard.free_block(self.as_ptr(), self.order(), self.block.kind());
     }
 }
 

@@ -47,6 +47,7 @@ pub struct Builder {
     cpus: Option<Vec<u32>>,
     huge_pages: HugePages,
     prefault: bool,
+    pinned: bool,
     deferred: bool,
     knobs: Knobs,
     tick: Option<Duration>,
@@ -63,6 +64,7 @@ impl Builder {
             cpus: None,
             huge_pages: HugePages::default(),
             prefault: false,
+            pinned: false,
             deferred: false,
             knobs: Knobs::default(),
             tick: Some(Duration::from_secs(1)),
@@ -112,14 +114,16 @@ impl Builder {
         self
     }
 
-    /// Limits the memory in use to `bytes` bytes ([`Limits::hard`]). For a [`HostYard`].
+    /// Limits the memory in use to `bytes` bytes, rounded down to pages ([`Limits::hard`]). The
+    /// reserves are within it: [`HostYard::usable`] says what ordinary requests get. For a
+    /// [`HostYard`].
     pub fn hard_limit(mut self, bytes: u64) -> Self {
         self.service.limits.hard = Some(pages(bytes));
         self
     }
 
-    /// Calls the shrinkers when more than `bytes` bytes are in use ([`Limits::soft`]). For a
-    /// [`HostYard`].
+    /// Calls the shrinkers when more than `bytes` bytes, rounded down to pages, are in use
+    /// ([`Limits::soft`]). For a [`HostYard`].
     pub fn soft_limit(mut self, bytes: u64) -> Self {
         self.service.limits.soft = Some(pages(bytes));
         self
@@ -152,6 +156,7 @@ impl Builder {
     /// Returns how idle memory is returned to the system, or why it is not.
     fn gives_back(&self) -> Result<GiveBack, &'static str> {
         match (self.service.give_back, self.service.backing) {
+            _ if self.pinned => Err("the memory is pinned"),
             (Some(None), _) => Err("disabled"),
             (_, Backing::HugeTlb(_)) => Err("pages of hugetlbfs are reserved for the yard"),
             (Some(Some(how)), _) => Ok(how),
@@ -170,6 +175,9 @@ impl Builder {
             return Err(BuildError::Value(what));
         }
         let what = match () {
+            () if self.pinned => {
+                "give_back: pinned memory is never returned to the system; remove this option"
+            }
             () if matches!(backing, Backing::HugeTlb(_)) => {
                 "give_back: pages of hugetlbfs are reserved for the yard; remove this option"
             }
@@ -206,6 +214,41 @@ impl Builder {
     /// Allocates all memory from the system at construction, not on first write.
     pub fn prefault(mut self, prefault: bool) -> Self {
         self.prefault = prefault;
+        self
+    }
+
+    /// Keeps the system's page behind each address the same as long as the yard lives, for blocks
+    /// that the kernel or a device accesses by reference: fixed buffers of io_uring, VFIO and RDMA
+    /// mappings. Register the whole of [`HostYard::memory`] once, or single blocks.
+    ///
+    /// Without this option, idle memory is returned to the system, and the next allocation there
+    /// gets another page. A registration from before still refers to the old one, so that a device
+    /// silently reads and writes other bytes than the program.
+    ///
+    /// In a pinned yard
+    /// - idle memory stays resident, and so does memory that [`Limits::hard`] or
+    ///   [`HostYard::offline`] takes out of circulation;
+    /// - compaction moves nothing: a [`Movable`](crate::Movable) stays in place, and relocators are
+    ///   not called;
+    /// - [`HugePages::Collapse`] is done at construction or never;
+    /// - a child after a fork reads anonymous memory as zeros (`MADV_WIPEONFORK`), instead of a
+    ///   copy of it.
+    ///
+    /// The system may still swap or migrate pages that nothing refers to; `mlock` prevents the
+    /// former. Whatever writes to the file behind the memory ([`HostYard::fd`]) must not punch
+    /// holes in it.
+    ///
+    /// ```
+    /// use pageyard_host::Builder;
+    ///
+    /// let yard = Builder::new(16 << 20).pinned(true).build()?;
+    /// let all = yard.memory();
+    /// // An iovec for io_uring: address and length of the whole yard.
+    /// assert_eq!((all.len(), all.cast::<u8>().addr().get() % (4 << 20)), (16 << 20, 0));
+    /// # Ok::<(), pageyard_host::BuildError>(())
+    /// ```
+    pub fn pinned(mut self, pinned: bool) -> Self {
+        self.pinned = pinned;
         self
     }
 
@@ -300,7 +343,7 @@ impl Builder {
             let what = "huge_pages: Collapse requires resident memory; add prefault(true)";
             return Err(BuildError::Together(what));
         }
-        let region = self.mapped()?;
+        let mut region = self.mapped()?;
         let first = if collapse { HugePages::Advise } else { self.huge_pages };
         of("huge_pages", region.set_huge_pages(first))?;
         if topology.nodes.len() > 1 {
@@ -325,6 +368,9 @@ impl Builder {
                 Ok(())
             };
             of("huge_pages", done.or_else(or_less))?;
+        }
+        if self.pinned {
+            of("pinned", region.pin())?;
         }
         Ok(region)
     }
@@ -390,15 +436,19 @@ impl Builder {
     }
 
     /// Builds a yard that is used by frame number on an existing region, whose contents may be
-    /// anything. The region's size replaces the builder's.
+    /// anything. The region's size replaces the builder's. A region that was mapped as
+    /// [pinned](Builder::pinned) stays so.
     ///
     /// # Errors
-    /// Invalid options.
+    /// Invalid options, or an error of the system.
     pub fn build_on<P: StaticPolicy, R: RawMutex, E: Hooks>(
         &self,
-        region: Region,
+        mut region: Region,
         embedder: E,
     ) -> Result<RawYard<P, R, E>, BuildError> {
+        if self.pinned {
+            of("pinned", region.pin())?;
+        }
         self.on(P::POLICY, region, false, embedder)
     }
 

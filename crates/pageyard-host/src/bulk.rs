@@ -177,6 +177,18 @@ impl<P: Policy> HostYard<P> {
     }
 }
 
+impl<P: Policy> HostYard<P> {
+    /// Frees a range for its owner.
+    pub(crate) fn free_range(&self, frames: Range<Pfn>) {
+        if self.is_here() && self.raw().core().free_contig(frames.clone()).is_err() {
+            // A page was taken out of use in the meantime; free the others.
+            for pfn in frames.start.0..frames.end.0 {
+                let _ = self.raw().free(Pfn(pfn), Order::ZERO);
+            }
+        }
+    }
+}
+
 /// Owned contiguous pages, accessible as bytes and freed on drop.
 ///
 /// ```
@@ -201,7 +213,23 @@ unsafe impl<P: Policy> Send for PageRange<'_, P> {}
 // SAFETY: a shared range gives out shared bytes only.
 unsafe impl<P: Policy> Sync for PageRange<'_, P> {}
 
-impl<P: Policy> PageRange<'_, P> {
+impl<'y, P: Policy> PageRange<'y, P> {
+    /// # Safety
+    /// The pages are allocated in this exclusive yard as single pages, begin at `start`, and belong
+    /// to the caller alone.
+    pub(crate) unsafe fn new(
+        yard: &'y HostYard<P>,
+        start: NonNull<u8>,
+        frames: Range<Pfn>,
+    ) -> Self {
+        PageRange { yard, start, frames }
+    }
+
+    /// Returns whether the range belongs to this yard.
+    pub(crate) fn is_of(&self, yard: &HostYard<P>) -> bool {
+        std::ptr::eq(self.yard, yard)
+    }
+
     /// Returns the frames.
     pub fn frames(&self) -> Range<Pfn> {
         self.frames.clone()
@@ -242,12 +270,7 @@ impl<P: Policy> DerefMut for PageRange<'_, P> {
 
 impl<P: Policy> Drop for PageRange<'_, P> {
     fn drop(&mut self) {
-        if self.yard.is_here() && self.yard.raw().core().free_contig(self.frames()).is_err() {
-            // A page was taken out of use in the meantime; free the others.
-            for pfn in self.frames.start.0..self.frames.end.0 {
-                let _ = self.yard.raw().free(Pfn(pfn), Order::ZERO);
-            }
-        }
+        self.yard.free_range(self.frames());
     }
 }
 

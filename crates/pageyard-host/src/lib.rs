@@ -1,6 +1,7 @@
 //! The page allocator over real memory on Linux.
 //!
-//! - [`HostYard`] allocates [`Block`]s: owned, accessible as bytes, freed on drop.
+//! - [`HostYard`] allocates [`Block`]s: owned, accessible as bytes, freed on drop. An [`OwnedBlock`]
+//!   keeps its yard alive, so that one value can hold both.
 //! - [`RawYard`] allocates frame numbers. Their memory is only accessible as atomic words, so all
 //!   its methods are safe, whatever callers do with the numbers.
 //! - [`Builder`] builds both: size, nodes, CPUs, huge pages, knobs.
@@ -33,7 +34,8 @@
 //!
 //! # Forks
 //! A yard works only in the process that built it. After a `fork` by the C library, the child has a
-//! copy of every block; blocks in memory that is a file ([`Backing`]) are shared with the parent.
+//! copy of every block; blocks in memory that is a file ([`Backing`]) are shared with the parent,
+//! and blocks in anonymous memory that is [pinned](Builder::pinned) are zeros.
 //! The child may read, write and drop them. But it cannot allocate from the parent's yards: a
 //! request fails with [`NoMemory`](pageyard::AllocError::NoMemory). Dropped blocks are forgotten.
 //! Nothing waits for a lock that another thread of the parent held.
@@ -61,6 +63,7 @@ mod collections;
 pub mod cpu;
 mod error;
 mod fork;
+mod fragment;
 mod give_back;
 mod global;
 mod handshake;
@@ -68,6 +71,7 @@ mod held;
 #[cfg(test)]
 mod hooked_alloc;
 mod known_zero;
+mod latch;
 mod limits;
 mod lock;
 mod magazine;
@@ -76,6 +80,7 @@ mod memory;
 #[cfg(miri)]
 mod miri;
 mod movable;
+mod owned;
 mod page;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
@@ -95,6 +100,7 @@ mod thread_cache;
 pub mod topology;
 mod trace_events;
 mod upkeep;
+mod usable;
 mod usage;
 mod wake_event;
 mod wake_flag;
@@ -109,6 +115,7 @@ pub use bulk::PageRange;
 #[cfg(feature = "allocator-api2")]
 pub use collections::InYard;
 pub use error::BuildError;
+pub use fragment::{Fragment, FragmentCache, FragmentError};
 pub use give_back::GiveBack;
 pub use global::PageAlloc;
 #[doc(hidden)]
@@ -117,6 +124,7 @@ pub use limits::{LimitError, Limits};
 pub use lock::HostLock;
 pub use memory::Region;
 pub use movable::{Movable, Pinned};
+pub use owned::{OwnedBlock, OwnedRange};
 pub use page::{PageError, read_stats};
 pub use platform::HostPlatform;
 pub use pressure::{Cause, Level, PressureEvent};
@@ -128,6 +136,7 @@ pub use signals::{GroupMemory, SystemFiles, Watching};
 pub use stats::{CpuStatus, YardStats, ZoneStatus};
 pub use thread_cache::{ThreadCache, ThreadCacheStats, ThreadCacheUse};
 pub use topology::Topology;
+pub use usable::Usable;
 pub use watched::{Watch, Watched};
 pub use worker::Worker;
 pub use yard::HostYard;

@@ -150,6 +150,8 @@ pub struct Region {
     first: Pfn,
     backing: Backing,
     file: Option<OwnedFd>,
+    /// Set once: then the pages stay ([`Builder::pinned`](crate::Builder::pinned)).
+    pinned: bool,
     _mapping: Mapping,
 }
 
@@ -197,7 +199,8 @@ impl Region {
         let placed = (1..=PLACES).find_map(placed);
         let placed = placed.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()));
         let (mapping, start) = placed.map_err(|e| backing.explain(e, bytes))?;
-        Ok(Region { start, pages, first: Self::FIRST, backing, file, _mapping: mapping })
+        let (first, pinned) = (Self::FIRST, false);
+        Ok(Region { start, pages, first, backing, file, pinned, _mapping: mapping })
     }
 
     /// Maps `all` bytes of addresses and places `bytes` bytes of memory inside them. Returns the
@@ -237,6 +240,33 @@ impl Region {
     /// That includes writes by other processes.
     pub unsafe fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Keeps each page where it is from now on: none is discarded or replaced as long as the region
+    /// lives.
+    ///
+    /// A fork would share private pages with the child until one of the two writes, and that write
+    /// may give this process another page. So the child gets pages of zeros of its own
+    /// (`MADV_WIPEONFORK`). A file is shared with the child for good.
+    ///
+    /// # Errors
+    /// The system's error: Linux before 4.14 has no such advice.
+    pub(crate) fn pin(&mut self) -> io::Result<()> {
+        if self.backing == Backing::Anonymous {
+            self.advise(&self.frames(), libc::MADV_WIPEONFORK)?;
+        }
+        self.pinned = true;
+        Ok(())
+    }
+
+    /// Returns whether the pages stay where they are ([`Builder::pinned`](crate::Builder::pinned)).
+    pub fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    /// Returns the address and the length in bytes of all pages.
+    pub fn memory(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.start, (self.pages * PAGE_SIZE) as usize)
     }
 
     /// Returns the first frame.
@@ -300,13 +330,15 @@ impl Region {
     /// populated memory. A system without huge pages is an error only for `Collapse`.
     ///
     /// # Errors
-    /// The system's error.
+    /// The system's error. `Unsupported` for `Collapse` in a [pinned](Region::is_pinned) region.
     pub fn set_huge_pages(&self, huge: HugePages) -> io::Result<()> {
         let advice = match huge {
             _ if matches!(self.backing, Backing::HugeTlb(_)) => return Ok(()),
             HugePages::System => return Ok(()),
             HugePages::Advise => libc::MADV_HUGEPAGE,
             HugePages::Never => libc::MADV_NOHUGEPAGE,
+            // Collapsing copies small pages to a huge one.
+            HugePages::Collapse if self.pinned => return Err(io::ErrorKind::Unsupported.into()),
             HugePages::Collapse => {
                 let block = u64::from(PAGEBLOCK_PAGES);
                 let Range { start: Pfn(start), end: Pfn(end) } = self.frames();
@@ -325,8 +357,13 @@ impl Region {
     /// until then the contents may still be there.
     ///
     /// # Errors
-    /// The system's error; `Unsupported` for pages of hugetlbfs, which nothing else could use.
+    /// The system's error; `Unsupported` for pinned memory, and for pages of hugetlbfs, which
+    /// nothing else could use.
+    // The only call of the crate by which an address loses its page while it is mapped.
     pub(crate) fn discard(&self, pfn: Pfn, pages: u64, lazily: bool) -> io::Result<()> {
+        if self.pinned {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let advice = match self.backing {
             Backing::Anonymous if lazily => libc::MADV_FREE,
             Backing::Anonymous => libc::MADV_DONTNEED,

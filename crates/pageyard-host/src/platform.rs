@@ -111,6 +111,9 @@ impl<E> HostPlatform<E> {
 
     /// Returns the memory of free pages to the system ([`Region::discard`]).
     pub(crate) fn discard(&self, pfn: Pfn, order: Order, lazily: bool) -> io::Result<()> {
+        if self.region.is_pinned() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let pages = u64::from(order.pages());
         if let Some(known_zero) = self.known_zero.as_ref().filter(|_| lazily) {
             known_zero.mark_lazily_freed(pfn, pages);
@@ -244,6 +247,9 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
     };
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        if self.region.is_pinned() {
+            return Relocation::Refused;
+        }
         self.take_known_zero(to, order.pages().into());
         if !self.exclusive {
             return self.embedder.relocate(from, to, order);
@@ -303,6 +309,9 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
     }
 
     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
+        if self.region.is_pinned() {
+            return false;
+        }
         if !self.exclusive {
             return self.embedder.report_free(blocks);
         }

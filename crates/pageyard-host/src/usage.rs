@@ -17,12 +17,22 @@ pub(crate) struct Usage {
     /// Whether a node is below its LOW watermark; whether all are at or below their MIN watermarks.
     pub(crate) low: bool,
     pub(crate) none: bool,
+    /// Whether a node is below its HIGH watermark; whether all are below their LOW watermarks. With
+    /// hysteresis, these end what `low` and `none` began.
+    pub(crate) below_high: bool,
+    pub(crate) all_low: bool,
 }
 
 /// Returns whether free memory is below the LOW watermark with its boost: background reclaim is
 /// due.
 fn is_low(zone: &ZoneInfo) -> bool {
     zone.free_exact < zone.watermarks[1].saturating_add(zone.boost)
+}
+
+/// Returns whether free memory is below the HIGH watermark with its boost: background reclaim goes
+/// on.
+fn is_below_high(zone: &ZoneInfo) -> bool {
+    zone.free_exact < zone.watermarks[2].saturating_add(zone.boost)
 }
 
 /// Returns whether ordinary requests fail.
@@ -32,7 +42,7 @@ fn is_at_min(zone: &ZoneInfo) -> bool {
 
 impl Usage {
     pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>) -> Usage {
-        let mut sum = Usage { none: true, ..Usage::default() };
+        let mut sum = Usage { none: true, all_low: true, ..Usage::default() };
         let mut idle = 0;
         for zone in raw.core().zone_ids() {
             let (Some(info), Some(report)) =
@@ -47,6 +57,8 @@ impl Usage {
             sum.retaken += report.retaken;
             sum.low |= is_low(&info);
             sum.none &= is_at_min(&info);
+            sum.below_high |= is_below_high(&info);
+            sum.all_low &= is_low(&info);
         }
         let kept = raw.service().balloon.pages();
         sum.used = sum.managed.saturating_sub(idle + kept);
@@ -94,6 +106,7 @@ mod tests {
     fn a_zone_is_low_below_its_boosted_watermark() {
         assert!(is_low(&zone(419)) && !is_low(&zone(420)));
         assert!(is_at_min(&zone(256)) && !is_at_min(&zone(257)));
+        assert!(is_below_high(&zone(483)) && !is_below_high(&zone(484)));
     }
 
     /// A yard without caches that keep pages, and blocks of single pages.

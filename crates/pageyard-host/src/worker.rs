@@ -17,11 +17,12 @@ use crate::callback::guarded;
 use crate::clock;
 use crate::cpu;
 use crate::give_back::{GiveBack, Idle, Sample};
+use crate::latch::{Causes, System};
 use crate::limits::Limits;
 use crate::lock::HostLock;
 use crate::page::Page;
 use crate::platform::HostPlatform;
-use crate::pressure::{Cause, Level, PressureEvent};
+use crate::pressure::{Level, PressureEvent};
 use crate::raw_yard::RawYard;
 use crate::service::States;
 use crate::signals::{Signals, SystemFiles};
@@ -118,6 +119,7 @@ pub struct Worker<'y, P: Policy = Packed> {
     zones: Vec<ZoneId>,
     idle: Option<Idle>,
     signals: Signals,
+    causes: Causes,
     seen: Vec<Seen>,
     tick_at: u64,
     used: u64,
@@ -177,6 +179,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             zones,
             idle: plan.give_back.map(|how| Idle::new(&how, pages, now)),
             signals,
+            causes: Causes::default(),
             seen: vec![Seen::default(); core.cpus() as usize],
             tick_at: now.saturating_add(nanos(plan.every)),
             used: 0,
@@ -276,22 +279,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         let (group, stalled) = (self.signals.group_short(now), self.signals.stalled(now));
         let allowed = limits.soft.or(limits.hard).unwrap_or(u64::MAX);
         let over = usage.used.saturating_sub(allowed);
-        let mut causes = Vec::new();
-        let mut note = |is, cause| {
-            if is {
-                causes.push(cause);
-            }
-        };
-        note(over > 0, Cause::SoftLimit);
-        note(usage.low, Cause::LowMark);
-        note(usage.none, Cause::MinMark);
-        note(stalled, Cause::Stall);
-        note(group.is_some(), Cause::Group);
-        let level = match () {
-            () if usage.none || group == Some(true) => Level::Critical,
-            () if !causes.is_empty() => Level::Moderate,
-            () => Level::Calm,
-        };
+        let (level, causes) = self.causes.update(usage, limits, System { stalled, group }, now);
         let before = Level::from_u8(service.level.swap(level as u8, Relaxed));
         if level != before {
             let Limits { hard, soft } = limits;
@@ -358,7 +346,7 @@ impl<'y, P: Policy> Worker<'y, P> {
     /// Compacts in the background, as long as there is anything movable.
     fn compact(&mut self, now: u64) {
         let service = self.raw.service();
-        let useful = service.can_move();
+        let useful = service.can_move() && !self.raw.region().is_pinned();
         for n in &mut self.nodes {
             let woken = service.compaction.take(n.node);
             if !useful {
@@ -482,6 +470,11 @@ impl Keeper {
         let thread = thread::Builder::new().name("pageyard".into()).spawn(run)?;
         let signal = Box::new(move || raw.service().wake_event.signal());
         Ok(Keeper { stop, signal, thread: Some(thread) })
+    }
+
+    /// Lets the thread end by itself when the handle is dropped.
+    pub(crate) fn detach(&mut self) {
+        self.thread = None;
     }
 }
 

@@ -206,6 +206,20 @@ impl<P: Policy> HostYard<P> {
         self.thread_caches.drain()
     }
 
+    /// Returns the address and the length in bytes of all memory, to register it with a device
+    /// ([`Builder::pinned`](crate::Builder::pinned)). The bytes belong to the owners of blocks; only
+    /// the addresses may be used without owning them. [`fd`](HostYard::fd) is the file behind it,
+    /// if there is one.
+    pub fn memory(&self) -> NonNull<[u8]> {
+        self.raw.region().memory()
+    }
+
+    /// Returns whether the system's pages stay where they are
+    /// ([`Builder::pinned`](crate::Builder::pinned)).
+    pub fn is_pinned(&self) -> bool {
+        self.raw.region().is_pinned()
+    }
+
     /// Returns whether an address lies in the yard's memory.
     #[inline]
     pub fn holds(&self, address: *const u8) -> bool {
@@ -336,6 +350,15 @@ impl<P: Policy> HostYard<P> {
         if self.born.is_here() {
             self.thread_caches.tick();
             self.raw.tick();
+        }
+    }
+}
+
+impl<P: Policy> HostYard<P> {
+    /// Drops the yard without waiting for its thread, which holds references to what it still uses.
+    pub(crate) fn drop_without_waiting(mut self) {
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| self.born.is_here()) {
+            keeper.detach();
         }
     }
 }

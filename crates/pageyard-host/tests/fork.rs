@@ -381,3 +381,64 @@ fn a_child_can_replace_the_yard() {
     assert_eq!(end, End::Well);
     assert!(yard.is_some_and(|yard| yard.alloc(ONE, Gfp::KERNEL).is_ok()));
 }
+
+/// Returns whether a reference to a page (`vmsplice`) shows what the parent wrote to the page after
+/// a fork, and whether the child found its block as the parent had filled it.
+fn fork_keeps_page(pinned: bool, backing: Backing) -> (bool, bool) {
+    use std::io::Read;
+    use std::os::fd::AsRawFd;
+    let yard = Builder::new(16 << 20).pinned(pinned).backing(backing).tick(None).build().unwrap();
+    let mut block = yard.alloc(ONE, Gfp::KERNEL).unwrap();
+    block.fill(1);
+    let (mut pipe, end) = std::io::pipe().unwrap();
+    let page = libc::iovec { iov_base: block.as_mut_ptr().cast(), iov_len: block.len() };
+    // SAFETY: the page is mapped; it is only read, when the pipe is.
+    assert_eq!(unsafe { libc::vmsplice(end.as_raw_fd(), &page, 1, 0) }, block.len() as isize);
+    let child = in_child(SECONDS, || hold(is_of(&block, 1), line!()));
+    let copied = match child {
+        End::Well => true,
+        // Zeros, if they can be read and written.
+        _ => {
+            in_child(SECONDS, || {
+                let zeros = is_of(&block, 0);
+                block.fill(3);
+                hold(zeros && is_of(&block, 3), line!())
+            }) != End::Well
+        }
+    };
+    block.fill(2);
+    let mut seen = [0; PAGE_SIZE as usize];
+    pipe.read_exact(&mut seen).unwrap();
+    (seen.iter().all(|&b| b == 2), copied)
+}
+
+#[test]
+fn a_fork_takes_no_page_from_a_pinned_yard() {
+    // The hazard: the parent's write after the fork goes to a copy.
+    assert_eq!(fork_keeps_page(false, Backing::Anonymous), (false, true));
+    assert_eq!(fork_keeps_page(true, Backing::Anonymous), (true, false));
+    assert_eq!(fork_keeps_page(true, Backing::Memfd), (true, true));
+}
+
+/// The child drops its copies, the last of which drops its copy of the yard.
+#[test]
+fn a_child_drops_owned_blocks_without_effect() {
+    let yard = std::sync::Arc::new(Builder::new(16 << 20).build().unwrap());
+    let mut block = yard.alloc_owned(order(2), Gfp::KERNEL).unwrap();
+    let range = yard.alloc_range_owned(100, 1, Gfp::KERNEL).unwrap();
+    block.fill(7);
+    drop(yard);
+    let mut all = std::mem::ManuallyDrop::new((block, range));
+    let end = in_child(SECONDS, || {
+        hold(all.0.yard().alloc_owned(ONE, GFP).is_err(), line!())?;
+        hold(all.0.iter().all(|&b| b == 7), line!())?;
+        // SAFETY: dropped once in this process, which then exits.
+        unsafe { std::mem::ManuallyDrop::drop(&mut all) };
+        Ok(())
+    });
+    assert_eq!(end, End::Well);
+    let (block, range) = std::mem::ManuallyDrop::into_inner(all);
+    assert!(block.iter().all(|&b| b == 7) && block.yard().alloc_owned(ONE, GFP).is_ok());
+    drop(block);
+    drop(range);
+}

@@ -90,6 +90,15 @@ pub(crate) static TABLE: &[Row] = &[
         let gfp = Gfp::KERNEL | Gfp::NOWARN | gfp & Gfp::ZERO;
         Some(Item::Range(h.yard.alloc_range(rng.u64(1..1500), 1, gfp).ok()?))
     }),
+    alloc("alloc_owned", 5, |rng, h, gfp| {
+        let block = h.yard.alloc_owned(order(rng), gfp).ok()?;
+        Some(Item::Block(block.into_block(&h.yard).ok()?))
+    }),
+    alloc("alloc_range_owned", 1, |rng, h, gfp| {
+        let gfp = Gfp::KERNEL | Gfp::NOWARN | gfp & Gfp::ZERO;
+        let range = h.yard.alloc_range_owned(rng.u64(1..1500), 1, gfp).ok()?;
+        Some(Item::Range(range.into_range(&h.yard).ok()?))
+    }),
     alloc("alloc_movable", 15, |rng, h, gfp| {
         Some(Item::Movable(h.yard.alloc_movable(order(rng), gfp).ok()?))
     }),
@@ -225,6 +234,8 @@ pub(crate) static TABLE: &[Row] = &[
     }),
     read!(is_here),
     read!(resident),
+    read!(memory),
+    read!(is_pinned),
     read!(cpus),
     read!(zones),
     read!(knobs),
@@ -232,6 +243,8 @@ pub(crate) static TABLE: &[Row] = &[
     read!(thread_cache_threads),
     read!(pressure),
     read!(limits),
+    read!(usable),
+    read!(usable_bytes),
     read!(out_of_use),
     read!(status),
     read!(stats),

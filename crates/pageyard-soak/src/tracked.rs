@@ -3,7 +3,7 @@
 use std::alloc::System;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) struct Absent {
 pub(crate) struct TrackedYard {
     pub(crate) number: usize,
     shape: Shape,
-    pub(crate) yard: HostYard,
+    pub(crate) yard: Arc<HostYard>,
     pub(crate) owners: Owners,
     /// Address of the first frame.
     base: usize,
@@ -63,7 +63,7 @@ impl TrackedYard {
         Ok(TrackedYard {
             number,
             shape,
-            yard,
+            yard: Arc::new(yard),
             owners,
             base,
             heap: PageAlloc::new(System),

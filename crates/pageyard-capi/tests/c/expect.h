@@ -13,9 +13,15 @@
         }                                                                              \
     } while (0)
 
+/* Called with each status; a program may define it before. */
+#ifndef SEEN
+#define SEEN(status) ((void)0)
+#endif
+
 #define EXPECT_STATUS(call, status)                                                               \
     do {                                                                                          \
         pageyard_status got_ = (call);                                                            \
+        SEEN(got_);                                                                               \
         if (got_ != (status)) {                                                                   \
             fprintf(stderr, "%s:%d: %s: %s (%d), not %s\n", __FILE__, __LINE__, #call,            \
                     pageyard_strerror(got_), (int)got_, #status);                                 \

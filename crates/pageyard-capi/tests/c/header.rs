@@ -80,6 +80,7 @@ const HEADERS: [Header; 2] = [
             "src/handle.rs",
             "src/last_error.rs",
             "src/request.rs",
+            "src/memory.rs",
             "src/upkeep.rs",
             "src/watch.rs",
         ],

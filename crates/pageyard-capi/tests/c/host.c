@@ -61,11 +61,11 @@ static void options(void) {
     options.version = 2;
     EXPECT_STATUS(pageyard_create(&options, &yard), PAGEYARD_ERR_VERSION);
     options.version = PAGEYARD_VERSION;
-    options.huge_pages = 3;
+    options.huge_pages = 4;
     EXPECT_STATUS(pageyard_create(&options, &yard), PAGEYARD_ERR_OPTION);
     EXPECT(strstr(pageyard_last_error(), "huge_pages") != NULL);
     options.huge_pages = PAGEYARD_HUGE_NEVER;
-    options.flags = 1 << 7;
+    options.flags = 1 << 10;
     EXPECT_STATUS(pageyard_create(&options, &yard), PAGEYARD_ERR_OPTION);
     EXPECT(strstr(pageyard_last_error(), "flags") != NULL);
     options.flags = 0;

@@ -91,6 +91,7 @@ static inline void dead(int number) {
 
 /* Asserts that a status is one of those in the header. */
 static inline int known(pageyard_status status) {
+    SEEN(status);
     if (strcmp(pageyard_strerror(status), pageyard_strerror(-12345)) == 0) {
         fprintf(stderr, "%s: status %d, of %#llx, %#llx, %#llx, %#llx\n", last.function, (int)status,
                 (unsigned long long)last.numbers[0], (unsigned long long)last.numbers[1],

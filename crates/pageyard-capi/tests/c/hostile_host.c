@@ -3,6 +3,21 @@
  * tests one function, named by the argument; the Rust test checks that none is missing. */
 #include <pageyard.h>
 
+#include <stdio.h>
+#include <stdlib.h>
+
+/* After each call, pageyard_last_error is about that call: empty if and only if it succeeded. */
+static unsigned long succeeded;
+#define SEEN(status) seen(status)
+static void seen(pageyard_status status) {
+    if ((status == PAGEYARD_OK) != (pageyard_last_error()[0] == 0)) {
+        fprintf(stderr, "status %d, and the last error is: %s\n", (int)status,
+                pageyard_last_error());
+        exit(1);
+    }
+    succeeded += status == PAGEYARD_OK;
+}
+
 #include "hostile.h"
 
 enum { SIZE = 16 << 20, ALL = SIZE / 4096 };
@@ -75,6 +90,9 @@ static void h_pageyard_create(void) {
     FIELD(uint64_t, hard_limit)
     FIELD(uint64_t, soft_limit)
     FIELD(uint64_t, engine)
+    FIELD(uint64_t, give_back_after_ns)
+    FIELD(uint64_t, give_back_floor)
+    FIELD(uint64_t, give_back_rate)
     EACH(uint16_t, node) EACH(uint32_t, cpu) {
         uint16_t nodes[2] = {node, node};
         uint32_t cpus[2] = {cpu, 0};
@@ -215,6 +233,10 @@ static void h_pageyard_pfn(void) {
         CALL(pageyard_pfn, at);
         EXPECT(!known(pageyard_pfn(yard, (void *)(uintptr_t)at, &pfn)));
     }
+    void *page;
+    OK(pageyard_alloc(yard, 0, PAGEYARD_KERNEL, &page));
+    OK(pageyard_pfn(yard, page, &pfn));
+    OK(pageyard_free(yard, page, 0));
 }
 
 static void h_pageyard_address(void) {
@@ -326,6 +348,134 @@ static void h_pageyard_offset(void) {
         CALL(pageyard_offset, at);
         EXPECT(!known(pageyard_offset(yard, (void *)(uintptr_t)at, &offset)));
     }
+    void *page;
+    OK(pageyard_alloc(yard, 0, PAGEYARD_KERNEL, &page));
+    OK(pageyard_offset(yard, page, &offset));
+    OK(pageyard_free(yard, page, 0));
+}
+
+static void h_pageyard_region(void) {
+    void *address;
+    size_t size;
+    CALL(pageyard_region, 0);
+    OK(pageyard_region(yard, &address, &size));
+    EXPECT(address != NULL && size == SIZE);
+}
+
+static void h_pageyard_get_usable(void) {
+    static pageyard_usable usable[17];
+    EACH(uint32_t, size) EACH(uint32_t, version) {
+        usable[0].struct_size = size;
+        usable[0].version = version;
+        CALL(pageyard_get_usable, size, version);
+        known(pageyard_get_usable(yard, usable));
+    }
+}
+
+static void h_pageyard_get_thread_cache(void) {
+    static pageyard_thread_cache stats[17];
+    EACH(uint32_t, size) EACH(uint32_t, version) {
+        stats[0].struct_size = size;
+        stats[0].version = version;
+        CALL(pageyard_get_thread_cache, size, version);
+        known(pageyard_get_thread_cache(yard, stats));
+    }
+}
+
+static void h_pageyard_alloc_range(void) {
+    void *range;
+    EACH(uint64_t, count) EACH(uint64_t, align) EACH_OF_SOME_FLAGS(flags) {
+        CALL(pageyard_alloc_range, count, align, flags);
+        if (known(pageyard_alloc_range(yard, count, align, flags, &range))) {
+            EXPECT(count > 0 && count <= ALL);
+            memset(range, 0xff, count * 4096);
+            OK(pageyard_free_range(yard, range, count));
+        }
+    }
+}
+
+static void h_pageyard_free_range(void) {
+    char *range;
+    EACH(uint64_t, at) EACH(uint64_t, count) {
+        CALL(pageyard_free_range, at, count);
+        if (known(pageyard_free_range(yard, (void *)(uintptr_t)at, count)))
+            EXPECT(at == 0);
+    }
+    OK(pageyard_alloc_range(yard, 1500, 1, PAGEYARD_KERNEL, (void **)&range));
+    EACH(uint64_t, count) {
+        CALL(pageyard_free_range, 1, count);
+        if (count == 0 || count > 1500)
+            EXPECT(!known(pageyard_free_range(yard, range, count)));
+    }
+    OK(pageyard_free_range(yard, range, 1000));
+    OK(pageyard_free_range(yard, range + 1000 * 4096, 500));
+    EXPECT(!known(pageyard_free_range(yard, range, 1500)));
+}
+
+static void h_pageyard_set_movable(void) {
+    void *block;
+    OK(pageyard_alloc(yard, 3, PAGEYARD_KERNEL, &block));
+    EACH(uint64_t, at) EACH(uint32_t, order) {
+        CALL(pageyard_set_movable, at, order);
+        EXPECT(!known(pageyard_set_movable(yard, (void *)(uintptr_t)at, order, 1)));
+        if (known(pageyard_set_movable(yard, block, order, (uint32_t)at)))
+            EXPECT(order == 3);
+    }
+    OK(pageyard_free(yard, block, 3));
+}
+
+static void h_pageyard_compact(void) {
+    CALL(pageyard_compact, 0);
+    OK(pageyard_compact(yard));
+}
+
+static int32_t relocate(void *context, void *from, void *to, uint32_t order) {
+    EXPECT(from != NULL && to != NULL && from != to && order <= PAGEYARD_MAX_ORDER);
+    return *(int32_t *)context;
+}
+
+static void h_pageyard_register_relocator(void) {
+    static pageyard_relocator relocators[17];
+    pageyard_registration *registration;
+    size_t got, i;
+    EACH(uint32_t, size) EACH(uint32_t, version) {
+        memset(relocators, 0, sizeof relocators);
+        relocators[0].struct_size = size;
+        relocators[0].version = version;
+        relocators[0].relocate = relocate;
+        CALL(pageyard_register_relocator, size, version);
+        if (known(pageyard_register_relocator(yard, relocators, &registration)))
+            OK(pageyard_unregister(registration));
+    }
+    /* Every answer but that the block was moved. */
+    EACH(int32_t, answer) {
+        if (answer == PAGEYARD_MOVED)
+            continue;
+        memset(relocators, 0, sizeof relocators);
+        relocators[0].struct_size = sizeof relocators[0];
+        relocators[0].version = PAGEYARD_VERSION;
+        relocators[0].context = &answer;
+        relocators[0].relocate = relocate;
+        CALL(pageyard_register_relocator, (uint64_t)answer);
+        OK(pageyard_register_relocator(yard, relocators, &registration));
+        OK(pageyard_alloc_bulk(yard, PAGEYARD_KERNEL | PAGEYARD_MOVABLE, pages, 1000, &got));
+        for (i = 0; i < got; i++) OK(pageyard_set_movable(yard, pages[i], 0, 1));
+        for (i = 0; i < got; i += 2) OK(pageyard_free(yard, pages[i], 0));
+        OK(pageyard_compact(yard));
+        for (i = 1; i < got; i += 2) OK(pageyard_free(yard, pages[i], 0));
+        OK(pageyard_unregister(registration));
+    }
+}
+
+static void h_pageyard_set_limits_bytes(void) {
+    void *block;
+    EACH(uint64_t, hard) EACH(uint64_t, soft) {
+        CALL(pageyard_set_limits_bytes, hard, soft);
+        known(pageyard_set_limits_bytes(yard, hard, soft));
+        if (known(pageyard_alloc(yard, 0, PAGEYARD_KERNEL, &block)))
+            OK(pageyard_free(yard, block, 0));
+    }
+    OK(pageyard_set_limits_bytes(yard, UINT64_MAX, UINT64_MAX));
 }
 
 static void h_pageyard_get_stats(void) {
@@ -419,6 +569,15 @@ static const row ROWS[] = {
     ROW(pageyard_split),
     ROW(pageyard_pfn),
     ROW(pageyard_address),
+    ROW(pageyard_region),
+    ROW(pageyard_get_usable),
+    ROW(pageyard_get_thread_cache),
+    ROW(pageyard_alloc_range),
+    ROW(pageyard_free_range),
+    ROW(pageyard_set_movable),
+    ROW(pageyard_compact),
+    ROW(pageyard_register_relocator),
+    ROW(pageyard_set_limits_bytes),
     ROW(pageyard_register_shrinker),
     ROW(pageyard_on_pressure),
     ROW(pageyard_unregister),
@@ -443,7 +602,12 @@ int main(int argc, char **argv) {
         if (argc == 2 && strcmp(argv[1], ROWS[i].name) == 0) {
             pageyard_stats stats;
             make();
+            /* A message that the first success must clear. */
+            EXPECT_STATUS(pageyard_set_limits(yard, 1, 1), PAGEYARD_ERR_OPTION);
+            EXPECT(strstr(pageyard_last_error(), "hard_limit") != NULL);
+            succeeded = 0;
             ROWS[i].run();
+            EXPECT(succeeded > 0 || strcmp(ROWS[i].name, "pageyard_last_error") == 0);
             /* No page is lost, and no lock is held. */
             CALL(pageyard_drain, 0);
             OK(pageyard_drain(yard));

@@ -35,6 +35,8 @@ static struct {
     uint32_t cpu;
     pageyard_stats stats;
     pageyard_upkeep upkeep;
+    pageyard_usable usable;
+    pageyard_thread_cache thread_cache;
     pageyard_registration *registration;
 } out, before;
 
@@ -86,6 +88,14 @@ static uint64_t shrink(void *context, uint64_t pages) {
     (void)context;
     (void)pages;
     return 0;
+}
+
+static int32_t relocate(void *context, void *from, void *to, uint32_t order) {
+    (void)context;
+    (void)from;
+    (void)to;
+    (void)order;
+    return PAGEYARD_MOVE_REFUSED;
 }
 
 static void told(void *context, uint32_t level, uint32_t was) {
@@ -140,10 +150,15 @@ static pageyard_core *make_core(void **room) {
 /* All functions of the host level that take a yard, without a valid yard. */
 static void host_handles(void) {
     pageyard_shrinker shrinker;
+    pageyard_relocator relocator;
     memset(&shrinker, 0, sizeof shrinker);
     shrinker.struct_size = sizeof shrinker;
     shrinker.version = PAGEYARD_VERSION;
     shrinker.shrink = shrink;
+    memset(&relocator, 0, sizeof relocator);
+    relocator.struct_size = sizeof relocator;
+    relocator.version = PAGEYARD_VERSION;
+    relocator.relocate = relocate;
     BAD_HANDLE(pageyard_destroy, pageyard);
     BAD_HANDLE(pageyard_alloc, pageyard, 0, PAGEYARD_KERNEL, &out.block);
     BAD_HANDLE(pageyard_alloc_on, pageyard, 0, 0, PAGEYARD_KERNEL, &out.block);
@@ -158,6 +173,15 @@ static void host_handles(void) {
     BAD_HANDLE(pageyard_on_pressure, pageyard, told, NULL, &out.registration);
     BAD_HANDLE(pageyard_unregister, pageyard_registration);
     BAD_HANDLE(pageyard_set_limits, pageyard, 1, 1);
+    BAD_HANDLE(pageyard_set_limits_bytes, pageyard, 1, 1);
+    BAD_HANDLE(pageyard_region, pageyard, &out.block, &out.size);
+    BAD_HANDLE(pageyard_get_usable, pageyard, &out.usable);
+    BAD_HANDLE(pageyard_get_thread_cache, pageyard, &out.thread_cache);
+    BAD_HANDLE(pageyard_alloc_range, pageyard, 1, 1, PAGEYARD_KERNEL, &out.block);
+    BAD_HANDLE(pageyard_free_range, pageyard, garbage, 1);
+    BAD_HANDLE(pageyard_set_movable, pageyard, garbage, 0, 1);
+    BAD_HANDLE(pageyard_compact, pageyard);
+    BAD_HANDLE(pageyard_register_relocator, pageyard, &relocator, &out.registration);
     BAD_HANDLE(pageyard_get_upkeep, pageyard, &out.upkeep);
     BAD_HANDLE(pageyard_file, pageyard, &out.file);
     BAD_HANDLE(pageyard_offset, pageyard, garbage, &out.number);
@@ -216,6 +240,7 @@ static void core_handles(void) {
 static void host_pointers(pageyard *y) {
     pageyard_options options;
     pageyard_shrinker shrinker;
+    pageyard_relocator relocator;
     pageyard *made = NULL;
     size_t n;
     uint64_t number;
@@ -227,6 +252,10 @@ static void host_pointers(pageyard *y) {
     shrinker.struct_size = sizeof shrinker;
     shrinker.version = PAGEYARD_VERSION;
     shrinker.shrink = shrink;
+    memset(&relocator, 0, sizeof relocator);
+    relocator.struct_size = sizeof relocator;
+    relocator.version = PAGEYARD_VERSION;
+    relocator.relocate = relocate;
     OK(pageyard_options_init(&options, sizeof options, 16 << 20));
     OK(pageyard_alloc(y, 0, PAGEYARD_KERNEL, &block));
 
@@ -254,6 +283,15 @@ static void host_pointers(pageyard *y) {
     CANNOT_TELL(pageyard_on_pressure, context);
     NULL_IS(pageyard_on_pressure, registration, OUT, y, told, NULL, NULL);
     NULL_IS(pageyard_get_upkeep, upkeep, OUT, y, NULL);
+    NULL_IS(pageyard_region, address, OUT, y, NULL, &n);
+    NULL_IS(pageyard_region, size, OUT, y, &out.block, NULL);
+    NULL_IS(pageyard_get_usable, usable, OUT, y, NULL);
+    NULL_IS(pageyard_get_thread_cache, stats, OUT, y, NULL);
+    NULL_IS(pageyard_alloc_range, range, OUT, y, 1, 1, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_free_range, range, PAGEYARD_OK, y, NULL, 1);
+    NULL_IS(pageyard_set_movable, block, PAGEYARD_ERR_FOREIGN, y, NULL, 0, 1);
+    NULL_IS(pageyard_register_relocator, relocator, OUT, y, NULL, &out.registration);
+    NULL_IS(pageyard_register_relocator, registration, OUT, y, &relocator, NULL);
     NULL_IS(pageyard_file, file, OUT, y, NULL);
     NULL_IS(pageyard_offset, page, PAGEYARD_ERR_FOREIGN, y, NULL, &number);
     NULL_IS(pageyard_offset, offset, OUT, y, block, NULL);

@@ -211,7 +211,160 @@ static void shared(void) {
     OK(pageyard_destroy(other));
 }
 
+/* Pages that a relocator moves: the page at each place begins with its number. */
+static struct {
+    char *pages[4000];
+    int count, moved;
+} owned;
+
+static int32_t relocate(void *context, void *from, void *to, uint32_t order) {
+    int i;
+    EXPECT(context == &owned && order == 0);
+    for (i = 0; i < owned.count; i++)
+        if (owned.pages[i] == from) {
+            memcpy(to, from, 4096);
+            memset(from, 0xee, 4096);
+            owned.pages[i] = to;
+            owned.moved++;
+            return PAGEYARD_MOVED;
+        }
+    return PAGEYARD_MOVE_REFUSED;
+}
+
+/* Moves every other page of a yard, whose contents stay. */
+static void relocators(uint32_t flags) {
+    pageyard *yard = make(flags | PAGEYARD_KEEP_IDLE, 0, 0, 0);
+    pageyard_relocator own;
+    pageyard_registration *registration;
+    void *range;
+    int i;
+
+    memset(&own, 0, sizeof own);
+    own.struct_size = sizeof own;
+    own.version = PAGEYARD_VERSION;
+    own.context = &owned;
+    EXPECT_STATUS(pageyard_register_relocator(yard, &own, &registration), PAGEYARD_ERR_ARGUMENT);
+    own.relocate = relocate;
+    OK(pageyard_register_relocator(yard, &own, &registration));
+    owned.count = owned.moved = 0;
+    for (i = 0; i < 8000; i++) {
+        void *page;
+        OK(pageyard_alloc(yard, 0, PAGEYARD_KERNEL | PAGEYARD_MOVABLE, &page));
+        if (i % 2 == 0) {
+            memcpy(page, &i, sizeof i);
+            OK(pageyard_set_movable(yard, page, 0, 1));
+            owned.pages[owned.count++] = page;
+        } else {
+            pool.pages[pool.held++] = page;
+        }
+    }
+    give(yard);
+    OK(pageyard_compact(yard));
+    EXPECT((owned.moved > 0) == ((flags & PAGEYARD_PINNED) == 0));
+    /* More than the largest block. */
+    OK(pageyard_alloc_range(yard, 3000, 1, PAGEYARD_KERNEL, &range));
+    memset(range, 7, (size_t)3000 * 4096);
+    EXPECT_STATUS(pageyard_free_range(yard, range, 3001), PAGEYARD_ERR_DOUBLE_FREE);
+    OK(pageyard_free_range(yard, range, 3000));
+    for (i = 0; i < owned.count; i++) {
+        int number;
+        memcpy(&number, owned.pages[i], sizeof number);
+        EXPECT(number == 2 * i);
+        OK(pageyard_free(yard, owned.pages[i], 0));
+    }
+    OK(pageyard_unregister(registration));
+    OK(pageyard_destroy(yard));
+}
+
+static pageyard_status create(uint32_t flags, uint32_t huge, uint64_t after, uint64_t floor) {
+    pageyard_options options;
+    pageyard *yard;
+    pageyard_status status;
+    OK(pageyard_options_init(&options, sizeof options, (uint64_t)PAGES * 4096));
+    options.flags = flags;
+    options.huge_pages = huge;
+    options.give_back_after_ns = after;
+    options.give_back_floor = floor;
+    status = pageyard_create(&options, &yard);
+    if (status == PAGEYARD_OK)
+        OK(pageyard_destroy(yard));
+    return status;
+}
+
+/* Options that contradict each other are named, others work. */
+static void options(void) {
+    EXPECT_STATUS(create(PAGEYARD_KEEP_IDLE, 0, 1, 0), PAGEYARD_ERR_OPTION);
+    EXPECT(strstr(pageyard_last_error(), "give_back") != NULL);
+    EXPECT_STATUS(create(PAGEYARD_PINNED, 0, 0, 4096), PAGEYARD_ERR_OPTION);
+    EXPECT(strstr(pageyard_last_error(), "pinned") != NULL);
+    EXPECT_STATUS(create(PAGEYARD_MEMFD | PAGEYARD_GIVE_BACK_LAZILY, 0, 0, 0), PAGEYARD_ERR_OPTION);
+    EXPECT_STATUS(create(PAGEYARD_HUGETLB_2M | PAGEYARD_HUGETLB_1G, 0, 0, 0), PAGEYARD_ERR_OPTION);
+    EXPECT_STATUS(create(0, PAGEYARD_HUGE_COLLAPSE, 0, 0), PAGEYARD_ERR_OPTION);
+    EXPECT(strstr(pageyard_last_error(), "prefault") != NULL);
+    OK(create(PAGEYARD_PREFAULT | PAGEYARD_FALLBACK, PAGEYARD_HUGE_COLLAPSE, 0, 0));
+    EXPECT(strlen(pageyard_last_error()) == 0);
+    OK(create(PAGEYARD_HUGETLB_2M | PAGEYARD_FALLBACK, 0, 0, 0));
+    OK(create(PAGEYARD_GIVE_BACK_LAZILY, 0, 1000000, 1 << 20));
+    OK(create(PAGEYARD_PINNED | PAGEYARD_MEMFD, 0, 0, 0));
+}
+
+/* What the limits leave, in bytes, and the whole memory. */
+static void usable(void) {
+    pageyard *yard = make(PAGEYARD_PINNED, 0, (uint64_t)PAGES * 2048 + 4095, 0);
+    pageyard_usable u;
+    void *address, *block;
+    size_t size;
+    memset(&u, 0, sizeof u);
+    u.struct_size = sizeof u;
+    u.version = PAGEYARD_VERSION;
+    OK(pageyard_get_usable(yard, &u));
+    EXPECT(u.size == (uint64_t)PAGES * 4096 && u.above_limit == u.size / 2);
+    EXPECT(u.min > 0 && u.bytes == u.size / 2 - u.min - u.highatomic);
+    OK(pageyard_set_limits_bytes(yard, u.size / 4 + 1, 4096));
+    EXPECT(upkeep(yard).hard_limit == PAGES / 4 && upkeep(yard).soft_limit == 1);
+    OK(pageyard_region(yard, &address, &size));
+    OK(pageyard_alloc(yard, 3, PAGEYARD_KERNEL, &block));
+    EXPECT(size == u.size && (char *)block >= (char *)address);
+    EXPECT((char *)block + 8 * 4096 <= (char *)address + size);
+    OK(pageyard_destroy(yard));
+}
+
+/* With a thread cache, a page comes back without the allocator; what is not a block is refused. */
+static void thread_cache(void) {
+    pageyard *plain = make(0, 0, 0, 0), *yard = make(PAGEYARD_THREAD_CACHE, 0, 0, 0);
+    pageyard_thread_cache c;
+    void *page, *block;
+    int i;
+    memset(&c, 0, sizeof c);
+    c.struct_size = sizeof c;
+    c.version = PAGEYARD_VERSION;
+    OK(pageyard_get_thread_cache(plain, &c));
+    EXPECT(c.on == 0 && c.hits == 0);
+    OK(pageyard_alloc(yard, 3, PAGEYARD_KERNEL, &block));
+    for (i = 0; i < 1000; i++) {
+        OK(pageyard_alloc(yard, 0, PAGEYARD_KERNEL, &page));
+        OK(pageyard_free(yard, page, 0));
+    }
+    OK(pageyard_get_thread_cache(yard, &c));
+    /* Without membarrier there is none. */
+    EXPECT(c.on == 0 || (c.hits > 900 && c.threads == 1 && c.pages > 0));
+    EXPECT_STATUS(pageyard_free(yard, block, 0), PAGEYARD_ERR_WRONG_ORDER);
+    EXPECT_STATUS(pageyard_free(yard, (char *)block + 4096, 0), PAGEYARD_ERR_NOT_HEAD);
+    OK(pageyard_free(yard, block, 3));
+    OK(pageyard_drain(yard));
+    OK(pageyard_get_thread_cache(yard, &c));
+    EXPECT(c.pages == 0);
+    EXPECT_STATUS(pageyard_free(yard, page, 0), PAGEYARD_ERR_DOUBLE_FREE);
+    OK(pageyard_destroy(yard));
+    OK(pageyard_destroy(plain));
+}
+
 int main(void) {
+    relocators(0);
+    relocators(PAGEYARD_PINNED);
+    options();
+    usable();
+    thread_cache();
     shrinkers();
     limits_and_pressure();
     shared();

@@ -290,7 +290,7 @@ fn the_level_follows_from_use_and_signals() {
     assert_eq!(worker.judge(&usage(103), hard, 0), Level::Moderate);
     assert_eq!(asked.take().0, [3]);
     assert_eq!(worker.judge(&usage(1 << 20), Limits::default(), 0), Level::Calm);
-    let low = Usage { low: true, ..usage(1) };
+    let low = Usage { low: true, below_high: true, ..usage(1) };
     assert_eq!(worker.judge(&low, soft, 0), Level::Moderate);
     assert_eq!(worker.judge(&Usage { none: true, ..low }, soft, 0), Level::Critical);
     assert!(asked.take().0.is_empty());

@@ -1,32 +1,12 @@
 //! The example `guest_memory`: guests on a yard's memory with a device in a second process, every
 //! page compared in both; and planted mistakes, which the comparison must find.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The example, which Cargo builds with all tests of a package. If only this test was requested,
-/// the example may be missing or stale, so it is built now.
-fn example() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().and_then(|deps| deps.parent()).unwrap();
-    let path = folder.join("examples").join("guest_memory");
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let sources = ["examples/guest_memory", "src"].map(|f| package.join(f).read_dir().unwrap());
-    let age = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
-    let newest = sources.into_iter().flatten().filter_map(|f| age(&f.unwrap().path())).max();
-    if age(&path) < newest {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "-p", "pageyard-host", "--example", "guest_memory"]);
-        if folder.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.current_dir(package).status().unwrap().success());
-    }
-    path
-}
+use crate::example::example;
 
 fn check(more: &[&str]) -> (Output, String) {
-    let mut command = Command::new(example());
+    let mut command = Command::new(example("guest_memory", "guest_memory"));
     command.args(["check", "--mib", "8", "--requests", "500", "--guests", "3"]).args(more);
     let output = command.output().unwrap();
     let text = format!("{output:?}");
@@ -65,7 +45,7 @@ fn a_wrong_device_mapping_is_detected() {
 
 #[test]
 fn both_configurations_measure_the_same() {
-    let mut command = Command::new(example());
+    let mut command = Command::new(example("guest_memory", "guest_memory"));
     command.args(["measure", "--mib", "8", "--requests", "200", "--rounds", "1", "--json"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");

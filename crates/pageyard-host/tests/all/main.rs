@@ -2,10 +2,16 @@
 //! change process-wide state: its allocator, its subscriber, its system calls, or the process
 //! itself by forks. Each says why.
 
+mod direct_io;
+mod example;
 mod flags;
+mod fragments;
 mod guest_memory;
 mod hostile;
+mod owned;
+mod pinned;
 mod service;
 mod small;
 mod thread_cache;
+mod usable;
 mod yard;

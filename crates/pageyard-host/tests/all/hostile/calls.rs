@@ -10,8 +10,8 @@ use pageyard::{
     CpuId, Gfp, KNOBS, Knobs, NodeId, Order, PAGE_SIZE, Pfn, Relocation, ZoneId, ZoneKind,
 };
 use pageyard_host::{
-    Backing, Builder, GiveBack, HostLock, HostYard, HugePages, HugeSize, Limits, Moving, RawYard,
-    Region, Relocator, SystemFiles, ThreadCache,
+    Backing, Builder, FragmentCache, GiveBack, HostLock, HostYard, HugePages, HugeSize, Limits,
+    Moving, RawYard, Region, Relocator, SystemFiles, ThreadCache,
 };
 
 use super::arguments::*;
@@ -76,6 +76,7 @@ pub(super) fn builder() {
     for backing in backings {
         for huge in [HugePages::Advise, HugePages::System, HugePages::Never, HugePages::Collapse] {
             built(plain().backing(backing).huge_pages(huge));
+            built(plain().backing(backing).huge_pages(huge).pinned(true).prefault(true));
             built(plain().backing(backing).huge_pages(huge).fallback(true).prefault(true));
         }
     }
@@ -188,6 +189,56 @@ pub(super) fn places() {
     whole(&yard);
 }
 
+pub(super) fn owned() {
+    let yard = Arc::new(yard());
+    for gfp in some_gfps() {
+        for order in orders() {
+            let Ok(mut block) = yard.alloc_owned(order, gfp) else { continue };
+            block.fill(0xff);
+            assert!(block.order() == order && Arc::ptr_eq(block.yard(), &yard));
+            let place = (block.pfn(), block.as_ptr());
+            let block = block.into_block(&yard).unwrap();
+            assert_eq!((block.pfn(), block.as_ptr()), place);
+            drop(block.into_owned(&yard).unwrap());
+        }
+        for pages in numbers() {
+            for align in [0, 1, 3, 512, u64::MAX] {
+                let Ok(range) = yard.alloc_range_owned(pages, align, gfp) else { continue };
+                assert!(yard.holds(range.as_ptr().as_ptr()) && range.offset() < SIZE);
+                assert!(range.frames().start.0 % align == 0 && Arc::ptr_eq(range.yard(), &yard));
+                drop(range.into_range(&yard).unwrap().into_owned(&yard).unwrap());
+            }
+        }
+    }
+    assert_eq!(Arc::strong_count(&yard), 1);
+    whole(&yard);
+}
+
+pub(super) fn fragments() {
+    let yard = Arc::new(yard());
+    for gfp in gfps() {
+        let mut cache = FragmentCache::new(&yard, gfp);
+        for align in [1, 64, 4096] {
+            for bytes in [1, 4096, 32_768] {
+                let Ok(mut fragment) = cache.alloc(bytes, align) else { continue };
+                let zeros = fragment.iter().all(|&b| b == 0);
+                assert!(zeros || !gfp.contains(Gfp::ZERO), "{:#x}", gfp.bits());
+                fragment.fill(0xff);
+            }
+        }
+    }
+    let mut cache = FragmentCache::new(&yard, Gfp::KERNEL);
+    let mut held = Vec::new();
+    for bytes in numbers() {
+        for align in numbers() {
+            held.extend(cache.alloc(bytes as usize, align as usize));
+            held.truncate(100);
+        }
+    }
+    drop((held, cache));
+    whole(&yard);
+}
+
 pub(super) fn frees() {
     let yard = yard();
     for pfn in frames() {
@@ -273,6 +324,10 @@ pub(super) fn limits() {
             }
             drop(yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN));
             let _ = yard.pressure();
+            let usable = yard.usable();
+            assert!(usable.bytes <= usable.size && usable.size == SIZE, "{usable}");
+            let limits = Limits::of_bytes(hard, soft);
+            assert!(limits.hard_bytes() <= hard && limits.soft_bytes() <= soft);
         }
     }
     assert_eq!(yard.set_limits(Limits::default()), Ok(true));
@@ -343,6 +398,7 @@ pub(super) fn looks() {
         }
     }
     assert!(yard.is_here() && !yard.cpus().is_empty() && yard.resident().is_ok());
+    assert!(yard.memory().len() as u64 == SIZE && !yard.is_pinned());
     // SAFETY: the file is not used.
     assert!(unsafe { yard.fd() }.is_some());
     let texts = [yard.buddyinfo(), yard.pagetypeinfo(), yard.zoneinfo(), yard.vmstat()];

@@ -101,6 +101,9 @@ pub(super) fn region() {
             }
         }
         region.resident().unwrap();
+        let memory = region.memory();
+        assert!(!region.is_pinned() && memory.len() as u64 == SIZE);
+        assert_eq!(region.frame(memory.cast().as_ptr()), Some(region.first()));
     }
 }
 
