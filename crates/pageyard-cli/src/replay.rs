@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use pageyard_lab::picture::Page;
 use pageyard_lab::replay::{Input, MachineOptions, Options, Report, Stage, TickPhase, replay};
 use pageyard_lab::topology::size;
-use pageyard_machine::MachineSpec;
+use pageyard_machine::{MachineSpec, Stop};
 use serde::Serialize;
 
 use crate::output::{self, print_json};
@@ -132,6 +132,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         explain: args.explain,
         record: args.record || args.picture.is_wanted(),
         on: args.on.clone(),
+        stop: Stop::default(),
     };
     let mut bar = Bar::new();
     let update = &mut |stage, at, all| show(&mut bar, stage, at, all);

@@ -128,7 +128,7 @@ pub fn replay(
 ) -> Result<Report, ReplayError> {
     options.policies.iter().try_for_each(|choice| check(choice, options))?;
     let ready = Prepared::new(input, options, false, progress)?;
-    let setting = Setting { record: options.record, ..ready.setting() };
+    let setting = Setting { record: options.record, ..ready.setting(&options.stop) };
     let policies = run_all(&setting, options, ready.room.runs(), progress)?;
     Ok(Report {
         reading: ready.reading,

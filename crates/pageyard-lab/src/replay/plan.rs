@@ -5,6 +5,8 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
+use pageyard_machine::Stop;
+
 use super::error::ReplayError;
 
 /// The kind of an operation.
@@ -163,10 +165,20 @@ const GROUP: usize = 1 << 14;
 
 impl Plan {
     /// Calls `each` with every operation in order, and its number.
-    pub(super) fn for_each(&self, mut each: impl FnMut(u64, &Op)) -> Result<(), ReplayError> {
+    ///
+    /// # Errors
+    /// Fails if the plan cannot be read, or if `stop` is requested.
+    pub(super) fn for_each(
+        &self,
+        stop: &Stop,
+        mut each: impl FnMut(u64, &Op),
+    ) -> Result<(), ReplayError> {
         let mut bytes = vec![0; GROUP * SIZE];
         let mut number = 0;
         while number < self.len {
+            if stop.is_requested() {
+                return Err(ReplayError::Stopped);
+            }
             let n = (self.len - number).min(GROUP as u64) as usize;
             let part = &mut bytes[..n * SIZE];
             self.read_at(part, number * SIZE as u64).map_err(ReplayError::Temporary)?;
@@ -227,7 +239,7 @@ mod tests {
         let plan = writer.finish().unwrap();
         for _ in 0..2 {
             let mut got = Vec::new();
-            plan.for_each(|n, op| {
+            plan.for_each(&Stop::default(), |n, op| {
                 assert_eq!(n, got.len() as u64);
                 got.push(*op);
             })

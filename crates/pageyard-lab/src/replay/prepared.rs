@@ -1,6 +1,7 @@
 //! A trace that was read and is ready to be run under policies.
 
 use pageyard::{Order, unusable_index};
+use pageyard_machine::Stop;
 
 use super::error::ReplayError;
 use super::figures::Figures;
@@ -42,7 +43,7 @@ impl Prepared {
         progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
     ) -> Result<Prepared, ReplayError> {
         let state = options.state.as_deref();
-        let mut recording = Recording::open(input, state, options.lenient, progress)?;
+        let mut recording = Recording::open(input, state, options, progress)?;
         let state = std::mem::take(&mut recording.state);
         let declared = recording.declared_cpus.map_or(0, u32::from);
         let mut seen = None;
@@ -110,7 +111,7 @@ impl Prepared {
         })
     }
 
-    pub(super) fn setting(&self) -> Setting<'_> {
+    pub(super) fn setting<'s>(&'s self, stop: &'s Stop) -> Setting<'s> {
         Setting {
             machine: &self.machine,
             start: &self.start,
@@ -119,6 +120,7 @@ impl Prepared {
             first_ns: self.first_ns,
             snapshot_ns: self.snapshot_ns,
             requests: self.requests.as_ref(),
+            stop,
             record: false,
         }
     }

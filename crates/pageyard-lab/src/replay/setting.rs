@@ -1,5 +1,7 @@
 //! The common input of all runs, and the outcome of each.
 
+use pageyard_machine::Stop;
+
 use super::explain::Explained;
 use super::figures::{Figures, Price};
 use super::held::Held;
@@ -21,6 +23,8 @@ pub(super) struct Setting<'a> {
     pub(super) snapshot_ns: u64,
     /// The origin of each request, if it is needed.
     pub(super) requests: Option<&'a Requests>,
+    /// Ends the run early.
+    pub(super) stop: &'a Stop,
     /// Whether tracks are recorded.
     pub(super) record: bool,
 }

@@ -36,7 +36,7 @@ mod trunc;
 mod unix;
 
 use pageyard::tuning::Limits;
-use pageyard_machine::{Costs, MachineSpec};
+use pageyard_machine::{Costs, MachineSpec, Stop};
 
 use crate::policies::Choice;
 use crate::result::{RunResult, World};
@@ -105,6 +105,8 @@ pub struct Options {
     pub costs: Costs,
     /// Limits of all per-CPU lists, if different from those derived from the zones' sizes.
     pub limits: Option<Limits>,
+    /// Ends the work early, with [`WorkloadError::Stopped`].
+    pub stop: Stop,
 }
 
 /// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration.
@@ -166,6 +168,7 @@ fn run_all(
             score: recipe.score,
             costs: &options.costs,
             limits: options.limits,
+            stop: &options.stop,
             plan: turn.plan,
             recording: (record && turn.first).then_some(recording),
         };
