@@ -16,8 +16,11 @@ use crate::error::panicked;
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// How far the work is: the stage, the position, and the end if it is known.
+type Position = (&'static str, u64, Option<u64>);
+
+/// What the worker last said.
 #[derive(Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<Option<(&'static str, u64, Option<u64>)>>>);
+pub(crate) struct Told(Arc<Mutex<Option<Position>>>);
 
 impl Told {
     /// Records the progress. Called by the worker, which never waits for Python.
@@ -25,7 +28,7 @@ impl Told {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((stage, at, all));
     }
 
-    fn take(&self) -> Option<(&'static str, u64, Option<u64>)> {
+    fn take(&self) -> Option<Position> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
