@@ -8,6 +8,7 @@ mod allocator;
 mod error;
 mod lab;
 mod names;
+mod sweep;
 mod trace;
 mod wait;
 
@@ -24,6 +25,8 @@ mod _pageyard {
     use super::lab::{Conformance, Replay, Runs, conform, replay, run};
     #[pymodule_export]
     use super::names::{machines, policies, workloads};
+    #[pymodule_export]
+    use super::sweep::{Sweep, content_hash, run_cell};
     #[pymodule_export]
     use super::trace::{Column, Trace};
     #[pymodule_export]

@@ -54,10 +54,13 @@ fn is_named(metric: &str, name: &str) -> bool {
     metric.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
+/// A policy, and its cells on one input and machine, one per seed.
+type Seeds<'r> = (&'r str, Vec<&'r CellResult>);
+
 /// Computes the front of every input and machine.
 pub fn fronts(results: &[CellResult]) -> Vec<Front> {
     // Each work in the plan's order; works with one label but other parameters stay apart.
-    let mut groups: Vec<(&Work, Vec<(&str, Vec<&CellResult>)>)> = Vec::new();
+    let mut groups: Vec<(&Work, Vec<Seeds<'_>>)> = Vec::new();
     for result in results {
         let of = &result.cell;
         let at = groups.iter().position(|g| *g.0 == of.work).unwrap_or_else(|| {
@@ -73,9 +76,9 @@ pub fn fronts(results: &[CellResult]) -> Vec<Front> {
     groups.into_iter().map(|(work, policies)| front(work, &policies)).collect()
 }
 
-fn front(work: &Work, policies: &[(&str, Vec<&CellResult>)]) -> Front {
+fn front(work: &Work, policies: &[Seeds<'_>]) -> Front {
     let metrics = metrics(work);
-    let point = |(policy, cells): &(&str, Vec<&CellResult>)| {
+    let point = |(policy, cells): &Seeds<'_>| {
         let mean = |(name, _): (&str, &str)| {
             let all = cells.iter().flat_map(|c| &c.values);
             let of = all.filter(|v| !name.is_empty() && is_named(&v.metric, name));
@@ -85,9 +88,9 @@ fn front(work: &Work, policies: &[(&str, Vec<&CellResult>)]) -> Front {
         Point { policy: (*policy).to_owned(), values: metrics.map(mean), on_front: true }
     };
     let mut points: Vec<Point> = policies.iter().map(point).collect();
-    for i in 0..points.len() {
-        points[i].on_front = !points.iter().any(|other| dominates(other, &points[i]));
-    }
+    let is_best = |point: &Point| !points.iter().any(|other| dominates(other, point));
+    let best: Vec<bool> = points.iter().map(is_best).collect();
+    points.iter_mut().zip(best).for_each(|(point, best)| point.on_front = best);
     let cell = &policies[0].1[0].cell;
     let units = metrics.map(|(_, unit)| unit);
     Front { input: cell.input(), machine: cell.machine().to_owned(), units, points }

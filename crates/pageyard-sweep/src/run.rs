@@ -1,7 +1,7 @@
 //! Runs the cells of a plan on this machine.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use pageyard_machine::Stop;
@@ -72,8 +72,8 @@ pub fn run(
     let work = || {
         while let Some((at, needs)) = next(plan, &queue, &freed, memory, stop) {
             let cell = &plan.cells[at];
-            let file = cell.trace().and_then(|hash| plan.files.get(hash));
-            let result = cell.run(program, file.map(|path| Path::new(path)), stop);
+            let file = cell.trace().and_then(|hash| plan.files.get(hash)).map(PathBuf::as_path);
+            let result = cell.run(program, file, stop);
             let result = result.and_then(|result| store.put(&result).map(|()| result));
             let mut q = lock(&queue);
             q.in_use -= needs;

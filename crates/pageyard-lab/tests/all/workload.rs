@@ -376,7 +376,10 @@ fn every_workload_can_be_stopped() {
             begins.recv().unwrap();
             stop.request();
         });
-        let error = workload::run(recipe, &options, &mut |_, _| drop(begun.send(()))).unwrap_err();
+        let progress = &mut |_, _| {
+            let _ = begun.send(());
+        };
+        let error = workload::run(recipe, &options, progress).unwrap_err();
         assert!(matches!(error, WorkloadError::Stopped), "{}: {error}", recipe.name);
         stopper.join().unwrap();
     }
