@@ -2,11 +2,14 @@
 
 import os
 import pathlib
+import signal
 
 import matplotlib
 import pytest
 
 matplotlib.use("Agg")
+# A shell starts background jobs with SIGINT ignored, and Python then installs no handler.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SAMPLES = pathlib.Path(
     os.environ.get("PAGEYARD_SAMPLES", pathlib.Path(__file__).parents[2] / "samples")
