@@ -220,6 +220,7 @@ pub fn replay(data: &[u8]) {
         explain: true,
         record: true,
         on: None,
+        stop: Default::default(),
     };
     let input = || Input::Stream("fuzz".into(), read());
     let whole = in_full(data);

@@ -16,6 +16,7 @@ mod run;
 mod show;
 mod signals;
 mod soak;
+mod sweep;
 mod top;
 mod topology;
 mod trace;
@@ -65,6 +66,7 @@ enum Command {
     Conform(conform::Args),
     Show(show::Args),
     Soak(soak::Args),
+    Sweep(sweep::Args),
     Knobs(knobs::Args),
     Policies(policies::Args),
     Trace(trace::Args),
@@ -132,6 +134,7 @@ fn perform(command: Command) -> output::Outcome {
         Command::Conform(args) => conform::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Soak(args) => soak::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Knobs(args) => knobs::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Trace(args) => trace::run(&args),

@@ -9,7 +9,7 @@ use pageyard_lab::replay::{
     Blame, Input, MachineOptions, Options, Report, Stage, TickPhase, replay, timeline, why,
 };
 use pageyard_lab::topology::size;
-use pageyard_machine::MachineSpec;
+use pageyard_machine::{MachineSpec, Stop};
 use pageyard_trace::Release;
 use serde::Serialize;
 
@@ -159,6 +159,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         explain: args.explain,
         record: args.record || args.picture.is_wanted(),
         on: args.on.clone(),
+        stop: Stop::default(),
     };
     if args.why {
         return run_why(args, options);

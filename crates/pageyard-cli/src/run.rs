@@ -12,7 +12,7 @@ use pageyard_lab::result::{LineShare, Metric, RunResult};
 use pageyard_lab::table::{self, Source, TableError};
 use pageyard_lab::topology::size;
 use pageyard_lab::workload::{self, Host, HostOptions, Options};
-use pageyard_machine::{Costs, MachineSpec};
+use pageyard_machine::{Costs, MachineSpec, Stop};
 use serde::Serialize;
 
 use crate::output::{self, print_json, write_file};
@@ -198,6 +198,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                 set: args.set.clone(),
                 costs: Costs::default(),
                 limits: None,
+                stop: Stop::default(),
             };
             let record = args.record || args.picture.is_wanted();
             let run = if record { workload::record } else { workload::run };

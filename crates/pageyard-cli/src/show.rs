@@ -140,6 +140,7 @@ fn page_owner(args: &Args) -> output::Outcome {
         explain: false,
         record: false,
         on: None,
+        stop: pageyard_machine::Stop::default(),
     };
     let mut bar = Bar::new();
     let update = &mut |stage, at, all| progress(&mut bar, stage, at, all);

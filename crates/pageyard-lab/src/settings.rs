@@ -127,7 +127,11 @@ impl Settings {
     }
 
     /// Sets the knobs in order, then the limits of every zone's lists.
-    pub(crate) fn apply<C: Config>(&self, yard: &Yard<'_, C>) -> Result<(), SettingError> {
+    ///
+    /// # Errors
+    /// Fails with [`SettingError`] if the allocator rejects a value; earlier settings are in force
+    /// then.
+    pub fn apply<C: Config>(&self, yard: &Yard<'_, C>) -> Result<(), SettingError> {
         let mut changes = Vec::new();
         for (name, value) in &self.0 {
             match limit(name) {

@@ -23,20 +23,31 @@ use crate::state::{Doing, Phase, State};
 use crate::stats::Stats;
 use crate::task::{Scope, Task};
 
-/// A deadlock: tasks remain, but none of them will ever be ready to run.
+/// A run that did not end: tasks remain, but none of them will ever be ready to run, or the run was
+/// [stopped](Options::stop).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
-    /// What each remaining task waits for.
+    /// What each remaining task waits for. Empty if the run was stopped.
     pub tasks: Vec<String>,
 }
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_stop() {
+            return f.write_str("stopped on request");
+        }
         write!(f, "deadlock: {}", self.tasks.join("; "))
     }
 }
 
 impl std::error::Error for Stuck {}
+
+impl Stuck {
+    /// Returns whether the run was stopped, which is no deadlock.
+    pub fn is_stop(&self) -> bool {
+        self.tasks.is_empty()
+    }
+}
 
 /// A machine of virtual CPUs in virtual time.
 ///
@@ -216,8 +227,8 @@ impl Machine {
     /// continues from the end of the last run.
     ///
     /// # Errors
-    /// Returns [`Stuck`] if the remaining tasks wait for each other. The allocator must not be used
-    /// afterwards.
+    /// Returns [`Stuck`] if the remaining tasks wait for each other, or if the run was
+    /// [stopped](Options::stop). The allocator must not be used afterwards.
     ///
     /// # Panics
     /// Propagates a task's panic.
@@ -227,6 +238,7 @@ impl Machine {
             spawned: RefCell::default(),
             stacks: RefCell::default(),
             stack: self.options.stack,
+            stop: self.options.stop.clone(),
         };
         // Fibers are dropped before what they borrow, and while nothing runs.
         let mut fibers: Vec<Option<Fiber<'_>>> = Vec::new();
@@ -254,6 +266,9 @@ impl Machine {
                     fibers.resize_with(task + 1, || None);
                 }
                 fibers[task] = Some(fiber);
+            }
+            if scope.stop.is_requested() {
+                break Err(Stuck { tasks: Vec::new() });
             }
             let next = self.state.borrow_mut().next();
             let Some(task) = next else {

@@ -1,6 +1,7 @@
 //! What may differ between runs on the same hardware.
 
 use crate::costs::Costs;
+use crate::stop::Stop;
 
 /// How the machine's locks choose the next owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +51,8 @@ pub struct Options {
     pub deferred: bool,
     /// Bytes of a task's stack on the host. Only pages that are used take memory.
     pub stack: usize,
+    /// Ends a run early.
+    pub stop: Stop,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             stalls: None,
             deferred: false,
             stack: 256 << 10,
+            stop: Stop::default(),
         }
     }
 }

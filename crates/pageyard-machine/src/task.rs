@@ -12,6 +12,7 @@ use crate::channel::PART;
 use crate::cpu::Spent;
 use crate::fiber;
 use crate::state::State;
+use crate::stop::Stop;
 use crate::traffic::Touch;
 
 type Program<'env> = Box<dyn FnOnce(&Task<'_, 'env>) + 'env>;
@@ -23,6 +24,7 @@ pub struct Scope<'env> {
     pub(crate) spawned: RefCell<Vec<(u32, Program<'env>)>>,
     pub(crate) stacks: RefCell<Vec<DefaultStack>>,
     pub(crate) stack: usize,
+    pub(crate) stop: Stop,
 }
 
 impl<'env> Scope<'env> {
@@ -175,6 +177,15 @@ impl<'env> Task<'_, 'env> {
         if self.with(|s| s.point()) {
             fiber::suspend();
             self.with(|s| s.point());
+        }
+    }
+
+    /// Gives up here, for good, if the run is to [stop](crate::Options::stop). For tasks that work for
+    /// long without waiting for others, since a run stops only between tasks.
+    #[inline]
+    pub fn check_stop(&self) {
+        while self.scope.stop.is_requested() {
+            fiber::suspend();
         }
     }
 

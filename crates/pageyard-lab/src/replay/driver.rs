@@ -100,7 +100,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     ) -> Result<(), ReplayError> {
         self.count_idle();
         let mut gone = setting.start.gone.iter().peekable();
-        setting.plan.for_each(|number, op| {
+        setting.plan.for_each(setting.stop, |number, op| {
             while let Some(g) = gone.next_if(|g| g.op <= number) {
                 self.vanish(g.slot, g.pages);
             }

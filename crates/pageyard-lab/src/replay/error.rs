@@ -74,6 +74,9 @@ pub enum ReplayError {
     /// The policy is unknown or malformed.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The replay was [stopped](pageyard_machine::Stop).
+    #[error("stopped on request")]
+    Stopped,
     /// This machine's memory does not allow a setting.
     #[error(transparent)]
     Setting(#[from] SettingError),

@@ -107,8 +107,9 @@ mod tests {
 
     #[test]
     fn counts_follow_pages_and_types() {
-        let options = MachineOptions { memory: Some(8 << 20), cpus: Some(1), cache_slice: None };
-        let machine = Machine::new(&Default::default(), &options, || Ok((0, 1))).unwrap();
+        let options =
+            MachineOptions { memory: Some(8 << 20), cpus: Some(1), ..MachineOptions::default() };
+        let machine = Machine::new(&Default::default(), &options, None, || Ok((0, 1))).unwrap();
         let mut pages = Pages::new(&machine, &Start::all_in_use(&machine), 0);
         let mut counts = FreeBlocks::new(&pages);
         let page = |used| Page { since: 0, origin: Origin::default(), used };

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use pageyard_machine::Stop;
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
     Compaction, Event, Fault, Format, KindCounts, Options, Record, Tasks, TraceError, TraceReader,
@@ -11,7 +12,7 @@ use pageyard_trace::{
 };
 
 use super::error::ReplayError;
-use super::options::Stage;
+use super::options::{Options as ReplayOptions, Stage};
 
 /// The source of a trace.
 pub enum Input {
@@ -56,6 +57,7 @@ pub(super) struct Recording {
     options: Options,
     /// Count events that contradict the machine instead of failing.
     lenient: bool,
+    stop: Stop,
     pub(super) state: StateDir,
     pub(super) reading: Reading,
     pub(super) declared_cpus: Option<u16>,
@@ -84,9 +86,10 @@ impl Recording {
     pub(super) fn open(
         input: Input,
         state: Option<&Path>,
-        lenient: bool,
+        of: &ReplayOptions,
         progress: &mut dyn FnMut(Stage, u64, Option<u64>),
     ) -> Result<Recording, ReplayError> {
+        let lenient = of.lenient;
         let options = Options { lenient };
         // A pipe at a path can be read only once, like a stream.
         let input = match input {
@@ -131,6 +134,7 @@ impl Recording {
             },
             options,
             lenient,
+            stop: of.stop.clone(),
             state,
             reading: Reading { input: name, notes, ..Reading::default() },
             declared_cpus: reader.summary().declared_cpus,
@@ -162,6 +166,7 @@ impl Recording {
             for record in &group {
                 writer.write(reader.tasks(), record).map_err(of_the_copy)?;
             }
+            self.check_stop()?;
             let at = reader.progress();
             progress(Stage::Import, at.consumed, at.total);
         }
@@ -171,6 +176,10 @@ impl Recording {
         // The faults are recorded now, and the copy is sound.
         self.options = Options::default();
         Ok(())
+    }
+
+    fn check_stop(&self) -> Result<(), ReplayError> {
+        if self.stop.is_requested() { Err(ReplayError::Stopped) } else { Ok(()) }
     }
 
     /// Takes over what a reader found. The reader must have reached the end.
@@ -231,6 +240,7 @@ impl Recording {
                     }
                 }
             }
+            self.check_stop()?;
             progress(stage, reader.progress().consumed, total);
         }
         self.reading.inconsistent = refused;

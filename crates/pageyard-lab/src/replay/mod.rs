@@ -184,7 +184,7 @@ fn run_policies(
     let mut ready = Prepared::new(input, options, keep, progress)?;
     let with_recording = with_recording(options, &ready.machine.kernel)?;
     let options = with_recording.as_ref().unwrap_or(options);
-    let setting = Setting { record: options.record, ..ready.setting() };
+    let setting = Setting { record: options.record, ..ready.setting(&options.stop) };
     let (mut policies, files) = run_all(&setting, options, ready.room.runs(), keep, progress)?;
     let mut drawn = ready.followed.take().and_then(|f| f.sketch);
     let mut recorded_track = drawn.as_mut().and_then(|d| d.track.take());

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pageyard_machine::MachineSpec;
+use pageyard_machine::{MachineSpec, Stop};
 
 use super::machine::MachineOptions;
 use super::tick::TickPhase;
@@ -62,4 +62,6 @@ pub struct Options {
     /// The simulated machine on which the requested seed is replayed to determine its cost. There
     /// are then no tracks and no explanations.
     pub on: Option<MachineSpec>,
+    /// Ends the replay early, with [`ReplayError::Stopped`](super::ReplayError::Stopped).
+    pub stop: Stop,
 }

@@ -48,7 +48,7 @@ pub fn owners(
         None => by_name(ready.machine.kernel.policy)?,
     };
     let all = Some(ready.plan.len);
-    let ran = run(&ready.setting(), &choice, options.seed, &mut |at| {
+    let ran = run(&ready.setting(&options.stop), &choice, options.seed, &mut |at| {
         progress(Stage::Replay, at, all);
     })?;
     let Held { holders, in_use } = ran.held.expect("requests were kept");

@@ -46,7 +46,7 @@ pub(super) fn run(
         figures: Figures::default(),
         matching: Matching::default(),
     };
-    setting.plan.for_each(|number, op| {
+    setting.plan.for_each(setting.stop, |number, op| {
         driver.perform(op);
         if number & 0xfff == 0 {
             progress(number);

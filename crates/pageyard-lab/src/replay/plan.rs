@@ -5,6 +5,8 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
+use pageyard_machine::Stop;
+
 use super::error::ReplayError;
 
 /// The kind of an operation.
@@ -211,11 +213,21 @@ const GROUP: usize = 1 << 14;
 
 impl Plan {
     /// Calls `each` with every operation in order, and its number.
-    pub(super) fn for_each(&self, mut each: impl FnMut(u64, &Op)) -> Result<(), ReplayError> {
+    ///
+    /// # Errors
+    /// Fails if the plan cannot be read, or if `stop` is requested.
+    pub(super) fn for_each(
+        &self,
+        stop: &Stop,
+        mut each: impl FnMut(u64, &Op),
+    ) -> Result<(), ReplayError> {
         let mut bytes = vec![0; GROUP * SIZE];
         let mut origins = vec![0; if self.origins.is_some() { GROUP * ORIGIN } else { 0 }];
         let mut number = 0;
         while number < self.len {
+            if stop.is_requested() {
+                return Err(ReplayError::Stopped);
+            }
             let n = (self.len - number).min(GROUP as u64) as usize;
             let part = &mut bytes[..n * SIZE];
             read_at(&self.file, part, number * SIZE as u64).map_err(ReplayError::Temporary)?;
@@ -287,7 +299,7 @@ mod tests {
             };
             for _ in 0..2 {
                 let mut got = Vec::new();
-                plan.for_each(|n, op| {
+                plan.for_each(&Stop::default(), |n, op| {
                     assert_eq!(n, got.len() as u64);
                     got.push(*op);
                 })

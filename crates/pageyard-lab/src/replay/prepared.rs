@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pageyard::{Order, unusable_index};
+use pageyard_machine::Stop;
 
 use super::error::ReplayError;
 use super::figures::Figures;
@@ -52,7 +53,7 @@ impl Prepared {
         progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
     ) -> Result<Prepared, ReplayError> {
         let state = options.state.as_deref();
-        let mut recording = Recording::open(input, state, options.lenient, progress)?;
+        let mut recording = Recording::open(input, state, options, progress)?;
         let state = std::mem::take(&mut recording.state);
         let declared = recording.declared_cpus.map_or(0, u32::from);
         let release = recording.kernel_release.take();
@@ -149,7 +150,7 @@ impl Prepared {
         })
     }
 
-    pub(super) fn setting(&self) -> Setting<'_> {
+    pub(super) fn setting<'s>(&'s self, stop: &'s Stop) -> Setting<'s> {
         Setting {
             machine: &self.machine,
             start: &self.start,
@@ -161,6 +162,7 @@ impl Prepared {
             last_ns: self.last_ns,
             blame: None,
             process: None,
+            stop,
             record: false,
         }
     }

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use pageyard_machine::Stop;
+
 use super::blame::Collector;
 use super::explain::Explained;
 use super::figures::{Figures, Price};
@@ -31,6 +33,8 @@ pub(super) struct Setting<'a> {
     pub(super) blame: Option<&'a Arc<Names>>,
     /// The number of the run's process in a timeline, if one is written.
     pub(super) process: Option<u32>,
+    /// Ends the run early.
+    pub(super) stop: &'a Stop,
     /// Whether tracks are recorded.
     pub(super) record: bool,
 }

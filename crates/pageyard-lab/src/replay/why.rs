@@ -48,7 +48,7 @@ pub fn why(
         [] => vec![by_name(ready.machine.kernel.policy)?],
         given => given.to_vec(),
     };
-    let setting = Setting { blame: ready.names.as_ref(), ..ready.setting() };
+    let setting = Setting { blame: ready.names.as_ref(), ..ready.setting(&options.stop) };
     let all = ready.plan.len * policies.len() as u64;
     for (i, choice) in policies.iter().enumerate() {
         let done = i as u64 * ready.plan.len;

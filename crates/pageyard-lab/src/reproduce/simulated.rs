@@ -1,7 +1,7 @@
 //! Runs a workload on a simulated machine, for an experiment.
 
 use pageyard::tuning::Limits;
-use pageyard_machine::MachineSpec;
+use pageyard_machine::{MachineSpec, Stop};
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
@@ -47,6 +47,7 @@ impl Simulated<'_> {
             set: self.set.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
             costs: run.options.costs.clone(),
             limits: self.limits,
+            stop: Stop::default(),
         };
         let recipe = workload::by_name(self.workload)?;
         let results =

@@ -4,7 +4,7 @@
 //! medians.
 
 use pageyard_machine::calibrate::{apply, calibrate};
-use pageyard_machine::{Costs, MachineSpec};
+use pageyard_machine::{Costs, MachineSpec, Stop};
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
@@ -111,6 +111,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 set,
                 costs: costs.clone(),
                 limits: None,
+                stop: Stop::default(),
             };
             let progress = &mut |at, all| (run.progress)(&title, at, all);
             simulated.extend(workload::run(&recipe, &options, progress)?);

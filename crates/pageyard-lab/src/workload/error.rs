@@ -78,7 +78,10 @@ pub enum WorkloadError {
     Thread(#[from] std::io::Error),
     /// The workload did not terminate, which is a bug in it.
     #[error("the workload did not terminate: {0}")]
-    Stuck(#[from] Stuck),
+    Stuck(#[source] Stuck),
+    /// The run was [stopped](pageyard_machine::Stop).
+    #[error("stopped on request")]
+    Stopped,
     /// Pages are missing after everything was freed, which is a bug in the workload or in the
     /// allocator.
     #[error("{missing} pages are missing after the run, {in_use} of them still allocated")]
@@ -88,6 +91,12 @@ pub enum WorkloadError {
         /// Pages that the workload allocated and did not free.
         in_use: i64,
     },
+}
+
+impl From<Stuck> for WorkloadError {
+    fn from(e: Stuck) -> Self {
+        if e.is_stop() { WorkloadError::Stopped } else { WorkloadError::Stuck(e) }
+    }
 }
 
 fn in_mib(bytes: u64) -> String {

@@ -37,7 +37,7 @@ mod trunc;
 mod unix;
 
 use pageyard::tuning::Limits;
-use pageyard_machine::{Costs, MachineSpec};
+use pageyard_machine::{Costs, MachineSpec, Stop};
 
 use crate::policies::Choice;
 use crate::result::{RunResult, World};
@@ -106,6 +106,8 @@ pub struct Options {
     pub costs: Costs,
     /// Limits of all per-CPU lists, if different from those derived from the zones' sizes.
     pub limits: Option<Limits>,
+    /// Ends the work early, with [`WorkloadError::Stopped`].
+    pub stop: Stop,
 }
 
 /// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration.
@@ -167,6 +169,7 @@ fn run_all(
             score: recipe.score,
             costs: &options.costs,
             limits: options.limits,
+            stop: &options.stop,
             plan: turn.plan,
             recording: (record && turn.first).then_some(recording),
         };

@@ -6,8 +6,8 @@ use pageyard::policy::{Engine, Policy};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, Knobs, MAX_ORDER, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_machine::{
-    Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Task, Touch, WaitQueue,
-    unpriced,
+    Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Stop, Task, Touch,
+    WaitQueue, unpriced,
 };
 
 use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
@@ -28,6 +28,7 @@ pub(crate) struct Setting<'s> {
     pub(super) score: Score,
     pub(super) costs: &'s Costs,
     pub(super) limits: Option<Limits>,
+    pub(super) stop: &'s Stop,
     pub(super) plan: &'s dyn Plan,
     /// Where to record a track, if one is requested.
     pub(super) recording: Option<&'s Recording>,
@@ -44,7 +45,7 @@ pub(crate) fn run(
     choice: &Choice,
     room: &mut Room,
 ) -> Result<(Vec<Measure>, Option<SharedLines>), WorkloadError> {
-    let &Setting { spec, memory, descriptor, seed, score, costs, limits, plan, recording } =
+    let &Setting { spec, memory, descriptor, seed, score, costs, limits, stop, plan, recording } =
         setting;
     let deferred = plan.deferred();
     if deferred {
@@ -52,7 +53,8 @@ pub(crate) fn run(
         room.0 = None;
     }
     let costs = costs.clone();
-    let options = Options { seed, memory, descriptor, deferred, costs, ..Options::default() };
+    let stop = stop.clone();
+    let options = Options { seed, memory, descriptor, deferred, costs, stop, ..Options::default() };
     let machine = Machine::new(spec, options);
     let layout = machine.memory_layout();
     let layout = layout.layout(Knobs::default());
@@ -295,6 +297,15 @@ struct SimActor<'t, 's, 'env> {
     world: &'env World<'env>,
 }
 
+impl SimActor<'_, '_, '_> {
+    /// Counts a request. A task may request for long without waiting, so a run that is to end
+    /// early ends here too.
+    fn noted(&self, got: Option<Block>) -> Option<Block> {
+        self.task.check_stop();
+        self.world.noted(got)
+    }
+}
+
 impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
     fn cpu(&self) -> CpuId {
         self.task.cpu()
@@ -344,7 +355,7 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
             self.world.waits.borrow_mut().note(now.saturating_sub(asked));
         }
         self.world.course.inspect(|c| c.answered(asked, now, got));
-        self.world.noted(got)
+        self.noted(got)
     }
 
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
@@ -355,7 +366,7 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
             self.world.waits.borrow_mut().note(now.saturating_sub(asked));
         }
         self.world.course.inspect(|c| c.answered(asked, now, got));
-        self.world.noted(got)
+        self.noted(got)
     }
 
     fn free(&self, block: Block) {

@@ -24,6 +24,7 @@ fn options(policies: &[&str]) -> Options {
         explain: false,
         record: false,
         on: None,
+        stop: pageyard_machine::Stop::default(),
     }
 }
 

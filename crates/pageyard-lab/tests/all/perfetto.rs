@@ -135,6 +135,7 @@ fn decode(message: &'static str, mut bytes: &[u8]) -> Decoded {
 fn written(policies: &str) -> (Report, Vec<u8>) {
     let options = Options {
         policies: by_names(policies).unwrap(),
+        add_recording: false,
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::Inferred,
@@ -145,6 +146,7 @@ fn written(policies: &str) -> (Report, Vec<u8>) {
         explain: false,
         record: false,
         on: None,
+        stop: pageyard_machine::Stop::default(),
     };
     let mut out = Vec::new();
     let input = Input::Path(sample("kbuild.pgy"));

@@ -15,6 +15,7 @@ fn free_blocks_at_the_end_equal_the_kernels_own_count() {
     let state = StateDir::from_attachments(reader.attachments()).unwrap();
     let options = Options {
         policies: vec![by_name("Linux612").unwrap()],
+        add_recording: false,
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::Inferred,
@@ -25,6 +26,7 @@ fn free_blocks_at_the_end_equal_the_kernels_own_count() {
         explain: false,
         record: true,
         on: None,
+        stop: pageyard_machine::Stop::default(),
     };
     let report = replay(Input::Path(path), &options, &mut |_, _, _| {}).unwrap();
     let track = report.recorded_track.unwrap();

@@ -4,8 +4,8 @@ use std::io::Cursor;
 
 use pageyard::policy::{MODIFIERS, POLICIES};
 use pageyard_lab::replay::{
-    Choice, Input, MachineOptions, Options, ReclaimSource, ReplayError, Report, TickPhase, by_name,
-    by_names, replay,
+    Choice, Input, MachineOptions, Options, ReclaimSource, ReplayError, Report, Stage, TickPhase,
+    by_name, by_names, replay,
 };
 
 use crate::sample;
@@ -88,6 +88,7 @@ fn options(policy: &str) -> Options {
         explain: false,
         record: false,
         on: None,
+        stop: pageyard_machine::Stop::default(),
     }
 }
 
@@ -628,4 +629,27 @@ fn settings_apply_to_their_column() {
     assert_eq!(r.policies[0].figures, alone.policies[0].figures);
     let wrong = run("Linux612,Linux612+high_min=9000000").unwrap_err().to_string();
     assert!(wrong.contains("high_min = 9000000 is above high_max = "), "{wrong}");
+}
+
+#[test]
+fn a_replay_can_be_stopped_in_every_stage() {
+    // More operations than are performed between two looks at the request.
+    let mut t = Trace::new();
+    for n in 0..40_000 {
+        let (page, us) = (format!("page=0x1 pfn={:#x} order=0", F + n % 64), 10_000_000 + 2 * n);
+        let alloc = format!("mm_page_alloc: {page} migratetype=0 gfp_flags=0xcc0");
+        t = t.line(0, "a-1", us, &alloc).line(0, "a-1", us + 1, &format!("mm_page_free: {page}"));
+    }
+    for stage in [Stage::Import, Stage::Scan, Stage::Mirror, Stage::Replay] {
+        let options = Options { seeds: 8, ..options("Linux612") };
+        let mut seen = false;
+        let result = replay(t.input(), &options, &mut |now, _, _| {
+            if now == stage {
+                seen = true;
+                options.stop.request();
+            }
+        });
+        assert!(seen, "{stage:?}");
+        assert!(matches!(result, Err(ReplayError::Stopped)), "{stage:?}: {result:?}");
+    }
 }

@@ -10,16 +10,22 @@ use crate::sample;
 fn options(policy: Option<&str>) -> Options {
     Options {
         policies: policy.map(|p| by_name(p).unwrap()).into_iter().collect(),
+        add_recording: false,
         seed: 0,
         seeds: 1,
         tick_phase: TickPhase::At(0.5),
-        machine: MachineOptions { memory: Some(64 << 20), cpus: Some(2), cache_slice: None },
+        machine: MachineOptions {
+            memory: Some(64 << 20),
+            cpus: Some(2),
+            ..MachineOptions::default()
+        },
         state: None,
         lenient: false,
         jobs: 1,
         explain: false,
         record: false,
         on: None,
+        stop: pageyard_machine::Stop::default(),
     }
 }
 
@@ -140,7 +146,7 @@ fn every_claim_of_a_real_trace_is_explained_and_a_replay_counts_the_same() {
     let options = Options { machine: MachineOptions::default(), ..options(Some("Linux612")) };
     let b = why(input(), &options, &mut |_, _, _| {}).unwrap();
     let report = pageyard_lab::replay::replay(input(), &options, &mut |_, _, _| {}).unwrap();
-    let figures = [report.recorded, report.policies[0].figures];
+    let figures = [*report.recorded, report.policies[0].figures];
     for (side, f) in b.sides.iter().zip(figures) {
         let [failed, _, claims, steals] = side.counts();
         assert_eq!((failed, claims, steals), (f.failed, f.claims, f.steals), "{}", side.name);

@@ -5,7 +5,7 @@ use pageyard_lab::replay;
 use pageyard_lab::result::{RunResult, World};
 use pageyard_lab::table::Source;
 use pageyard_lab::track::ListTrack;
-use pageyard_lab::workload::{self, Options, RECIPES};
+use pageyard_lab::workload::{self, Options, RECIPES, WorkloadError};
 use pageyard_machine::MachineSpec;
 
 use crate::small::small;
@@ -20,6 +20,7 @@ fn options(name: &str, policies: &[&str]) -> Options {
         iterations: 1,
         costs: pageyard_machine::Costs::default(),
         limits: None,
+        stop: pageyard_machine::Stop::default(),
         set: small(name),
     }
 }
@@ -359,5 +360,27 @@ fn a_recorded_run_measures_the_same() {
             assert!(read.results == [recorded.clone()], "{name}: a result changes when saved");
             assert!(!serde_json::to_string(plain).unwrap().contains("tracks"));
         }
+    }
+}
+
+/// A stop at an arbitrary moment, from another thread: tasks unwind in the middle of requests, with
+/// locks held and parcels under way. A run that did not stop would take hours.
+#[test]
+fn every_workload_can_be_stopped() {
+    for (recipe, policy) in RECIPES.iter().flat_map(|r| [(r, "Linux612"), (r, "Packed")]) {
+        let policies = replay::columns(policy).unwrap();
+        let options = Options { policies, iterations: 1_000_000, ..options(recipe.name, &[]) };
+        let stop = options.stop.clone();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let stopper = std::thread::spawn(move || {
+            begins.recv().unwrap();
+            stop.request();
+        });
+        let progress = &mut |_, _| {
+            let _ = begun.send(());
+        };
+        let error = workload::run(recipe, &options, progress).unwrap_err();
+        assert!(matches!(error, WorkloadError::Stopped), "{}: {error}", recipe.name);
+        stopper.join().unwrap();
     }
 }

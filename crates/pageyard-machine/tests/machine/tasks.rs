@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use pageyard::CpuId;
-use pageyard_machine::{Machine, Options, Pipe, WaitQueue};
+use pageyard_machine::{Machine, Options, Pipe, Stop, WaitQueue};
 
 use crate::common::{machine, round_costs};
 
@@ -194,4 +194,51 @@ fn a_panic_of_a_task_propagates_and_unwinds_the_others() {
     }));
     assert!(told.get());
     std::panic::resume_unwind(result.unwrap_err());
+}
+
+/// Counts its drops.
+struct Counted<'c>(&'c Cell<u32>);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn a_stopped_run_ends_early_and_unwinds_every_task() {
+    let stop = Stop::default();
+    let machine = machine(
+        "desktop",
+        Options { memory: Some(64 << 20), stop: stop.clone(), ..Options::default() },
+    );
+    let (dropped, reached) = (Cell::new(0), Cell::new(0));
+    let queue = WaitQueue::new();
+    let error = machine
+        .run(|s| {
+            let (dropped, reached, queue, stop) = (&dropped, &reached, &queue, &stop);
+            s.spawn(CpuId(0), move |task| {
+                let _counted = Counted(dropped);
+                queue.wait(task);
+                reached.set(reached.get() + 1);
+            });
+            s.spawn(CpuId(1), move |task| {
+                let _counted = Counted(dropped);
+                task.sleep(1_000_000);
+                stop.request();
+                // No other task is due: this one gives up by itself.
+                task.check_stop();
+                reached.set(reached.get() + 1);
+            });
+            s.spawn(CpuId(2), move |task| {
+                let _counted = Counted(dropped);
+                loop {
+                    task.sleep(1000);
+                }
+            });
+        })
+        .unwrap_err();
+    assert!(error.is_stop());
+    assert_eq!(error.to_string(), "stopped on request");
+    assert_eq!((dropped.get(), reached.get()), (3, 0));
 }

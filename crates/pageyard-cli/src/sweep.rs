@@ -1,0 +1,95 @@
+//! `pageyard sweep`: all combinations of policies, settings, inputs and seeds.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use pageyard_lab::topology::size;
+use pageyard_machine::Stop;
+use pageyard_sweep::{CELLS, Plan, Store, available_memory, finish, hash_of_file, text};
+use serde::Serialize;
+
+use crate::output::{self, print_json};
+use crate::progress::{Bar, Count};
+
+const EXAMPLES: &str = "\
+Example:
+  pageyard sweep samples/sweep.toml -o results";
+
+/// Run every combination of policies, settings, traces, workloads, machines and seeds
+///
+/// SWEEP.toml lists what is combined; docs/sweep.md describes it. Each combination is a cell.
+/// Finished cells are kept in the results' folder, under a hash of their inputs and of this program,
+/// so the same command continues an interrupted sweep, and a changed one computes only what is new.
+/// The folder then contains results.parquet, with one row per measurement, and index.html, with the
+/// Pareto fronts.
+///
+/// Exit code: 0, or 2 for an invalid description or a failed cell.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Description of the sweep
+    #[arg(value_name = "SWEEP.toml")]
+    sweep: PathBuf,
+    /// Folder for the results [default: the description's path with .results in place of .toml]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Number of cells at once [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    jobs: Option<u64>,
+    /// Memory for all cells together, such as 16G [default: three quarters of the available memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    version: &'static str,
+    cells: usize,
+    cached: usize,
+    computed: usize,
+    folder: &'a Path,
+}
+
+pub(crate) fn run(args: &Args) -> output::Outcome {
+    let plan = Plan::read(&args.sweep)?;
+    let folder = args.output.clone().unwrap_or_else(|| args.sweep.with_extension("results"));
+    let store = Store::open(&folder.join(CELLS))?;
+    let program = std::env::current_exe().and_then(|path| hash_of_file(&path));
+    let (program, _) = program.map_err(|e| format!("this program's file: {e}"))?;
+    let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = args.jobs.map_or_else(cpus, |n| n as usize);
+    let memory = args.memory.unwrap_or_else(available_memory);
+    let bar = Mutex::new(Bar::new());
+    // A signal ends the program at any moment; finished cells are whole files.
+    let stop = Stop::default();
+    let (done, results) =
+        pageyard_sweep::run(&plan, &store, &program, jobs, memory, &stop, &|d| {
+            if let Ok(mut bar) = bar.lock() {
+                bar.show(
+                    "cells",
+                    Count::Runs,
+                    (d.cached + d.computed) as u64,
+                    Some(d.cells as u64),
+                );
+            }
+        })?;
+    drop(bar);
+    let name = args.sweep.file_stem().unwrap_or_default().to_string_lossy();
+    let fronts = finish(&name, &folder, &results)?;
+    if args.json {
+        let (cells, cached, computed) = (done.cells, done.cached, done.computed);
+        let version = env!("CARGO_PKG_VERSION");
+        print_json(&Json { version, cells, cached, computed, folder: &folder })?;
+    } else {
+        let mut out = output::stdout();
+        writeln!(out, "{} cells: {} cached, {} computed", done.cells, done.cached, done.computed)?;
+        writeln!(out, "results: {}\n", folder.display())?;
+        write!(out, "{}", text(&fronts))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

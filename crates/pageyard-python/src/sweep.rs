@@ -1,0 +1,141 @@
+//! Sweeps: a plan, its cells, and the folder of results.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use pageyard_machine::Stop;
+use pageyard_sweep::{
+    CELLS, Cell, CellResult, Plan, Store, SweepError, available_memory, finish, hash_of_file, run,
+    text,
+};
+use pyo3::prelude::*;
+
+use crate::error::lab;
+use crate::wait::wait;
+
+/// Returns the SHA-256 of a file's content.
+#[pyfunction]
+pub(crate) fn content_hash(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    let hash = py.detach(|| hash_of_file(&path).map(|(hash, _)| hash));
+    hash.map_err(|e| lab(format!("{}: {e}", path.display())))
+}
+
+/// Runs one cell, given as JSON, and returns its result as JSON.
+#[pyfunction]
+#[pyo3(signature = (cell, program, trace))]
+pub(crate) fn run_cell(
+    py: Python<'_>,
+    cell: &str,
+    program: String,
+    trace: Option<PathBuf>,
+) -> PyResult<String> {
+    let cell: Cell = serde_json::from_str(cell).map_err(lab)?;
+    let stop = Stop::default();
+    let stopped = stop.clone();
+    let result = wait(py, None, &stop, move |_| cell.run(&program, trace.as_deref(), &stopped))?;
+    serde_json::to_string(&result.map_err(lab)?).map_err(lab)
+}
+
+/// A sweep: its cells, and the folder of its results.
+#[pyclass(frozen)]
+pub(crate) struct Sweep {
+    plan: Plan,
+    name: String,
+    keys: Vec<String>,
+    program: String,
+    folder: PathBuf,
+    store: Store,
+}
+
+impl Sweep {
+    fn all(&self) -> Vec<Option<CellResult>> {
+        let pairs = self.keys.iter().zip(&self.plan.cells);
+        pairs.map(|(key, cell)| self.store.get(key, cell)).collect()
+    }
+
+    fn finished(&self, results: &[CellResult]) -> PyResult<String> {
+        Ok(text(&finish(&self.name, &self.folder, results).map_err(lab)?))
+    }
+}
+
+#[pymethods]
+impl Sweep {
+    /// Reads a description. `program` identifies what computes the cells.
+    #[staticmethod]
+    fn open(
+        py: Python<'_>,
+        description: PathBuf,
+        folder: PathBuf,
+        program: String,
+    ) -> PyResult<Sweep> {
+        let name = description.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let plan = py.detach(|| Plan::read(&description)).map_err(lab)?;
+        let store = Store::open(&folder.join(CELLS)).map_err(lab)?;
+        let keys = plan.cells.iter().map(|cell| cell.key(&program)).collect();
+        Ok(Sweep { plan, name, keys, program, folder, store })
+    }
+
+    fn __len__(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The cells that have no result yet: key, JSON, and the hash of the trace that it reads.
+    fn missing(&self) -> PyResult<Vec<(String, String, Option<String>)>> {
+        let cells = self.plan.cells.iter().zip(&self.keys).zip(self.all());
+        let missing = cells.filter(|(_, result)| result.is_none()).map(|((cell, key), _)| {
+            let json = serde_json::to_string(cell).map_err(lab)?;
+            Ok((key.clone(), json, cell.trace().map(str::to_owned)))
+        });
+        missing.collect()
+    }
+
+    /// The paths of the traces, by the hash of their content.
+    fn files(&self) -> HashMap<String, PathBuf> {
+        self.plan.files.clone()
+    }
+
+    /// Keeps the result of a cell that was computed elsewhere.
+    fn keep(&self, key: &str, result: &str) -> PyResult<()> {
+        let result: CellResult = serde_json::from_str(result).map_err(lab)?;
+        let computed = result.cell.key(&self.program);
+        if result.key != key || computed != key || !self.keys.contains(&computed) {
+            return Err(lab(format!("cell {key}: the result is of another cell or program")));
+        }
+        self.store.put(&result).map_err(lab)
+    }
+
+    /// Writes the table and the page from the kept results, and returns the fronts as text.
+    fn finish(&self) -> PyResult<String> {
+        let results: Option<Vec<CellResult>> = self.all().into_iter().collect();
+        let results = results.ok_or_else(|| lab("results are missing; run the sweep again"))?;
+        self.finished(&results)
+    }
+
+    /// Computes the missing cells on this machine, and finishes.
+    #[pyo3(signature = (jobs, memory, progress))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        jobs: usize,
+        memory: Option<u64>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<String> {
+        let stop = Stop::default();
+        let (plan, store, program) = (self.plan.clone(), self.store.clone(), self.program.clone());
+        let memory = memory.unwrap_or_else(available_memory);
+        let stopped = stop.clone();
+        let results = wait(py, progress, &stop, move |told| {
+            run(&plan, &store, &program, jobs, memory, &stopped, &|done| {
+                told.set("cells", (done.cached + done.computed) as u64, Some(done.cells as u64));
+            })
+        })?;
+        let (_, results) = results.map_err(|e: SweepError| lab(e))?;
+        self.finished(&results)
+    }
+
+    /// The folder of the results.
+    #[getter]
+    fn folder(&self) -> &Path {
+        &self.folder
+    }
+}

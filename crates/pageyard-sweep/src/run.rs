@@ -1,0 +1,152 @@
+//! Runs the cells of a plan on this machine.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use pageyard_machine::Stop;
+
+use crate::cell::CellResult;
+use crate::description::Plan;
+use crate::error::SweepError;
+use crate::store::Store;
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Cells of the plan.
+    pub cells: usize,
+    /// Cells that were finished before.
+    pub cached: usize,
+    /// Cells that this run computed.
+    pub computed: usize,
+}
+
+/// The queue of cells, shared by the workers.
+struct Queue {
+    /// Indices of the cells to run, the last first.
+    waiting: Vec<usize>,
+    /// Estimated memory of the running cells.
+    in_use: u64,
+    running: usize,
+    done: Done,
+    failed: Vec<SweepError>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the cells of the plan that are not in the store, on `jobs` threads, and returns all results
+/// in the plan's order. A cell begins when its estimated memory fits beside that of the others in
+/// `memory` bytes, or when it is alone.
+///
+/// `progress` receives what is done so far. It may be called from any of the threads.
+///
+/// # Errors
+/// Fails with the first error of a cell, after all other cells are finished and kept, or with
+/// [`SweepError::Stopped`].
+pub fn run(
+    plan: &Plan,
+    store: &Store,
+    program: &str,
+    jobs: usize,
+    memory: u64,
+    stop: &Stop,
+    progress: &(dyn Fn(Done) + Sync),
+) -> Result<(Done, Vec<CellResult>), SweepError> {
+    let keys: Vec<String> = plan.cells.iter().map(|cell| cell.key(program)).collect();
+    let cached = |i: &usize| store.get(&keys[*i], &plan.cells[*i]);
+    let mut results: Vec<Option<CellResult>> = (0..keys.len()).map(|i| cached(&i)).collect();
+    let mut waiting: Vec<usize> = (0..keys.len()).filter(|&i| results[i].is_none()).collect();
+    // Two traces of one content are one cell.
+    let mut seen = HashSet::new();
+    waiting.retain(|&i| seen.insert(&keys[i]));
+    waiting.reverse();
+    let done = Done { cells: keys.len(), cached: keys.len() - waiting.len(), computed: 0 };
+    progress(done);
+    let threads = jobs.min(waiting.len());
+    let queue = Queue { waiting, in_use: 0, running: 0, done, failed: Vec::new() };
+    let (queue, freed) = (Mutex::new(queue), Condvar::new());
+    let found = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((at, needs)) = next(plan, &queue, &freed, memory, stop) {
+            let cell = &plan.cells[at];
+            let file = cell.trace().and_then(|hash| plan.files.get(hash)).map(PathBuf::as_path);
+            let result = cell.run(program, file, stop);
+            let result = result.and_then(|result| store.put(&result).map(|()| result));
+            let mut q = lock(&queue);
+            q.in_use -= needs;
+            q.running -= 1;
+            match result {
+                Ok(result) => {
+                    q.done.computed += 1;
+                    lock(&found).push((at, result));
+                }
+                Err(e) => q.failed.push(e),
+            }
+            let done = q.done;
+            drop(q);
+            freed.notify_all();
+            progress(done);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // If no further thread can be started, this thread does its work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let queue = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if stop.is_requested() {
+        return Err(SweepError::Stopped);
+    }
+    if let Some(e) = queue.failed.into_iter().next() {
+        return Err(e);
+    }
+    for (at, result) in found.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        results[at] = Some(result);
+    }
+    let all = results.into_iter().enumerate().map(|(i, result)| {
+        let twin = || store.get(&keys[i], &plan.cells[i]);
+        result.or_else(twin).ok_or_else(|| SweepError::Cell {
+            cell: plan.cells[i].name(),
+            what: "its result has disappeared from the folder; run the sweep again".into(),
+        })
+    });
+    Ok((queue.done, all.collect::<Result<_, _>>()?))
+}
+
+/// Takes the next cell once there is memory for it, with its estimate. Returns `None` at the end.
+fn next(
+    plan: &Plan,
+    queue: &Mutex<Queue>,
+    freed: &Condvar,
+    memory: u64,
+    stop: &Stop,
+) -> Option<(usize, u64)> {
+    let mut q = lock(queue);
+    loop {
+        if stop.is_requested() {
+            return None;
+        }
+        let at = *q.waiting.last()?;
+        let needs = plan.cells[at].memory();
+        if q.running == 0 || q.in_use.saturating_add(needs) <= memory {
+            q.waiting.pop();
+            q.in_use += needs;
+            q.running += 1;
+            return Some((at, needs));
+        }
+        q = freed.wait(q).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Returns the memory that cells may use: three quarters of what this machine has available.
+pub fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map_or(2 << 30, |kib| kib * 1024 / 4 * 3)
+}

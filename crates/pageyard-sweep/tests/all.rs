@@ -1,0 +1,252 @@
+//! Sweeps of small workloads and of the sample trace.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use pageyard_machine::Stop;
+use pageyard_sweep::{
+    CELLS, CellResult, Done, Plan, Store, SweepError, finish, fronts, html, parquet, run, text,
+};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
+use tempfile::TempDir;
+
+const SMALL: &str = r#"
+policies = ["Base", "Linux612"]
+seeds = [1, 2, 3]
+[knobs]
+high = [50, 400]
+[[workload]]
+name = "micro"
+machines = ["desktop"]
+memory = "256M"
+set = { orders = 1, rounds = 3, blocks = 16 }
+"#;
+
+fn described(folder: &Path, text: &str) -> PathBuf {
+    let path = folder.join("sweep.toml");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn plan(text: &str) -> (TempDir, Plan) {
+    let folder = TempDir::new().unwrap();
+    let plan = Plan::read(&described(folder.path(), text)).unwrap();
+    (folder, plan)
+}
+
+fn all(plan: &Plan, folder: &Path, jobs: usize) -> (Done, Vec<CellResult>) {
+    let store = Store::open(&folder.join(CELLS)).unwrap();
+    run(plan, &store, "program", jobs, u64::MAX, &Stop::default(), &|_| {}).unwrap()
+}
+
+fn wrong(text: &str) -> String {
+    let folder = TempDir::new().unwrap();
+    Plan::read(&described(folder.path(), text)).unwrap_err().to_string()
+}
+
+#[test]
+fn cells_are_all_combinations_and_have_distinct_keys() {
+    let (_folder, plan) = plan(SMALL);
+    assert_eq!(plan.cells.len(), 2 * 2 * 3);
+    let keys: HashSet<String> = plan.cells.iter().map(|cell| cell.key("program")).collect();
+    assert_eq!(keys.len(), 12);
+    assert!(!keys.contains(&plan.cells[0].key("another program")));
+    assert_eq!(
+        plan.cells[0].name(),
+        "micro blocks=16 orders=1 rounds=3 on desktop, Base+high=50, seed 1"
+    );
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let (folder, plan) = plan(SMALL);
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    let (_, first) = all(&plan, &one, 1);
+    let (_, second) = all(&plan, &two, 4);
+    assert_eq!(first, second);
+    finish("sweep", &one, &first).unwrap();
+    finish("sweep", &two, &second).unwrap();
+    for file in ["results.parquet", "index.html"] {
+        assert_eq!(fs::read(one.join(file)).unwrap(), fs::read(two.join(file)).unwrap(), "{file}");
+    }
+}
+
+#[test]
+fn finished_cells_are_not_computed_again() {
+    let (folder, plan) = plan(SMALL);
+    let (done, first) = all(&plan, folder.path(), 2);
+    assert_eq!(done, Done { cells: 12, cached: 0, computed: 12 });
+    let (done, second) = all(&plan, folder.path(), 2);
+    assert_eq!(done, Done { cells: 12, cached: 12, computed: 0 });
+    assert_eq!(first, second);
+    // One more seed: only its cells are new.
+    let more = SMALL.replace("[1, 2, 3]", "[1, 2, 3, 4]");
+    let more = Plan::read(&described(folder.path(), &more)).unwrap();
+    assert_eq!(all(&more, folder.path(), 2).0, Done { cells: 16, cached: 12, computed: 4 });
+}
+
+#[test]
+fn a_damaged_or_foreign_file_is_not_a_result() {
+    let (folder, plan) = plan(SMALL);
+    let (_, results) = all(&plan, folder.path(), 2);
+    let file = |n: usize| folder.path().join(CELLS).join(format!("{}.json", results[n].key));
+    fs::write(file(0), "{").unwrap();
+    fs::copy(file(2), file(1)).unwrap();
+    let (done, again) = all(&plan, folder.path(), 2);
+    assert_eq!((done.cached, done.computed), (10, 2));
+    assert_eq!(again, results);
+}
+
+#[test]
+fn a_stopped_sweep_keeps_what_is_finished_and_continues() {
+    let (folder, plan) = plan(SMALL);
+    let store = Store::open(&folder.path().join(CELLS)).unwrap();
+    let stop = Stop::default();
+    let last = Mutex::new(Done::default());
+    let stopped = run(&plan, &store, "program", 2, u64::MAX, &stop, &|done| {
+        *last.lock().unwrap() = done;
+        if done.computed >= 3 {
+            stop.request();
+        }
+    });
+    assert!(matches!(stopped, Err(SweepError::Stopped)));
+    let kept = fs::read_dir(folder.path().join(CELLS)).unwrap().count();
+    assert!((3..12).contains(&kept), "{kept}");
+    // What a killed process leaves is removed, that of a running one is not.
+    let cells = folder.path().join(CELLS);
+    let (dead, alive) = (
+        cells.join("k.json.999999999-0.partial"),
+        format!("k.json.{}-7.partial", std::process::id()),
+    );
+    fs::write(&dead, "{").unwrap();
+    fs::write(cells.join(&alive), "{").unwrap();
+    let (done, results) = all(&plan, folder.path(), 2);
+    assert_eq!((done.cached, done.computed), (kept, 12 - kept));
+    assert!(!dead.exists() && cells.join(&alive).exists());
+    let whole = TempDir::new().unwrap();
+    assert_eq!(results, all(&plan, whole.path(), 1).1);
+}
+
+#[test]
+fn a_cell_larger_than_the_memory_runs_alone() {
+    let (folder, plan) = plan(SMALL);
+    let store = Store::open(&folder.path().join(CELLS)).unwrap();
+    assert!(plan.cells[0].memory() > 1);
+    let (done, _) = run(&plan, &store, "p", 4, 1, &Stop::default(), &|_| {}).unwrap();
+    assert_eq!(done.computed, 12);
+}
+
+#[test]
+fn a_trace_is_known_by_its_content() {
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/kbuild.pgy");
+    let folder = TempDir::new().unwrap();
+    fs::copy(sample, folder.path().join("a.pgy")).unwrap();
+    fs::copy(sample, folder.path().join("b.pgy")).unwrap();
+    let of = |name: &str| {
+        let text = format!("policies = [\"Base\"]\n[[trace]]\nfile = \"{name}\"\n");
+        Plan::read(&described(folder.path(), &text)).unwrap()
+    };
+    let (a, b) = (of("a.pgy"), of("b.pgy"));
+    assert_eq!(a.cells[0].key("p"), b.cells[0].key("p"));
+    let (done, results) = all(&a, folder.path(), 1);
+    assert_eq!(done.computed, 1);
+    let zone_pages = results[0].values.iter().find(|v| v.metric == "zone_pages").unwrap();
+    assert_eq!(zone_pages.value, 109_920.0, "the README's table");
+    let (done, renamed) = all(&b, folder.path(), 1);
+    assert_eq!((done.cached, renamed[0].cell.input().as_str()), (1, "b.pgy"));
+    // One byte more is another trace.
+    let mut bytes = fs::read(sample).unwrap();
+    bytes.push(0);
+    fs::write(folder.path().join("b.pgy"), bytes).unwrap();
+    assert_ne!(of("b.pgy").cells[0].key("p"), a.cells[0].key("p"));
+}
+
+#[test]
+fn the_table_has_a_row_for_every_measurement() {
+    let (folder, plan) = plan(SMALL);
+    let (_, results) = all(&plan, folder.path(), 2);
+    let bytes = parquet(&results).unwrap();
+    let path = folder.path().join("table.parquet");
+    fs::write(&path, bytes).unwrap();
+    let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+    let mut rows = reader.get_row_iter(None).unwrap();
+    for result in &results {
+        for value in &result.values {
+            let row = rows.next().unwrap().unwrap();
+            assert_eq!(row.get_string(0).unwrap(), "run");
+            assert_eq!(row.get_string(3).unwrap(), &result.cell.policy);
+            assert_eq!(row.get_ulong(4).unwrap(), result.cell.seed);
+            assert_eq!(row.get_string(5).unwrap(), &value.metric);
+            assert_eq!(row.get_double(8).unwrap(), value.value);
+        }
+    }
+    assert!(rows.next().is_none());
+}
+
+#[test]
+fn the_page_marks_the_front_and_escapes_names() {
+    let (folder, plan) = plan(SMALL);
+    let (_, mut results) = all(&plan, folder.path(), 2);
+    results[0].cell.policy = "<script>".into();
+    let fronts = fronts(&results);
+    assert_eq!(fronts.len(), 1);
+    assert!(fronts[0].points.iter().any(|p| p.on_front));
+    let page = html("a & b", &fronts);
+    assert!(page.contains("Sweep a &amp; b") && !page.contains("<script>"));
+    assert!(page.contains("class=\"front\"") && page.contains("<circle"));
+    assert!(text(&fronts).contains("* "));
+}
+
+#[test]
+fn errors_name_the_entry_and_the_fix() {
+    for (text, says) in [
+        ("", "sweep.toml: "),
+        ("policies = [\"Base\"]", "the file: nothing to do; add a [[trace]]"),
+        (
+            "policies = []\n[[workload]]\nname=\"micro\"\nmachines=[\"desktop\"]",
+            "policies: the list is empty",
+        ),
+        ("policies = [\"Bas\"]", "policies: policy Bas: unknown policy Bas; expected one of"),
+        ("policies = [\"Base\"]\nseed = 1", "unknown field `seed`"),
+        ("policies = [\"Base\"]\n[knobs]\nnope = [1]", "policies: unknown knob"),
+        ("policies = [\"Base\"]\n[knobs]\nhigh = []", "knob high has no values"),
+        ("policies = [\"Base\"]\n[[trace]]\nfile = \"a.pgy\"", "[[trace]] 1: "),
+        (
+            "policies = [\"Base\"]\n[[workload]]\nname=\"nope\"\nmachines=[\"desktop\"]",
+            "[[workload]] 1: unknown workload nope",
+        ),
+        (
+            "policies = [\"Base\"]\n[[workload]]\nname=\"micro\"\nmachines=[\"nope\"]",
+            "name a TOML file or one of desktop",
+        ),
+        (
+            "policies = [\"Base\"]\n[[workload]]\nname=\"micro\"\nmachines=[\"detected\"]",
+            "does not depend on the host",
+        ),
+        (
+            "policies = [\"Base\"]\n[[workload]]\nname=\"micro\"\nmachines=[\"desktop\"]\nset={x=1}",
+            "unknown parameter x; expected one of",
+        ),
+        (
+            "policies = [\"Base\", \"base\"]\n[[workload]]\nname=\"micro\"\nmachines=[\"desktop\"]",
+            "occurs twice",
+        ),
+    ] {
+        let said = wrong(text);
+        assert!(said.contains(says), "{text}: {said}");
+    }
+}
+
+#[test]
+fn state_files_beside_a_trace_are_not_ignored_silently() {
+    let folder = TempDir::new().unwrap();
+    let trace = "a-1 [000] 1.0: mm_page_free: page=0x1 pfn=0x100 order=0\n";
+    fs::write(folder.path().join("a.txt"), trace).unwrap();
+    fs::write(folder.path().join("buddyinfo.traced_end"), "Node 0, zone   Normal      1      0      0      0      0      0      0      0      0      0      0 \n").unwrap();
+    let text = "policies = [\"Base\"]\n[[trace]]\nfile = \"a.txt\"\n";
+    let said = Plan::read(&described(folder.path(), text)).unwrap_err().to_string();
+    assert!(said.contains("would be ignored"), "{said}");
+}
