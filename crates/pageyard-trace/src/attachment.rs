@@ -1,6 +1,9 @@
 //! Named files attached to a `.pgy` file.
 
-use crate::state::{ENABLED_EVENTS, KERNEL_RELEASE};
+/// Name of the file with the release of the kernel.
+pub(crate) const KERNEL_RELEASE: &str = "kernel_release";
+/// Name of the file with the events that were recorded.
+pub(crate) const ENABLED_EVENTS: &str = "enabled_events";
 
 /// One attached file, as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::attachment::Attachments;
+use crate::attachment::{Attachments, KERNEL_RELEASE};
 use crate::binary::{EventTable, PageLayout};
 use crate::compression::Compression;
 use crate::error::{Fault, Position, TraceError};
@@ -16,7 +16,6 @@ use crate::perfetto::{self, PerfettoBody};
 use crate::pgy::{self, PgyBody};
 use crate::release;
 use crate::shared::Shared;
-use crate::state::KERNEL_RELEASE;
 use crate::summary::Summary;
 use crate::tasks::Tasks;
 use crate::text::TextBody;

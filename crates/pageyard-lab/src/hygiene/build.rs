@@ -7,9 +7,9 @@
 use pageyard::policy::Policy;
 use pageyard::{Gfp, Order};
 
-use super::Options;
 use super::blocks::Block;
 use super::heap::Heap;
+use super::options::Options;
 use crate::record::Sink;
 use crate::rng::Rng;
 
@@ -57,7 +57,7 @@ const FILE_SCALE: f64 = (196_935.0 + 292_237.0) / 2.0 / 14_569.0;
 pub(crate) const SLABS: f64 = 0.65;
 pub(crate) const RECLAIMABLE_SLABS: f64 = 0.40;
 /// Factor by which unmovable slab pages are scaled. Assumed, as
-/// [`Assumed::slab_scale`](super::Assumed) for the reclaimable ones.
+/// [`Assumed::slab_scale`](super::options::Assumed) for the reclaimable ones.
 const SLAB_SCALE: f64 = 10.0;
 /// Mean lifetime of an unmovable slab page in rounds. Assumed, together with the scale factors:
 /// most of that memory is allocated and freed with processes.

@@ -10,8 +10,8 @@ use pageyard::{
     Yard, ZoneId, ZoneKind,
 };
 
-use super::Options;
 use super::blocks::{Block, Blocks};
+use super::options::Options;
 use crate::Lock;
 use crate::record::Sink;
 use crate::rng::Rng;
@@ -54,7 +54,7 @@ struct Reclaimable {
     /// Slab pages whose objects can be dropped.
     slabs: Vec<Block>,
     slabs_due: f64,
-    /// [`Assumed::slab_pressure`](super::Assumed).
+    /// [`Assumed::slab_pressure`](super::options::Assumed).
     slab_pressure: f64,
     /// Random numbers for reclaim alone, so that the workload's requests do not depend on it.
     rng: Rng,

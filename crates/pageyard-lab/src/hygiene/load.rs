@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use pageyard::policy::Policy;
 use pageyard::{Gfp, Order};
 
-use super::Options;
 use super::blocks::Block;
 use super::heap::Heap;
+use super::options::Options;
 use crate::record::Sink;
 use crate::rng::Rng;
 

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::RECORD;
 use crate::binary::Layout;
 use crate::error::Fault;
+
+/// How to record what is needed.
+pub(super) const RECORD: &str = "record all CPUs with tracepoints: perf record -a -k CLOCK_MONOTONIC -e kmem:mm_page_alloc -e …";
 
 /// Bits of `sample_type`: which fields a sample has.
 mod has {

@@ -2,10 +2,13 @@
 
 use super::attr::{Attrs, MIN_SIZE};
 use super::records::Records;
-use super::{MAGICS, feature, release_of};
 use crate::binary::Layout;
 use crate::error::Fault;
+use crate::release;
 use crate::trace_dat::Store;
+
+/// First bytes of a file, by byte order.
+pub(crate) const MAGICS: [[u8; 8]; 2] = [*b"PERFILE2", *b"2ELIFREP"];
 
 /// Size of the head of a pipe's output in bytes, and of a file's.
 const PIPE: u64 = 16;
@@ -133,4 +136,15 @@ pub(super) fn string(layout: Layout, bytes: &[u8]) -> Option<String> {
     let text = bytes.get(4..)?;
     let text = &text[..length.min(text.len())];
     release_of(text.split(|&b| b == 0).next().unwrap_or_default())
+}
+
+/// Parses the release in a feature's text.
+fn release_of(text: &[u8]) -> Option<String> {
+    release::find(text).map(str::to_owned)
+}
+
+/// Numbers of features.
+pub(super) mod feature {
+    pub(crate) const TRACING_DATA: u64 = 1;
+    pub(crate) const OS_RELEASE: u64 = 4;
 }

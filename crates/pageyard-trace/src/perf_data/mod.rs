@@ -11,9 +11,10 @@ mod records;
 
 use std::fs::File;
 
-use attr::Attrs;
+use attr::{Attrs, RECORD};
 use compressed::Inflate;
-use head::Parts;
+pub(crate) use head::MAGICS;
+use head::{Parts, feature};
 use records::{Header, Records};
 
 use crate::binary::{EventTable, Layout, What};
@@ -23,16 +24,9 @@ use crate::event::Record;
 use crate::input::{Source, bound};
 use crate::merge::{Item, Queue, Threads};
 use crate::printable::name_from_bytes;
-use crate::release;
 use crate::shared::Shared;
 use crate::text::MAX_COMM;
 use crate::trace_dat::{Store, tracing_data};
-
-/// First bytes of a file, by byte order.
-pub(crate) const MAGICS: [[u8; 8]; 2] = [*b"PERFILE2", *b"2ELIFREP"];
-
-/// How to record what is needed.
-const RECORD: &str = "record all CPUs with tracepoints: perf record -a -k CLOCK_MONOTONIC -e kmem:mm_page_alloc -e …";
 
 /// Types of records.
 mod kind {
@@ -48,12 +42,6 @@ mod kind {
     pub(super) const FEATURE: u32 = 80;
     pub(super) const COMPRESSED: u32 = 81;
     pub(super) const COMPRESSED2: u32 = 83;
-}
-
-/// Numbers of features.
-pub(crate) mod feature {
-    pub(crate) const TRACING_DATA: u64 = 1;
-    pub(crate) const OS_RELEASE: u64 = 4;
 }
 
 /// Reads the records of a `perf.data`.
@@ -302,9 +290,4 @@ impl PerfBody {
         self.queue.push(sample.t_ns, at, item);
         Ok(())
     }
-}
-
-/// Parses the release in a feature's text.
-fn release_of(text: &[u8]) -> Option<String> {
-    release::find(text).map(str::to_owned)
 }

@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use super::names::{FILES, PFNMAPS, RELEASES, SUFFIXES};
 use super::near::{self, Near};
 use super::{BuddyInfo, Counters, CpuCaches, PageTypeInfo, PfnMap, Settings, ZoneInfo};
-use crate::attachment::Attachments;
+use crate::attachment::{Attachments, ENABLED_EVENTS, KERNEL_RELEASE};
 use crate::error::{Fault, Position, TraceError, excerpt};
 use crate::input::bound::{self, Bound};
 use crate::input::{Used, decompress_all, read_at_most};
@@ -65,37 +66,12 @@ pub struct StateDir {
     pub notes: Vec<String>,
 }
 
-pub(super) const FILES: [&str; 6] =
-    ["zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat", "cpu_cache", "sys_vm"];
-const PFNMAPS: [&str; 2] = ["pfnmap.before", "pfnmap.after"];
-/// Attachment with the release of the kernel.
-pub(crate) const KERNEL_RELEASE: &str = "kernel_release";
-/// Attachment with the events that were recorded.
-pub(crate) const ENABLED_EVENTS: &str = "enabled_events";
-/// Files that also tell the release.
-const RELEASES: [&str; 5] =
-    ["before/kernel_release", "uname", "before/uname", "version", "before/version"];
-pub(super) const SUFFIXES: [&str; 4] = ["", ".xz", ".gz", ".zst"];
 /// Maximum number of notes on files with similar names.
 const MOST_NOTES: usize = 8;
 /// Maximum size of a frame map, one byte per frame; enough for 4 TiB of memory.
 const MAX_MAP: u64 = 1 << 30;
 /// Maximum size of another file; enough for 4096 CPUs in each of 100 zones.
 const MAX_TEXT: u64 = 1 << 26;
-
-/// Returns whether `name` is that of a state file, next to a recording or attached to it.
-pub(crate) fn is_state_file(name: &str) -> bool {
-    let file = |name: &str| FILES.contains(&name);
-    match name.split_once('/') {
-        Some(("before" | "after", name)) => file(name),
-        Some(_) => false,
-        None => {
-            let traced = |end| name.strip_suffix(end).is_some_and(file);
-            let others = [KERNEL_RELEASE, ENABLED_EVENTS, PFNMAPS[0], PFNMAPS[1]];
-            others.contains(&name) || traced(".traced_start") || traced(".traced_end")
-        }
-    }
-}
 
 impl StateDir {
     /// Reads the state files next to a trace. `path` is the trace or its folder.

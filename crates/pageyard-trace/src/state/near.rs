@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::dir::{FILES, SUFFIXES};
+use super::names::{FILES, SUFFIXES};
 
 /// Maximum number of directory entries that are looked at, and of bytes of a name.
 const MOST: usize = 1 << 16;

@@ -2,6 +2,7 @@
 //! files.
 
 mod compaction;
+mod cursor;
 mod fields;
 mod line;
 mod perf;
@@ -9,7 +10,7 @@ mod reader;
 mod writer;
 
 pub(crate) use compaction::point_of;
+pub(crate) use cursor::MAX_COMM;
 pub(crate) use fields::Name;
-pub(crate) use line::MAX_COMM;
 pub(crate) use reader::{TextBody, mark_text};
 pub use writer::TextWriter;

@@ -11,7 +11,7 @@
 
 use memchr::memchr_iter;
 
-use super::line::{Cursor, Form, Line, MAX_COMM, cpu_number};
+use super::cursor::{Cursor, Form, Line, MAX_COMM, cpu_number};
 use crate::error::Fault;
 use crate::number::parse_decimal;
 

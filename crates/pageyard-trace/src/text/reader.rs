@@ -3,8 +3,9 @@
 use memchr::{memchr, memmem};
 
 use super::compaction;
+use super::cursor::{Form, Line};
 use super::fields::{FieldParser, Name};
-use super::line::{self, Form, Line};
+use super::line;
 use crate::error::{Fault, Position, TraceError};
 use crate::event::{Event, Record};
 use crate::input::Source;

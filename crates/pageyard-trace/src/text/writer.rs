@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use super::compaction;
-use super::line::{self, Form, MAX_COMM};
+use super::cursor::{Form, Line, MAX_COMM};
+use super::line;
 use crate::check::{MAX_CPUS, at_most, check_event};
 use crate::compaction_layout::{POINTS, check_compaction};
 use crate::error::{Fault, Position, TraceError};
@@ -125,7 +126,7 @@ impl<W: Write> TextWriter<W> {
         if may_mislead(&task.comm) {
             let line = format!("{:>16}-{:<5} [000]     0.0: mm_page_free:", task.comm, task.pid);
             let read = line::parse(line.as_bytes());
-            let same = |l: line::Line<'_>| l.comm == task.comm.as_bytes() && l.pid == task.pid;
+            let same = |l: Line<'_>| l.comm == task.comm.as_bytes() && l.pid == task.pid;
             if !matches!(read, Ok(Form::Event(l)) if same(l)) {
                 let why = "a command name that looks like the start of a line";
                 return Err(self.error(Fault::Unwritable(why)));
