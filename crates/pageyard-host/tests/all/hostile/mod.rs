@@ -205,6 +205,7 @@ const ROWS: &[Row] = &[
             "SystemFiles::detect",
             "SystemFiles::none",
             "GroupMemory::read",
+            "page::publishers",
             "page::read_stats",
         ],
         parts::system,
