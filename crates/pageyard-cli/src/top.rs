@@ -1,25 +1,30 @@
-//! `pageyard top`: shows the yards of another process, live.
+//! `pageyard top`: lists processes that have yards, and shows the yards of one, live.
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use pageyard_host::{PageError, YardStats, read_stats};
-use pageyard_trace::printable;
+use pageyard_host::YardStats;
+use pageyard_lab::format::{grouped, pages};
 
 mod draw;
+mod processes;
+mod read;
 pub(crate) mod screen;
 
+use self::read::read;
 use crate::output::{self, print_json};
 
-/// Show the yards of a running process: use, limits, pressure, zones, per-CPU lists, fragmentation.
+/// Show the yards of a running process: requests, use, limits, pressure, zones, per-CPU lists
 ///
-/// The process must use pageyard-host and publish statistics, which is the default.
+/// Without PID, lists the processes that have yards. A process must use pageyard-host and publish
+/// statistics, which is the default. The worker of a yard publishes them about twice a second;
+/// figures are at most about a second old. Processes of other users are shown to root only.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Process id
-    pid: u32,
+    /// Process ID; without it, a list of all processes that have yards
+    pid: Option<u32>,
     /// Print the current state and exit
     #[arg(long)]
     once: bool,
@@ -33,59 +38,83 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let Some(pid) = args.pid else {
+        return processes::list(args.json);
+    };
     if args.json {
-        print_json(&read(args.pid)?)?;
+        print_json(&read(pid)?)?;
     } else if args.once || !io::stdout().is_terminal() {
         let mut out = output::stdout();
-        read(args.pid)?.iter().try_for_each(|y| print(&mut out, y))?;
+        read(pid)?.iter().try_for_each(|y| print(&mut out, y))?;
     } else {
         if !(0.1..=3600.0).contains(&args.every) {
             return Err(format!("--every {}: expected 0.1 to 3600 seconds", args.every).into());
         }
-        screen::watch(Duration::from_secs_f64(args.every), || read(args.pid))?;
+        screen::watch(Duration::from_secs_f64(args.every), || read(pid))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the statistics that the process publishes. They are untrusted, so active characters are
-/// escaped.
-fn read(pid: u32) -> Result<Vec<YardStats>, PageError> {
-    let mut yards = read_stats(pid)?;
-    let clean = |text: &mut String| *text = printable(text).into_owned();
-    for y in &mut yards {
-        clean(&mut y.level);
-        for z in &mut y.zones {
-            clean(&mut z.kind);
-            clean(&mut z.map);
+fn print(out: &mut impl Write, y: &YardStats) -> io::Result<()> {
+    let limit = |l: Option<u64>| l.map_or("none".into(), pages);
+    writeln!(out, "process {}, pressure {}", y.pid, y.level)?;
+    let (used, resident) = (pages(y.used), pages(y.resident));
+    writeln!(out, "  {used} in use, {resident} resident of {}", pages(y.pages))?;
+    writeln!(out, "  limits: soft {}, hard {}", limit(y.soft_limit), limit(y.hard_limit))?;
+    writeln!(out, "  given back {}, fetched again {}", pages(y.given_back), pages(y.fetched))?;
+    let by_order = |counts: &[u64]| {
+        let some = counts.iter().enumerate().filter(|(_, n)| **n > 0);
+        let each = some.map(|(order, n)| format!("order {order}: {}", grouped(*n)));
+        let each = each.collect::<Vec<_>>().join(", ");
+        if each.is_empty() { "none".to_owned() } else { each }
+    };
+    if y.allocs.is_empty() {
+        writeln!(out, "  {}", draw::NOT_PUBLISHED)?;
+    } else {
+        writeln!(out, "  blocks allocated {}", by_order(&y.allocs))?;
+        writeln!(out, "  blocks freed {}", by_order(&y.frees))?;
+        let cache = &y.thread_cache;
+        if cache.on {
+            writeln!(
+                out,
+                "  thread cache: {} {}, {}, {} requests served, {} refills, {} flushes, {} \
+                 drains",
+                cache.threads,
+                if cache.threads == 1 { "thread" } else { "threads" },
+                pages(cache.pages),
+                grouped(cache.hits),
+                grouped(cache.refills),
+                grouped(cache.flushes),
+                grouped(cache.drains)
+            )?;
+        } else {
+            writeln!(out, "  thread cache: none")?;
         }
     }
-    Ok(yards)
-}
-
-fn print(out: &mut impl Write, y: &YardStats) -> io::Result<()> {
-    let mib = |pages: u64| format!("{:.1} MiB", pages as f64 / 256.0);
-    let limit = |l: Option<u64>| l.map_or("none".into(), mib);
-    writeln!(out, "process {}, pressure {}", y.pid, y.level)?;
-    writeln!(out, "  {} in use, {} resident of {}", mib(y.used), mib(y.resident), mib(y.pages))?;
-    writeln!(out, "  limits: soft {}, hard {}", limit(y.soft_limit), limit(y.hard_limit))?;
-    writeln!(out, "  given back {}, fetched again {}", mib(y.given_back), mib(y.fetched))?;
     for z in &y.zones {
         writeln!(
             out,
             "  node {}, zone {}: {} free, {} on lists, zone lock taken {} times, lists busy {} times",
             z.node,
             z.kind,
-            mib(z.free),
-            mib(z.cached),
-            z.lock_holds,
-            z.bypasses
+            pages(z.free),
+            pages(z.cached),
+            grouped(z.lock_holds),
+            grouped(z.bypasses)
         )?;
         writeln!(out, "    free blocks by order {:?}; pageblocks {}", z.free_blocks, z.map)?;
         for c in &z.cpus {
             writeln!(
                 out,
                 "    CPU {}: count {}, high {} ({} to {}), batch {}, {} allocated, {} freed",
-                c.cpu, c.count, c.high, c.high_min, c.high_max, c.batch, c.allocs, c.frees
+                c.cpu,
+                c.count,
+                c.high,
+                c.high_min,
+                c.high_max,
+                c.batch,
+                grouped(c.allocs),
+                grouped(c.frees)
             )?;
         }
     }

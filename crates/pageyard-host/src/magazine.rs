@@ -210,6 +210,17 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
+/// What a magazine holds and has served.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// Pages in it, and those of them in blocks of 2 MiB.
+    pub(crate) pages: u64,
+    pub(crate) huge_pages: u64,
+    /// Requests served, and those of them for blocks of 2 MiB.
+    pub(crate) hits: u64,
+    pub(crate) huge_hits: u64,
+}
+
 /// One thread's blocks of one yard.
 #[repr(C, align(128))]
 pub(crate) struct Magazine {
@@ -329,6 +340,23 @@ impl Magazine {
     /// Returns the number of requests served.
     pub(crate) fn hits(&self) -> u64 {
         self.stacks.iter().map(Stack::hits).sum()
+    }
+
+    /// Returns what it holds and has served. Another thread reads each kind as it is at one moment.
+    pub(crate) fn reading(&self) -> Reading {
+        let mut all = Reading::default();
+        for kind in Kind::ALL {
+            let head = self.stacks[kind as usize].head.load(Relaxed);
+            let (hits, blocks) = (head / (COUNT + 1), head & COUNT);
+            let pages = blocks * u64::from(kind.order().pages());
+            all.hits += hits;
+            all.pages += pages;
+            if kind.is_huge() {
+                all.huge_hits += hits;
+                all.huge_pages += pages;
+            }
+        }
+        all
     }
 
     /// Returns whether the magazine is unused since the last call. One caller at a time.

@@ -10,6 +10,11 @@
 //! - 4: length of the text in bytes
 //! - from 5: the text, a [`YardStats`] as JSON
 //!
+//! The version counts changes of this layout and changes of the text that an older reader would
+//! misunderstand. A new field of the text is none: a reader ignores fields that it does not know and
+//! has defaults for those that it misses, so programs and readers of different versions work
+//! together (`other_versions_of_the_text_are_read`).
+//!
 //! A reader copies the file with `read`. The copy is consistent if the sequence number was the same
 //! even value before and after.
 
@@ -202,6 +207,53 @@ fn open_page(path: &Path) -> Option<File> {
     (seals >= 0 && seals & SEALS == SEALS).then_some(file)
 }
 
+/// Processes that publish statistics ([`publishers`]).
+///
+/// ```
+/// let found: pageyard_host::Publishers = pageyard_host::publishers()?;
+/// println!("{} processes have yards, {} were not examined", found.pids.len(), found.denied);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Publishers {
+    /// Their process IDs, in ascending order.
+    pub pids: Vec<u32>,
+    /// Number of processes whose descriptors this one may not read.
+    pub denied: usize,
+}
+
+/// Returns whether a descriptor, a link in `/proc/PID/fd`, has the name of a statistics page.
+/// Descriptors may be closed in the meantime.
+fn has_name(path: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with(NAME))
+}
+
+/// Finds the processes that have a descriptor with the name of a statistics page. [`read_stats`]
+/// reads them; it fails for a process that only uses the name.
+///
+/// # Errors
+/// `/proc` cannot be listed.
+pub fn publishers() -> io::Result<Publishers> {
+    let mut found = Publishers::default();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        match fs::read_dir(format!("/proc/{pid}/fd")) {
+            Ok(mut files) => {
+                if files.any(|file| file.is_ok_and(|file| has_name(&file.path()))) {
+                    found.pids.push(pid);
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => found.denied += 1,
+            // It has ended.
+            Err(_) => {}
+        }
+    }
+    found.pids.sort_unstable();
+    Ok(found)
+}
+
 /// Reads the statistics that the yards of a process publish, in the order of their descriptors. A
 /// page open on several descriptors counts once. The process need not be trusted: memory use is
 /// bounded by the total length of its texts, 16 MiB.
@@ -214,9 +266,7 @@ pub fn read_stats(pid: u32) -> Result<Vec<YardStats>, PageError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(&dir).map_err(error)? {
         let path = entry.map_err(error)?.path();
-        // Descriptors may be closed in the meantime.
-        let Ok(link) = fs::read_link(&path) else { continue };
-        if link.to_string_lossy().starts_with(NAME) {
+        if has_name(&path) {
             let number = path.file_name().and_then(|n| n.to_str()?.parse::<u32>().ok());
             found.push((number.unwrap_or(0), path));
             if found.len() > MOST_PAGES {
@@ -385,6 +435,33 @@ mod tests {
         assert_eq!(long, "page: text of 100 bytes in a page of 48 bytes");
         assert!(told(&[MAGIC, VERSION, 48, 0, 8, 0]).starts_with("page: "));
         assert!(read_stats(u32::MAX).unwrap_err().to_string().starts_with("process 4294967295: "));
+    }
+
+    /// The text as version 0.1.0 published it before the thread cache was part of it, and one of a
+    /// later version.
+    #[test]
+    fn other_versions_of_the_text_are_read() {
+        let page = Page::new(16 << 10).unwrap();
+        let old = r#"{"pid":7,"at_ns":1,"level":"calm","pages":4096,"used":3,"resident":4,
+            "target":5,"kept":0,"hard_limit":null,"soft_limit":null,"given_back":0,"fetched":0,
+            "shrunk":0,"moved":0,"zones":[]}"#;
+        publish(page.words(), old.as_bytes());
+        let seen = read(&file(&page)).unwrap().unwrap();
+        assert_eq!((seen.pid, seen.used, seen.allocs.len(), seen.frees.len()), (7, 3, 0, 0));
+        assert_eq!(seen.thread_cache, crate::thread_cache::ThreadCacheStats::default());
+        let new = old.replacen('{', r#"{"later":[1],"thread_cache":{"hits":9,"later":2},"#, 1);
+        publish(page.words(), new.as_bytes());
+        let seen = read(&file(&page)).unwrap().unwrap();
+        assert_eq!((seen.pid, seen.thread_cache.hits), (7, 9));
+    }
+
+    #[test]
+    fn publishers_are_found_by_their_page() {
+        let page = published(1);
+        assert!(publishers().unwrap().pids.contains(&std::process::id()));
+        let own = format!("/proc/self/fd/{}", page._file.as_raw_fd());
+        assert!(has_name(own.as_ref()));
+        assert!(!has_name("/proc/self/exe".as_ref()) && !has_name("/nowhere".as_ref()));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::held::{Class, Mutex, MutexGuard};
 use crate::limits::Limits;
 use crate::pressure::{Level, Listener};
 use crate::relocate::{Movables, Moving, Relocator};
+use crate::requests::Requests;
 use crate::shrink::{Registry, Shrinker, count_all, shrink_all};
 use crate::signals::{SystemFiles, Watching};
 use crate::trace_events::TraceEvents;
@@ -138,6 +139,7 @@ pub(crate) struct Service {
     /// Set if the last call of the shrinkers by a request freed nothing.
     barren: AtomicBool,
     pub(crate) moved: AtomicU64,
+    pub(crate) requests: Requests,
     pub(crate) ticks: AtomicU64,
     states: Mutex<Arc<States>>,
 }
@@ -215,6 +217,7 @@ impl Service {
             shrunk_directly: AtomicU64::new(0),
             barren: AtomicBool::new(false),
             moved: AtomicU64::new(0),
+            requests: Requests::default(),
             ticks: AtomicU64::new(0),
             states: Mutex::new(
                 Class::States,

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
+use crate::requests::Behind;
+use crate::thread_cache::ThreadCacheStats;
 use crate::usage::Usage;
 
 /// Maximum number of places of a zone that the map shows.
@@ -55,6 +57,17 @@ pub struct YardStats {
     pub shrunk: u64,
     /// Blocks that compaction moved.
     pub moved: u64,
+    /// Blocks that callers allocated and freed, by order, including those that the thread cache
+    /// served, and blocks that the hard limit takes out of circulation. Empty if the process
+    /// publishes none, because its pageyard-host is older.
+    #[serde(default)]
+    pub allocs: Vec<u64>,
+    /// See `allocs`.
+    #[serde(default)]
+    pub frees: Vec<u64>,
+    /// The thread cache. Its pages are part of `used`.
+    #[serde(default)]
+    pub thread_cache: ThreadCacheStats,
     /// The zones, node by node.
     pub zones: Vec<ZoneStatus>,
 }
@@ -133,11 +146,12 @@ pub struct CpuStatus {
     pub batch: i32,
     /// See `batch`.
     pub alloc_factor: u8,
-    /// Blocks allocated and freed.
+    /// Blocks that its lists and the zone behind them allocated and freed. A thread cache in front of
+    /// the lists hides most requests from them: see [`YardStats::allocs`].
     pub allocs: u64,
     /// See `allocs`.
     pub frees: u64,
-    /// Requests served from a list.
+    /// Of these allocations, those served from a list.
     pub hits: u64,
     /// Refills and drains of the lists.
     pub refills: u64,
@@ -151,8 +165,20 @@ fn letter(t: MigrateType) -> char {
 }
 
 impl YardStats {
-    pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>) -> YardStats {
+    /// Collects the statistics. `thread_cache` reads those of the thread cache.
+    pub(crate) fn of<P: Policy>(
+        raw: &RawYard<P, HostLock>,
+        thread_cache: impl FnOnce() -> ThreadCacheStats,
+    ) -> YardStats {
         let core = raw.core();
+        let mut behind = Behind::default();
+        for zone in core.zone_ids() {
+            let cpus = raw.cpus().iter().filter_map(|&cpu| core.cpu_stats(zone, CpuId(cpu)));
+            cpus.for_each(|stats| behind.add(&stats));
+        }
+        // In this order: see `Requests`.
+        let thread_cache = thread_cache();
+        let [allocs, frees] = raw.service().requests.report(behind, &thread_cache);
         let service = raw.service();
         let usage = Usage::of(raw);
         let relaxed = std::sync::atomic::Ordering::Relaxed;
@@ -218,6 +244,9 @@ impl YardStats {
             fetched: usage.retaken,
             shrunk: service.shrunk.load(relaxed) + service.shrunk_directly.load(relaxed),
             moved: service.moved.load(relaxed),
+            allocs,
+            frees,
+            thread_cache,
             zones: core.zone_ids().filter_map(zone).collect(),
         }
     }
@@ -247,9 +276,34 @@ impl YardStats {
             "Memory returned to the system and faulted in again.",
             again,
         )?;
+        let cached = bytes(self.thread_cache.pages);
+        one("thread_cache_bytes", "gauge", "Memory in use that threads keep cached.", cached)?;
+        let cache = &self.thread_cache;
+        let threads = cache.threads as u64;
+        one("thread_cache_threads", "gauge", "Threads with a cache.", threads)?;
+        let pressed = u64::from(cache.pressed);
+        one("thread_cache_pressed", "gauge", "1 while threads must not cache.", pressed)?;
+        let hits = cache.hits;
+        one("thread_cache_hits_total", "counter", "Requests served by thread caches.", hits)?;
+        let refills = cache.refills;
+        one("thread_cache_refills_total", "counter", "Refills of thread caches.", refills)?;
+        let flushes = cache.flushes;
+        one("thread_cache_flushes_total", "counter", "Flushes of full thread caches.", flushes)?;
+        let drains = cache.drains;
+        one("thread_cache_drains_total", "counter", "Drains of thread caches.", drains)?;
         let shrunk = bytes(self.shrunk);
         one("shrunk_bytes_total", "counter", "Memory freed by shrinkers.", shrunk)?;
         one("moved_blocks_total", "counter", "Blocks moved by compaction.", self.moved)?;
+
+        for (name, help, counts) in [
+            ("allocs_total", "Blocks that callers allocated, by order.", &self.allocs),
+            ("frees_total", "Blocks that callers freed, by order.", &self.frees),
+        ] {
+            writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} counter")?;
+            for (order, n) in counts.iter().enumerate() {
+                writeln!(out, "pageyard_{name}{{order=\"{order}\"}} {n}")?;
+            }
+        }
 
         type Of = fn(&ZoneStatus) -> u64;
         let zones: [(&str, &str, &str, Of); 5] = [

@@ -17,11 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use pageyard::{Gfp, Order};
+use serde::{Deserialize, Serialize};
 
 use crate::barrier;
 use crate::callback::guarded;
 use crate::fork::Birthplace;
-use crate::magazine::{self, Kind, Magazine, ROOM, Ready, Tally, add};
+use crate::magazine::{self, Kind, Magazine, ROOM, Reading, Ready, Tally, add};
 use crate::roster::{Limits, Roster};
 
 /// Size of the thread cache ([`Builder::thread_cache`](crate::Builder::thread_cache)).
@@ -100,7 +101,8 @@ pub(crate) trait Backing: Send + Sync {
 /// println!("{} requests served by the caches of {} threads", stats.hits, stats.threads);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ThreadCacheStats {
     /// Whether there is a cache: not if it was disabled, or if the system has no `membarrier`.
     pub on: bool,
@@ -108,8 +110,12 @@ pub struct ThreadCacheStats {
     pub threads: usize,
     /// Pages in it.
     pub pages: u64,
+    /// Pages of these in blocks of 2 MiB.
+    pub huge_pages: u64,
     /// Requests served from the cache.
     pub hits: u64,
+    /// Requests of these for blocks of 2 MiB.
+    pub huge_hits: u64,
     /// Number of refills, and pages fetched by them.
     pub refills: u64,
     /// See `refills`.
@@ -173,6 +179,7 @@ struct Shared {
     /// Counters of magazines of ended threads.
     past: Tally,
     past_hits: AtomicU64,
+    past_huge_hits: AtomicU64,
 }
 
 thread_local! {
@@ -243,6 +250,7 @@ impl ThreadCaches {
             roster: Roster::new(limits),
             past: Tally::default(),
             past_hits: AtomicU64::new(0),
+            past_huge_hits: AtomicU64::new(0),
         };
         ThreadCaches { id, shared: Some(Arc::new(shared)) }
     }
@@ -477,6 +485,7 @@ impl Shared {
                 add(past, now.load(Relaxed));
             }
             add(&self.past_hits, mine.hits());
+            add(&self.past_huge_hits, mine.reading().huge_hits);
         });
     }
 
@@ -525,11 +534,22 @@ impl Shared {
             let now: u64 = list.iter().map(|m| of(&m.tally).load(Relaxed)).sum();
             now + of(&self.past).load(Relaxed)
         };
+        // Before the refills: `requests::Requests` depends on it.
+        let mut now = Reading::default();
+        for magazine in list.iter() {
+            let reading = magazine.reading();
+            now.pages += reading.pages;
+            now.huge_pages += reading.huge_pages;
+            now.hits += reading.hits;
+            now.huge_hits += reading.huge_hits;
+        }
         ThreadCacheStats {
             on: true,
             threads: list.len(),
-            pages: list.iter().map(|m| m.pages()).sum(),
-            hits: list.iter().map(|m| m.hits()).sum::<u64>() + self.past_hits.load(Relaxed),
+            pages: now.pages,
+            huge_pages: now.huge_pages,
+            hits: now.hits + self.past_hits.load(Relaxed),
+            huge_hits: now.huge_hits + self.past_huge_hits.load(Relaxed),
             refills: sum(|t| &t.refills),
             refilled_pages: sum(|t| &t.refilled),
             flushes: sum(|t| &t.flushes),

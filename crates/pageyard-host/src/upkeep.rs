@@ -273,7 +273,10 @@ impl<P: Policy> HostYard<P> {
     /// Returns all statistics of the yard, in the form that the worker publishes. In a child after
     /// a fork, zeros.
     pub fn stats(&self) -> YardStats {
-        if self.is_here() { YardStats::of(self.raw()) } else { YardStats::default() }
+        if !self.is_here() {
+            return YardStats::default();
+        }
+        YardStats::of(self.raw(), || self.thread_cache_stats())
     }
 
     /// Returns the free blocks by order, in the format of `/proc/buddyinfo`.

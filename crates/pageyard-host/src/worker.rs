@@ -220,7 +220,7 @@ impl<'y, P: Policy> Worker<'y, P> {
 
         if let Some(page) = self.plan.page.as_ref().filter(|_| now >= self.publish_at) {
             self.publish_at = now + PUBLISH;
-            page.write(&YardStats::of(self.raw));
+            page.write(&YardStats::of(self.raw, || (self.plan.thread_caches)()));
         }
 
         let changes = usage.used != self.used;

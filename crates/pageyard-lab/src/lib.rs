@@ -1,6 +1,7 @@
 //! The lab: runs recorded and simulated work on the allocator and compares the results.
 //!
 //! - [`conform`] checks the allocator against answers of the real kernel, operation by operation.
+//! - [`format`](mod@format) is the one form of numbers and sizes in all output.
 //! - [`owner`] prints the owners of blocks in the kernel's format.
 //! - [`picture`] renders results as pages and plots.
 //! - [`replay`] performs a recorded trace on the allocator under several policies.
@@ -17,6 +18,7 @@
 //! The lab uses no allocator internals: it observes answers, snapshots, counters and events.
 
 pub mod conform;
+pub mod format;
 pub mod hygiene;
 mod memory;
 pub mod owner;

@@ -1,6 +1,7 @@
 //! Drawing of one yard.
 
 use pageyard_host::{CpuStatus, YardStats, ZoneStatus};
+use pageyard_lab::format::{pages, rate};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -8,8 +9,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Table};
 
 const NS: f64 = 1e9;
+/// Number of lines above the zones.
+const SUMMARY_LINES: u16 = 8;
 /// Minimum number of lines of a zone.
 const ZONE_LINES: u16 = 9;
+/// Shown in place of the figures that a process of an older version does not publish.
+pub(crate) const NOT_PUBLISHED: &str =
+    "allocations by order, thread cache: not published; the process uses an older pageyard-host";
 
 /// A yard now and at an earlier moment; the view shows the changes between the two as rates per
 /// second.
@@ -30,24 +36,6 @@ impl View {
     }
 }
 
-fn size(pages: u64) -> String {
-    let kib = pages.saturating_mul(4);
-    match kib {
-        0..1024 => format!("{kib} KiB"),
-        1024..0x10_0000 => format!("{:.1} MiB", kib as f64 / 1024.0),
-        _ => format!("{:.2} GiB", kib as f64 / 1024.0 / 1024.0),
-    }
-}
-
-/// Formats a rate in few digits.
-fn short(n: f64) -> String {
-    match n {
-        n if n < 10_000.0 => format!("{n:.0}"),
-        n if n < 10e6 => format!("{:.0}k", n / 1e3),
-        n => format!("{:.0}M", n / 1e6),
-    }
-}
-
 fn ratio(part: u64, all: u64) -> f64 {
     (part as f64 / all.max(1) as f64).clamp(0.0, 1.0)
 }
@@ -55,10 +43,11 @@ fn ratio(part: u64, all: u64) -> f64 {
 /// Draws the view.
 pub(crate) fn draw(frame: &mut Frame<'_>, view: &View) {
     // No more zones than fit: a layout of many parts is slow.
-    let room = 1 + usize::from(frame.area().height.saturating_sub(7) / ZONE_LINES);
+    let room = 1 + usize::from(frame.area().height.saturating_sub(SUMMARY_LINES + 1) / ZONE_LINES);
     let zones = view.now.zones.len().min(room);
-    let heights =
-        [Constraint::Length(6)].into_iter().chain((0..zones).map(|_| Constraint::Min(ZONE_LINES)));
+    let heights = [Constraint::Length(SUMMARY_LINES)]
+        .into_iter()
+        .chain((0..zones).map(|_| Constraint::Min(ZONE_LINES)));
     let parts = Layout::vertical(heights.chain([Constraint::Length(1)])).split(frame.area());
     summary(frame, parts[0], view);
     for (i, zone) in view.now.zones.iter().take(zones).enumerate() {
@@ -76,11 +65,11 @@ fn summary(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let block = Block::bordered().title(title);
     let inner = block.inner(area);
     frame.render_widget(block, area);
-    let rows = Layout::vertical([Constraint::Length(1); 4]).split(inner);
+    let rows = Layout::vertical([Constraint::Length(1); 6]).split(inner);
     let gauges = [("in use", y.used), ("resident", y.resident)];
-    for (row, (name, pages)) in rows.iter().zip(gauges) {
-        let label = format!("{name} {} of {}", size(pages), size(y.pages));
-        let bar = Gauge::default().ratio(ratio(pages, y.pages)).label(label);
+    for (row, (name, n)) in rows.iter().zip(gauges) {
+        let label = format!("{name} {} of {}", pages(n), pages(y.pages));
+        let bar = Gauge::default().ratio(ratio(n, y.pages)).label(label);
         frame.render_widget(bar.gauge_style(Style::new().fg(Color::Blue)), *row);
     }
     let color = match y.level.as_str() {
@@ -88,7 +77,7 @@ fn summary(frame: &mut Frame<'_>, area: Rect, view: &View) {
         "moderate" => Color::Yellow,
         _ => Color::Green,
     };
-    let limit = |l: Option<u64>| l.map_or("none".into(), size);
+    let limit = |l: Option<u64>| l.map_or("none".into(), pages);
     let pressure = Line::from(vec![
         Span::raw("pressure "),
         Span::styled(y.level.clone(), Style::new().fg(color)),
@@ -96,20 +85,64 @@ fn summary(frame: &mut Frame<'_>, area: Rect, view: &View) {
             "   limits: soft {}, hard {}   shrunk {}   moved {} blocks",
             limit(y.soft_limit),
             limit(y.hard_limit),
-            size(y.shrunk),
+            pages(y.shrunk),
             y.moved
         )),
     ]);
     frame.render_widget(Paragraph::new(pressure), rows[2]);
     let back = format!(
         "given back {} ({}/s), fetched again {} ({}/s), target {}",
-        size(y.given_back),
-        size(view.rate(y.given_back, view.before.given_back) as u64),
-        size(y.fetched),
-        size(view.rate(y.fetched, view.before.fetched) as u64),
-        size(y.target),
+        pages(y.given_back),
+        pages(view.rate(y.given_back, view.before.given_back) as u64),
+        pages(y.fetched),
+        pages(view.rate(y.fetched, view.before.fetched) as u64),
+        pages(y.target),
     );
     frame.render_widget(Paragraph::new(back), rows[3]);
+    frame.render_widget(Paragraph::new(requests(view)), rows[4]);
+    frame.render_widget(Paragraph::new(thread_cache(view)), rows[5]);
+}
+
+/// Increase of a list of counters, by index, per second.
+fn rates(view: &View, of: fn(&YardStats) -> &[u64]) -> Vec<f64> {
+    let before = of(&view.before).iter().chain(std::iter::repeat(&0));
+    of(&view.now).iter().zip(before).map(|(n, b)| view.rate(*n, *b)).collect()
+}
+
+/// What callers allocate and free, by order.
+fn requests(view: &View) -> String {
+    if view.now.allocs.is_empty() {
+        return NOT_PUBLISHED.into();
+    }
+    let allocs = rates(view, |y| &y.allocs[..y.allocs.len().min(11)]);
+    let frees = rates(view, |y| &y.frees[..y.frees.len().min(11)]);
+    let busy = allocs.iter().enumerate().filter(|(_, n)| **n > 0.0);
+    let by_order: String = busy.map(|(o, n)| format!("  order {o}: {}/s", rate(*n))).collect();
+    let (all, freed) = (rate(allocs.iter().sum()), rate(frees.iter().sum()));
+    format!("allocations {all}/s, frees {freed}/s  {by_order}")
+}
+
+fn thread_cache(view: &View) -> String {
+    let (now, before) = (&view.now.thread_cache, &view.before.thread_cache);
+    if !now.on {
+        // The line above says so if it is not published.
+        let known = !view.now.allocs.is_empty();
+        return if known { "thread cache: none".into() } else { String::new() };
+    }
+    let hits = view.rate(now.hits, before.hits);
+    let allocs: f64 = rates(view, |y| &y.allocs).iter().sum();
+    let share = if allocs > 0.0 { (100.0 * hits / allocs).min(100.0) } else { 0.0 };
+    format!(
+        "thread cache {}/s ({share:.0}% of allocations)   {} threads, {}{}   refills {}/s, flushes \
+         {}/s, drains {}/s",
+        rate(hits),
+        now.threads,
+        pages(now.pages),
+        if now.pressed { ", off: memory is short" } else { "" },
+        rate(view.rate(now.refills, before.refills)),
+        rate(view.rate(now.flushes, before.flushes)),
+        rate(view.rate(now.drains, before.drains)),
+    )
 }
 
 fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, before: &ZoneStatus) {
@@ -122,15 +155,15 @@ fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, bef
     let [min, low, high] = z.watermarks;
     let marks = format!(
         "free {} of {}, on lists {}   watermarks {min} {low} {high} +{} pages",
-        size(z.free),
-        size(z.managed),
-        size(z.cached),
+        pages(z.free),
+        pages(z.managed),
+        pages(z.cached),
         z.boost
     );
     let lock = format!(
         "zone lock {}/s   lists busy {}/s   failed {}   steals {}",
-        short(view.rate(z.lock_holds, before.lock_holds)),
-        short(view.rate(z.bypasses, before.bypasses)),
+        rate(view.rate(z.lock_holds, before.lock_holds)),
+        rate(view.rate(z.bypasses, before.bypasses)),
         z.failures,
         z.steals
     );
@@ -159,11 +192,11 @@ fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, bef
             format!("{}", c.high),
             format!("{}-{}", c.high_min, c.high_max),
             format!("{}x2^{}", c.batch, c.alloc_factor),
-            short(view.rate(c.allocs, was.allocs)),
-            short(view.rate(c.frees, was.frees)),
+            rate(view.rate(c.allocs, was.allocs)),
+            rate(view.rate(c.frees, was.frees)),
             hit,
-            short(view.rate(c.refills, was.refills)),
-            short(view.rate(c.drains, was.drains)),
+            rate(view.rate(c.refills, was.refills)),
+            rate(view.rate(c.drains, was.drains)),
         ])
     };
     let names = [
@@ -232,6 +265,8 @@ mod tests {
             resident: 8000,
             target: 6750,
             soft_limit: Some(5120),
+            allocs: vec![0; 11],
+            frees: vec![0; 11],
             zones: vec![zone],
             ..YardStats::default()
         }
@@ -256,11 +291,11 @@ mod tests {
         let text = picture(&View { now, before, which: (1, 2) }, 110, 24);
         for wanted in [
             "process 77, yard 1 of 2",
-            "in use 23.4 MiB of 64.0 MiB",
+            "in use 23.4 MiB of 64 MiB",
             "pressure moderate",
-            "soft 20.0 MiB, hard none",
+            "soft 20 MiB, hard none",
             "watermarks 256 320 384 +0 pages",
-            "zone lock 1500/s",
+            "zone lock 1.5 k/s",
             "free blocks 1 2 3 4 5 6 7 8 9 10 11   unusable  order 9 25%",
             "UUMMR",
             "100-900",
@@ -270,9 +305,38 @@ mod tests {
         }
         let row = text.lines().find(|l| l.starts_with("│1 ")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().collect();
-        assert!(cells.contains(&"2000") && cells.contains(&"75%") && cells.contains(&"4"), "{row}");
+        assert!(row.contains(" 2.0 k ") && cells.contains(&"75%") && cells.contains(&"4"), "{row}");
         let idle = text.lines().find(|l| l.starts_with("│0 ")).unwrap();
         assert!(idle.contains(" - "), "no requests, no share of hits: {idle}");
+    }
+
+    /// Requests that the thread cache serves never reach the lists.
+    #[test]
+    fn requests_through_the_thread_cache_are_drawn() {
+        let (before, mut now) = (yard(), yard());
+        now.at_ns += 2_000_000_000;
+        (now.allocs[0], now.allocs[9], now.frees[0]) = (66_000_000, 240, 66_000_100);
+        let cache = &mut now.thread_cache;
+        (cache.on, cache.threads, cache.pages, cache.hits) = (true, 4, 300, 33_000_120);
+        (cache.refills, cache.flushes) = (24, 6);
+        let view = View { now, before, which: (1, 1) };
+        let text = picture(&view, 110, 24);
+        for wanted in [
+            "allocations 33.0 M/s, frees 33.0 M/s    order 0: 33.0 M/s  order 9: 120/s",
+            "thread cache 16.5 M/s (50% of allocations)   4 threads, 1.2 MiB   refills 12/s, \
+             flushes 3/s, drains 0/s",
+        ] {
+            assert!(text.contains(wanted), "{wanted}:\n{text}");
+        }
+        let mut none = view.clone();
+        none.now.thread_cache = Default::default();
+        assert!(picture(&none, 110, 24).contains("thread cache: none"));
+        // A process of an older version.
+        none.now.allocs.clear();
+        none.now.frees.clear();
+        let text = picture(&none, 110, 24);
+        assert!(text.contains("not published; the process uses an older pageyard-host"), "{text}");
+        assert!(!text.contains("thread cache: none"), "{text}");
     }
 
     /// Another process may publish any figures: it may be of another version, or hostile.
@@ -317,12 +381,23 @@ mod tests {
             target: u64::MAX,
             hard_limit: Some(u64::MAX),
             given_back: u64::MAX,
+            allocs: vec![u64::MAX; 10_000],
+            frees: vec![u64::MAX; 10_000],
+            thread_cache: pageyard_host::ThreadCacheStats {
+                on: true,
+                threads: usize::MAX,
+                pages: u64::MAX,
+                hits: u64::MAX,
+                ..Default::default()
+            },
             zones: vec![zone; 50],
             ..YardStats::default()
         };
         let mut before = now.clone();
         before.at_ns -= 1;
         before.given_back = 0;
+        before.allocs.clear();
+        before.thread_cache.hits = 0;
         before.zones[0].cpus[0].allocs = 0;
         before.zones[0].cpus[0].hits = 0;
         for (width, height) in [(1, 1), (80, 24), (300, 100)] {

@@ -44,7 +44,7 @@ pub(crate) fn watch(
         *ours = true;
         ratatui::try_init()?
     };
-    let mut run = || -> Result<(), Box<dyn std::error::Error>> {
+    let run = || -> Result<(), Box<dyn std::error::Error>> {
         loop {
             at %= now.len().max(1);
             let Some(yard) = now.get(at) else { return Ok(()) };
@@ -63,7 +63,8 @@ pub(crate) fn watch(
                 }
             } else {
                 let next = read()?;
-                before = std::mem::replace(&mut now, next);
+                before = compared_with(before, now, &next);
+                now = next;
             }
         }
     };
@@ -72,6 +73,21 @@ pub(crate) fn watch(
     let restored: io::Result<()> = ratatui::try_restore();
     *ours = false;
     result.and(restored.map_err(Into::into))
+}
+
+/// Returns the statistics that rates are computed against, yard by yard: those that were shown, or
+/// those before them while the process has not published new ones.
+fn compared_with(
+    before: Vec<YardStats>,
+    now: Vec<YardStats>,
+    next: &[YardStats],
+) -> Vec<YardStats> {
+    if before.len() != now.len() {
+        return now;
+    }
+    let is_old = |at: usize, now: &YardStats| next.get(at).is_some_and(|n| n.at_ns == now.at_ns);
+    let both = before.into_iter().zip(now).enumerate();
+    both.map(|(at, (before, now))| if is_old(at, &now) { before } else { now }).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,6 +114,18 @@ mod tests {
     use ratatui::crossterm::event::KeyEvent;
 
     use super::*;
+
+    /// A screen may be drawn more often than the process publishes: the rates stay as they are.
+    #[test]
+    fn rates_need_new_statistics() {
+        let at = |times: &[u64]| -> Vec<YardStats> {
+            times.iter().map(|&at_ns| YardStats { at_ns, ..YardStats::default() }).collect()
+        };
+        let times = |yards: Vec<YardStats>| yards.iter().map(|y| y.at_ns).collect::<Vec<_>>();
+        assert_eq!(times(compared_with(at(&[1, 1]), at(&[2, 2]), &at(&[2, 3]))), [1, 2]);
+        assert_eq!(times(compared_with(at(&[1]), at(&[2, 2]), &at(&[2, 3]))), [2, 2], "a new yard");
+        assert_eq!(times(compared_with(at(&[1, 1]), at(&[2, 2]), &at(&[2]))), [1, 2]);
+    }
 
     #[test]
     fn keys() {

@@ -28,6 +28,10 @@ fn a_live_yard_in_another_process() {
     };
     assert_eq!(seen[0]["pid"].as_u64().unwrap().to_string(), pid);
     assert_eq!(seen[0]["hard_limit"], 8192);
+    // Most of them never reached the per-CPU lists.
+    let hits = seen[0]["thread_cache"]["hits"].as_u64().unwrap();
+    assert_eq!((&seen[0]["allocs"][0], &seen[0]["frees"][0]), (&500.into(), &0.into()));
+    assert_eq!(hits + seen[0]["thread_cache"]["refills"].as_u64().unwrap(), 500);
     let cpus = seen[0]["zones"][0]["cpus"].as_array().unwrap();
     assert_eq!(cpus.len(), yard.cpus().len());
     // Without a terminal the picture is text.
@@ -35,9 +39,37 @@ fn a_live_yard_in_another_process() {
         let out = top(args);
         let text = String::from_utf8(out.stdout).unwrap();
         assert!(text.starts_with(&format!("process {pid}, pressure calm\n")), "{text}");
-        assert!(text.contains("hard 32.0 MiB") && text.contains("CPU 0: count"), "{text}");
+        assert!(text.contains("hard 32 MiB") && text.contains("CPU 0: count"), "{text}");
+        assert!(text.contains("\n  blocks allocated order 0: 500,"), "{text}");
+        assert!(text.contains("\n  thread cache: 1 thread, "), "{text}");
     }
+    // Without a PID: this process among all that have yards.
+    let list: serde_json::Value = serde_json::from_slice(&top(&["--json"]).stdout).unwrap();
+    let processes = list["processes"].as_array().unwrap();
+    let this = processes.iter().find(|p| p["pid"].as_u64() == pid.parse().ok()).unwrap();
+    assert_eq!((&this["yards"], &this["pages"]), (&1.into(), &16384.into()));
+    let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+    assert_eq!(this["name"], comm.trim_end());
+    let text = String::from_utf8(top(&[]).stdout).unwrap();
+    assert!(text.trim_start().starts_with("PID  name"), "{text}");
+    let line = text.lines().find(|l| l.split_whitespace().next() == Some(&pid)).unwrap();
+    assert!(line.contains("  64 MiB  ") && line.ends_with("  calm"), "{line}");
     drop(blocks);
+}
+
+/// Its page must not end the list of the other processes.
+#[test]
+fn a_process_with_an_invalid_page_is_listed_with_its_error() {
+    use crate::failures::hostile::Publisher;
+    let publisher = Publisher::new("{\"level\":\"\\u001b[2J\"", 1);
+    let text = String::from_utf8(top(&[]).stdout).unwrap();
+    let line = text.lines().find(|l| l.contains(&publisher.pid())).unwrap();
+    assert!(line.contains("/proc/") && line.contains("EOF while parsing"), "{line}");
+    let list: serde_json::Value = serde_json::from_slice(&top(&["--json"]).stdout).unwrap();
+    let processes = list["processes"].as_array().unwrap();
+    let this =
+        processes.iter().find(|p| p["pid"].as_u64() == publisher.pid().parse().ok()).unwrap();
+    assert!(this["yards"] == 0 && this["error"].is_string(), "{this}");
 }
 
 #[test]

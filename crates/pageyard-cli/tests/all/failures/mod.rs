@@ -7,7 +7,7 @@
 mod bounds;
 mod folder;
 mod full;
-mod hostile;
+pub(crate) mod hostile;
 mod places;
 mod signals;
 mod terminal;

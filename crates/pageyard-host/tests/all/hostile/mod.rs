@@ -242,6 +242,7 @@ const ROWS: &[Row] = &[
             "SystemFiles::detect",
             "SystemFiles::none",
             "GroupMemory::read",
+            "page::publishers",
             "page::read_stats",
         ],
         parts::system,

@@ -195,4 +195,5 @@ pub(super) fn system() {
         }
     }
     assert!(pageyard_host::read_stats(std::process::id()).is_err());
+    assert!(!pageyard_host::publishers().unwrap().pids.contains(&std::process::id()));
 }

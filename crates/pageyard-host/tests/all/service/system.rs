@@ -120,6 +120,68 @@ fn statistics_are_published_and_written() {
     assert!(!all().iter().any(|s| s.soft_limit == Some(1280)));
 }
 
+/// Requests by order include those that never reach the allocator behind the thread cache.
+#[test]
+fn requests_are_counted_by_order_through_the_thread_cache() {
+    let yard = builder(64 * MIB).tick(None).build().unwrap();
+    let pairs = |n: u64, order_of| {
+        for _ in 0..n {
+            yard.alloc(order(order_of), QUIET).unwrap();
+        }
+    };
+    pairs(5000, 0);
+    pairs(70, 3);
+    pairs(40, 9);
+    // A thread that frees in bulk, and ends.
+    std::thread::scope(|s| {
+        s.spawn(|| drop(fill(&yard, 1000)));
+    });
+    let kept = (fill(&yard, 200), yard.alloc(order(9), QUIET).unwrap());
+    let stats = yard.stats();
+    assert!(stats.thread_cache.on && stats.thread_cache.hits > 5000, "{stats:?}");
+    let by_order = |small, large, huge| {
+        let mut all = vec![0; 11];
+        (all[0], all[3], all[9]) = (small, large, huge);
+        all
+    };
+    assert_eq!(stats.allocs, by_order(6200, 70, 41));
+    assert_eq!(stats.frees, by_order(6000, 70, 40));
+    drop(kept);
+    yard.drain();
+    let stats = yard.stats();
+    assert_eq!((stats.allocs, stats.thread_cache.pages), (stats.frees, 0));
+}
+
+/// A reader takes a counter that decreases for a restart of the program.
+#[test]
+fn request_counts_never_decrease_while_threads_work() {
+    let yard = builder(64 * MIB).tick(None).build().unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    let requests = std::thread::scope(|s| {
+        let work = || {
+            let mut n = 0;
+            while !done.load(relaxed) {
+                n += fill(&yard, 150).len() as u64;
+            }
+            n
+        };
+        let threads = [(); 2].map(|()| s.spawn(work));
+        let mut before = yard.stats();
+        for _ in 0..300 {
+            let now = yard.stats();
+            let grow = |now: &[u64], before: &[u64]| now.iter().zip(before).all(|(n, b)| n >= b);
+            assert!(grow(&now.allocs, &before.allocs), "{now:?}\n{before:?}");
+            assert!(grow(&now.frees, &before.frees), "{now:?}\n{before:?}");
+            before = now;
+        }
+        done.store(true, relaxed);
+        threads.map(|t| t.join().unwrap()).iter().sum::<u64>()
+    });
+    let stats = yard.stats();
+    assert_eq!((stats.allocs[0], stats.frees[0]), (requests, requests));
+}
+
 #[cfg(feature = "prometheus")]
 #[test]
 fn a_text_for_prometheus() {
@@ -130,6 +192,9 @@ fn a_text_for_prometheus() {
     let mut text = String::new();
     yard.stats().write_prometheus(&mut text).unwrap();
     assert!(text.contains("\npageyard_used_bytes 40960\n"), "{text}");
+    assert!(text.contains("\npageyard_allocs_total{order=\"0\"} 10\n"), "{text}");
+    assert!(text.contains("\npageyard_frees_total{order=\"0\"} 0\n"), "{text}");
+    assert!(text.contains("\npageyard_thread_cache_hits_total 0\n"), "{text}");
     assert!(text.contains("\npageyard_zone_failures_total{node=\"0\",zone=\"Normal\"} 0\n"));
     for line in text.lines().filter(|l| !l.starts_with('#')) {
         let (name, value) = line.rsplit_once(' ').unwrap();

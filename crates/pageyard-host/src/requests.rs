@@ -1,0 +1,134 @@
+//! Requests of a yard's callers, by order, including those that the thread cache serves.
+//!
+//! No request is counted for this. The allocator behind the cache counts the blocks that it
+//! allocates and frees, and every magazine counts the blocks popped from it in the word that a pop
+//! writes anyway. A reader takes both and removes what moved between the two:
+//!
+//! - allocations = those of the allocator - blocks fetched by refills + refills + hits, because
+//!   each refill passes one block to its caller and keeps the rest;
+//! - frees = those of the allocator + blocks in the cache - blocks fetched by refills + refills
+//!   + hits: what left a magazine other than by a hit was freed to the allocator.
+
+use pageyard::{CpuStats, MAX_ORDER, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+
+use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::thread_cache::ThreadCacheStats;
+
+const ORDERS: usize = MAX_ORDER as usize + 1;
+
+/// Blocks by order.
+type Counts = [u64; ORDERS];
+
+/// Blocks that the allocator behind the cache allocated and freed.
+#[derive(Default)]
+pub(crate) struct Behind {
+    allocs: Counts,
+    frees: Counts,
+}
+
+impl Behind {
+    /// Adds the counters of a CPU in a zone.
+    pub(crate) fn add(&mut self, stats: &CpuStats) {
+        for (sum, counts) in [(&mut self.allocs, &stats.allocs), (&mut self.frees, &stats.frees)] {
+            for (sum, by_type) in sum.iter_mut().zip(&counts.0) {
+                *sum += by_type.iter().sum::<u64>();
+            }
+        }
+    }
+
+    /// Adds what the thread cache did since: the cache must have been read after `self`.
+    fn with_cache(mut self, cache: &ThreadCacheStats) -> Behind {
+        let huge = usize::from(PAGEBLOCK_ORDER);
+        let fetched = cache.refills.wrapping_sub(cache.refilled_pages);
+        let hits = (cache.hits - cache.huge_hits).wrapping_add(fetched);
+        // A reading in the middle of a refill may be below 0 for a moment.
+        let add = |to: &mut u64, n: u64| *to = to.saturating_add_signed(n as i64);
+        add(&mut self.allocs[0], hits);
+        add(&mut self.frees[0], hits.wrapping_add(cache.pages - cache.huge_pages));
+        add(&mut self.allocs[huge], cache.huge_hits);
+        let cached = cache.huge_pages / u64::from(PAGEBLOCK_PAGES);
+        add(&mut self.frees[huge], cache.huge_hits + cached);
+        self
+    }
+}
+
+/// The largest counts reported so far.
+///
+/// Invariant: a reported count never decreases, which readers of counters would take for a restart
+/// of the program. The parts are read at different moments while threads go on, so a sum may be
+/// lower than an earlier one. The cache is read after the allocator, so that a refill in between
+/// makes the sum too low; only refills in progress, each of at most 125 blocks, make it too high.
+#[derive(Default)]
+pub(crate) struct Requests {
+    allocs: [AtomicU64; ORDERS],
+    frees: [AtomicU64; ORDERS],
+}
+
+impl Requests {
+    /// Returns the blocks that callers allocated and freed, by order.
+    pub(crate) fn report(&self, behind: Behind, cache: &ThreadCacheStats) -> [Vec<u64>; 2] {
+        let now = behind.with_cache(cache);
+        let most = |(most, now): (&AtomicU64, u64)| most.fetch_max(now, Relaxed).max(now);
+        [
+            self.allocs.iter().zip(now.allocs).map(most).collect(),
+            self.frees.iter().zip(now.frees).map(most).collect(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn behind(allocs: u64, frees: u64) -> Behind {
+        let one = |n| std::array::from_fn(|order| if order == 0 { n } else { 0 });
+        Behind { allocs: one(allocs), frees: one(frees) }
+    }
+
+    #[test]
+    fn blocks_that_the_cache_fetched_are_no_requests() {
+        // Two refills of 63 blocks: two for their callers, 124 kept. 100 hits, 30 blocks pushed,
+        // 40 flushed, 14 in the cache.
+        let cache = ThreadCacheStats {
+            pages: 14,
+            hits: 100,
+            refills: 2,
+            refilled_pages: 126,
+            flushes: 1,
+            flushed_pages: 40,
+            ..ThreadCacheStats::default()
+        };
+        // Ten more of each bypassed the cache.
+        let [allocs, frees] = Requests::default().report(behind(136, 50), &cache);
+        assert_eq!((allocs[0], frees[0]), (10 + 2 + 100, 10 + 30));
+        assert!(allocs[1..].iter().chain(&frees[1..]).all(|&n| n == 0));
+    }
+
+    #[test]
+    fn huge_blocks_are_counted_at_their_order() {
+        let cache = ThreadCacheStats {
+            pages: 3 + 2 * 512,
+            huge_pages: 2 * 512,
+            hits: 50,
+            huge_hits: 8,
+            ..ThreadCacheStats::default()
+        };
+        let [allocs, frees] = Requests::default().report(behind(0, 0), &cache);
+        assert_eq!((allocs[0], allocs[9]), (42, 8));
+        assert_eq!((frees[0], frees[9]), (45, 10));
+    }
+
+    #[test]
+    fn reported_counts_never_decrease() {
+        let requests = Requests::default();
+        let none = ThreadCacheStats::default();
+        assert_eq!(requests.report(behind(100, 90), &none)[0][0], 100);
+        // Read in the middle of a refill.
+        let cache = ThreadCacheStats { refills: 1, refilled_pages: 63, ..none };
+        let [allocs, frees] = requests.report(behind(120, 95), &cache);
+        assert_eq!((allocs[0], frees[0]), (100, 90));
+        let [allocs, frees] = requests.report(behind(0, 0), &cache);
+        assert_eq!((allocs[0], frees[0]), (100, 90), "below 0");
+        assert_eq!(requests.report(behind(200, 190), &none)[0][0], 200);
+    }
+}
