@@ -6,7 +6,7 @@
 #
 # Parts: core, carve, capi, host, yard; all of them if none is named. With SEEDS (64 if not given) the tests with
 # threads (host and yard) run that many times, each with other interleavings and other values of weak memory.
-# `short` instead: one seed of the smallest. CI does not run it.
+# `short` instead: one seed of the smallest, as CI does where Miri can be installed.
 # Needs a nightly toolchain with Miri (rustup component add miri rust-src --toolchain nightly); without, ends with 75.
 #
 # Not seen: the statistics page, whose tests map files. crates/pageyard-host/src/miri.rs says what of the system is replaced. Files that are mapped, forks, the
@@ -30,14 +30,10 @@ more=
 units=(magazine:: known_zero:: lock:: wake_flag:: callback:: shrink:: relocate:: limits::)
 
 if [ "$seeds" = short ]; then
-    step "the host: protocols, and a yard with threads"
+    step "the host's magazines and known zeros"
     run -p pageyard-host --lib -- magazine:: known_zero::
-    run -p pageyard-host --test all -- small::threads_with
     step "maps in one region"
     run -p pageyard-carve --test carve
-    step "the core's C interface"
-    run -p pageyard-capi-core --lib
-    run -p pageyard-capi-core --test small -- threads
     exit
 fi
 parts=("${@:2}")
