@@ -15,7 +15,7 @@ use crate::output::{self, print_json};
 #[derive(clap::Args)]
 pub(crate) struct Choices {
     /// Policies, one column each; changes are against the first. `pageyard policies` lists them
-    /// [default: Base,Step5,Step10,Linux612, in a replay also that of the recording kernel]
+    /// [default: Base,Step5,Step10,Linux612]; a replay adds that of the recording kernel
     ///
     /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Packed is the packed engine
     /// (docs/packed.md), to which none applies; in a replay it has no watermarks and no settings.

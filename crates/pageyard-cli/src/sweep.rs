@@ -1,5 +1,6 @@
 //! `pageyard sweep`: all combinations of policies, settings, inputs and seeds.
 
+use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,7 +8,10 @@ use std::sync::Mutex;
 
 use pageyard_lab::topology::size;
 use pageyard_machine::Stop;
-use pageyard_sweep::{CELLS, Plan, Store, available_memory, finish, hash_of_file, text};
+use pageyard_sweep::{
+    CELLS, Plan, Store, SweepError, available_memory, finish, hash_of_file, text,
+};
+use pageyard_trace::printable;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
@@ -46,6 +50,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Adds what to do where there is no room for a file.
+fn with_fix(e: SweepError) -> Box<dyn Error> {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match &e {
+        SweepError::File { path, source }
+            if matches!(source.kind(), FileTooLarge | QuotaExceeded | StorageFull) =>
+        {
+            output::named(&printable(&path.to_string_lossy()), source).into()
+        }
+        _ => e.into(),
+    }
+}
+
 #[derive(Serialize)]
 struct Json<'a> {
     version: &'static str,
@@ -67,20 +84,15 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let bar = Mutex::new(Bar::new());
     // A signal ends the program at any moment; finished cells are whole files.
     let stop = Stop::default();
-    let (done, results) =
-        pageyard_sweep::run(&plan, &store, &program, jobs, memory, &stop, &|d| {
-            if let Ok(mut bar) = bar.lock() {
-                bar.show(
-                    "cells",
-                    Count::Runs,
-                    (d.cached + d.computed) as u64,
-                    Some(d.cells as u64),
-                );
-            }
-        })?;
+    let (done, results) = pageyard_sweep::run(&plan, &store, &program, jobs, memory, &stop, &|d| {
+        if let Ok(mut bar) = bar.lock() {
+            bar.show("cells", Count::Runs, (d.cached + d.computed) as u64, Some(d.cells as u64));
+        }
+    })
+    .map_err(with_fix)?;
     drop(bar);
     let name = args.sweep.file_stem().unwrap_or_default().to_string_lossy();
-    let fronts = finish(&name, &folder, &results)?;
+    let fronts = finish(&name, &folder, &results).map_err(with_fix)?;
     if args.json {
         let (cells, cached, computed) = (done.cells, done.cached, done.computed);
         let version = env!("CARGO_PKG_VERSION");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use pageyard::policy::{Packed, Policy};
 use pageyard::{AllocError, Gfp, Order, PAGE_SIZE};
 
-use crate::owned::OwnedBlock;
+use crate::owned::{Held, OwnedBlock};
 use crate::yard::HostYard;
 
 /// The order of a chunk; 0 if there is no such block.
@@ -62,7 +62,7 @@ impl<P: Policy> Chunk<P> {
     /// # Safety
     /// The chunk exists, and the caller holds that many references, which are gone then.
     unsafe fn give_up(chunk: NonNull<Chunk<P>>, references: usize) -> bool {
-        // Whoever frees or reuses the chunk comes after all accesses by other fragments' owners.
+        // What frees or reuses the chunk comes after all accesses by other fragments' owners.
         // SAFETY: the caller's references keep it alive until the subtraction
         // (`fragments_are_freed_on_other_threads`).
         unsafe { chunk.as_ref() }.references.fetch_sub(references, AcqRel) == references
@@ -109,7 +109,7 @@ struct Open<P: Policy> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct FragmentCache<P: Policy = Packed> {
-    yard: Arc<HostYard<P>>,
+    yard: Held<P>,
     gfp: Gfp,
     open: Option<Open<P>>,
 }
@@ -124,7 +124,7 @@ impl<P: Policy> FragmentCache<P> {
     /// Creates a cache of fragments of a yard. `gfp`: flags of its requests for blocks; with
     /// [`ZERO`](Gfp::ZERO), each fragment is zeroed.
     pub fn new(yard: &Arc<HostYard<P>>, gfp: Gfp) -> FragmentCache<P> {
-        FragmentCache { yard: yard.clone(), gfp, open: None }
+        FragmentCache { yard: Held::new(yard.clone()), gfp, open: None }
     }
 
     /// Allocates a fragment of `bytes` bytes, 1 to 32,768, whose address is a multiple of `align`
@@ -139,6 +139,10 @@ impl<P: Policy> FragmentCache<P> {
         }
         if !align.is_power_of_two() || align > PAGE_SIZE as usize {
             return Err(FragmentError::Align(align));
+        }
+        // The child of a fork has copies of the counts, not of the memory, which may be shared.
+        if !self.yard.is_here() {
+            return Err(AllocError::NoMemory.into());
         }
         let fits = |open: &Open<P>| open.left >= bytes;
         if !self.open.as_ref().is_some_and(fits) {

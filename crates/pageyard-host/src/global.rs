@@ -77,8 +77,13 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
     /// Serves pages from this yard from now on. It cannot be replaced.
     ///
     /// # Errors
-    /// Returns the yard if one is installed already.
+    /// Returns the yard if one is installed already, or if the yard is
+    /// [pinned](crate::Builder::pinned): the child of a fork reads such memory as zeros, and the
+    /// program's own memory must survive a fork.
     pub fn install(&self, yard: &'static HostYard<P>) -> Result<(), &'static HostYard<P>> {
+        if yard.is_pinned() {
+            return Err(yard);
+        }
         self.yard.set(yard)
     }
 

@@ -91,6 +91,14 @@ impl Causes {
         };
         (level, causes)
     }
+
+    /// Returns how many pages in use keep the pressure of the soft limit on: those above the limit
+    /// less the margin. 0 without that pressure. Reclaim that stopped at the limit itself would
+    /// leave the level where it is.
+    pub(crate) fn above_soft(&self, used: u64) -> u64 {
+        let ends = self.allowed - self.allowed / MARGIN;
+        if self.soft_limit.on { used.saturating_sub(ends) } else { 0 }
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +121,18 @@ mod tests {
 
     fn used(used: u64) -> (Usage, System) {
         (Usage { used, ..Usage::default() }, System::default())
+    }
+
+    #[test]
+    fn reclaim_of_what_is_above_ends_the_pressure() {
+        let (mut causes, mut now) = (Causes::default(), 0);
+        levels(&mut causes, &mut now, &[used(3200)]);
+        assert_eq!(causes.above_soft(3200), 0, "no pressure yet");
+        levels(&mut causes, &mut now, &[used(3201)]);
+        let left = 3201 - causes.above_soft(3201);
+        assert_eq!(left, 3100);
+        let calm = levels(&mut causes, &mut now, &[used(left); 11]);
+        assert_eq!(calm.last(), Some(&Level::Calm));
     }
 
     #[test]

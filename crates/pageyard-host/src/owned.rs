@@ -18,11 +18,19 @@ use crate::yard::HostYard;
 ///
 /// The last one drops the yard, without waiting for the yard's thread: a block may be dropped where
 /// a callback on that thread waits for the caller, and in such a callback itself.
-struct Held<P: Policy>(ManuallyDrop<Arc<HostYard<P>>>);
+pub(crate) struct Held<P: Policy>(ManuallyDrop<Arc<HostYard<P>>>);
 
 impl<P: Policy> Held<P> {
-    fn new(yard: Arc<HostYard<P>>) -> Held<P> {
+    pub(crate) fn new(yard: Arc<HostYard<P>>) -> Held<P> {
         Held(ManuallyDrop::new(yard))
+    }
+}
+
+impl<P: Policy> Deref for Held<P> {
+    type Target = Arc<HostYard<P>>;
+
+    fn deref(&self) -> &Arc<HostYard<P>> {
+        &self.0
     }
 }
 

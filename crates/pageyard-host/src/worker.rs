@@ -273,13 +273,12 @@ impl<'y, P: Policy> Worker<'y, P> {
     }
 
     /// Updates the pressure level and calls the listeners if it changed. Asks the shrinkers for the
-    /// pages above the limit, or for a share of those in use if the system is short.
+    /// pages that keep the pressure on, or for a share of those in use if the system is short.
     fn judge(&mut self, usage: &Usage, limits: Limits, now: u64) -> Level {
         let service = self.raw.service();
         let (group, stalled) = (self.signals.group_short(now), self.signals.stalled(now));
-        let allowed = limits.soft.or(limits.hard).unwrap_or(u64::MAX);
-        let over = usage.used.saturating_sub(allowed);
         let (level, causes) = self.causes.update(usage, limits, System { stalled, group }, now);
+        let over = self.causes.above_soft(usage.used);
         let before = Level::from_u8(service.level.swap(level as u8, Relaxed));
         if level != before {
             let Limits { hard, soft } = limits;

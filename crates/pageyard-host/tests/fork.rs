@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use pageyard::{AllocError, CpuId, Gfp, Order, PAGE_SIZE, ReclaimJob};
 use pageyard_host::{
-    Backing, Block, Builder, GiveBack, HostYard, Limits, Movable, Shrinker, ThreadCache,
+    Backing, Block, Builder, FragmentCache, GiveBack, HostYard, Limits, Movable, Shrinker,
+    ThreadCache,
 };
 
 const ONE: Order = Order::ZERO;
@@ -441,4 +442,21 @@ fn a_child_drops_owned_blocks_without_effect() {
     assert!(block.iter().all(|&b| b == 7) && block.yard().alloc_owned(ONE, GFP).is_ok());
     drop(block);
     drop(range);
+}
+
+/// The counts of a cache are copies in the child, but the memory of a file is shared: a fragment there
+/// would be one that the parent allocates too.
+#[test]
+fn a_child_gets_no_fragments() {
+    let yard = Builder::new(16 << 20).backing(Backing::Memfd).build().unwrap();
+    let mut cache = FragmentCache::new(&std::sync::Arc::new(yard), Gfp::KERNEL);
+    let mut first = cache.alloc(100, 1).unwrap();
+    first.fill(7);
+    let mut cache = std::mem::ManuallyDrop::new(cache);
+    let end = in_child(SECONDS, || hold(cache.alloc(100, 1).is_err(), line!()));
+    assert_eq!(end, End::Well);
+    let mut second = cache.alloc(100, 1).unwrap();
+    second.fill(8);
+    assert!(first.iter().all(|&b| b == 7) && second.iter().all(|&b| b == 8));
+    drop(std::mem::ManuallyDrop::into_inner(cache));
 }

@@ -30,8 +30,8 @@ const FLAGS: [Gfp; 7] = [
 const SWINGS: Gfp = Gfp::NOWAIT.union(Gfp::MOVABLE).union(Gfp::NOWARN);
 /// Numbers of rows in the table: `alloc`, dropping a block, `free_bulk`.
 pub(crate) const ALLOC: usize = 0;
-pub(crate) const DROP: usize = 8;
-pub(crate) const FREE_BULK: usize = 9;
+pub(crate) const DROP: usize = 10;
+pub(crate) const FREE_BULK: usize = 11;
 /// Pages that a thread allocates and frees before it ends.
 pub(crate) const LAST: usize = 200;
 

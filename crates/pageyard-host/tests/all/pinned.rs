@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pageyard::policy::{Linux612, Packed, StaticPolicy};
 use pageyard::{Gfp, Order, PAGE_SIZE, Relocation, SECTION_PAGES};
 use pageyard_host::{
-    Backing, Block, Builder, GiveBack, HostLock, HostYard, HugePages, Limits, Moving, RawYard,
-    Relocator, SystemFiles, ThreadCache,
+    Backing, Block, Builder, GiveBack, HostLock, HostYard, HugePages, Limits, Moving, PageAlloc,
+    RawYard, Relocator, SystemFiles, ThreadCache,
 };
 
 const SIZE: u64 = 256 << 20;
@@ -262,4 +262,15 @@ fn the_memory_of_a_yard_is_all_of_its_blocks() {
     let offset = block.as_ptr().addr().get() - all.cast::<u8>().addr().get();
     assert_eq!((all.len() as u64, offset as u64), (SIZE, yard.offset(&block)));
     assert!(!yard.holds(all.cast::<u8>().as_ptr().wrapping_add(all.len())));
+}
+
+/// The child of a fork reads pinned memory as zeros, so it cannot be the program's own.
+#[test]
+fn a_pinned_yard_is_no_global_allocator() {
+    let yard = |pinned| -> &'static HostYard {
+        Box::leak(Box::new(Builder::new(16 << 20).pinned(pinned).build().unwrap()))
+    };
+    let alloc = PageAlloc::new(std::alloc::System);
+    assert!(alloc.install(yard(true)).is_err());
+    assert!(alloc.install(yard(false)).is_ok());
 }

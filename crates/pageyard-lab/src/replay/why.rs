@@ -20,7 +20,8 @@ use crate::policies::{Engine, PolicyError, by_name};
 /// ```no_run
 /// # use pageyard_lab::replay::{Input, MachineOptions, Options, TickPhase, why};
 /// # let options = Options {
-/// #     policies: Vec::new(), seed: 0, seeds: 1, tick_phase: TickPhase::Inferred,
+/// #     policies: Vec::new(), add_recording: false, seed: 0, seeds: 1,
+/// #     tick_phase: TickPhase::Inferred, stop: Default::default(),
 /// #     machine: MachineOptions::default(), state: None, lenient: false, jobs: 1,
 /// #     explain: false, record: false, on: None,
 /// # };

@@ -17,11 +17,20 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 static INPUTS: OnceLock<Vec<(&str, Vec<u8>)>> = OnceLock::new();
 
 impl Folder {
-    /// A folder with `trace.txt` (the first events of the sample), `results.json` and `again.json`.
+    /// A folder with `trace.txt` (the first events of the sample), `results.json`, `again.json`,
+    /// `sweep.toml` and `long.toml`.
     pub(crate) fn new() -> Folder {
         let folder = Folder::empty();
         for (name, bytes) in INPUTS.get_or_init(|| Folder::empty().made()) {
             fs::write(folder.0.join(name), bytes).unwrap();
+        }
+        // One cell that takes seconds, and one that takes hours.
+        for (name, rounds) in [("sweep.toml", 3), ("long.toml", 1_000_000)] {
+            let text = format!(
+                "policies = [\"Base\"]\n[[workload]]\nname = \"micro\"\nmachines = [\"desktop\"]\n\
+                 memory = \"1G\"\nset = {{ rounds = {rounds} }}\n"
+            );
+            fs::write(folder.0.join(name), text).unwrap();
         }
         folder
     }

@@ -12,6 +12,7 @@ use crate::PROGRAM;
 const WRITERS: &[&str] = &[
     "replay trace.txt --seeds 1 --policy Linux612 --html OUT",
     "replay trace.txt --seeds 1 --policy Linux612 --svg OUT",
+    "replay trace.txt --seeds 1 --policy Linux612 --perfetto OUT",
     "run unix --on machine:desktop --memory 1G --set pairs=2 --set writes=200 -o OUT",
     "run unix --on machine:desktop --memory 1G --set pairs=2 --set writes=200 --html OUT",
     "run unix --on machine:desktop --memory 1G --set pairs=2 --set writes=200 --svg OUT",
@@ -21,6 +22,7 @@ const WRITERS: &[&str] = &[
     "trace import trace.txt OUT --level 1",
     "trace export trace.txt -o OUT",
     "trace export SAMPLE --state DIR",
+    "sweep sweep.toml -o DIR",
 ];
 /// More of them, which take a minute.
 const SLOW_WRITERS: &[&str] = &[

@@ -92,6 +92,8 @@ const LINES: &[(&str, i32)] = &[
     ("show EVILtrace.pgy --as EVIL", 2),
     ("show EVILtrace.pgy --as page_owner --by EVIL", 2),
     ("soak --minutes EVIL", 2),
+    ("sweep EVILgarbage", 2),
+    ("sweep EVILnone", 2),
     ("knobs EVIL", 2),
     ("policies EVIL", 2),
     ("replay EVILtrace.txt --memory 64M --policy EVIL", 2),

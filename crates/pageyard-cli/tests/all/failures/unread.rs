@@ -41,6 +41,8 @@ const PRINTERS: &[&str] = &[
     "show trace.txt --as page_owner --json",
     "soak --minutes 0.01 --size 64",
     "soak --minutes 0.01 --size 64 --json",
+    "sweep sweep.toml -o swept",
+    "sweep sweep.toml -o swept --json",
     "knobs",
     "knobs --json",
     "knobs --markdown",

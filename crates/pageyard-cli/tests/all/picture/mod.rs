@@ -154,7 +154,10 @@ fn a_replay_as_a_page() {
         assert_eq!(sum, numbers(&zone["free"]));
     }
     // What the terminal says of the start and of the accuracy.
-    assert!(page.text.contains("models the recording kernel") && page.text.contains("  start    "));
+    assert!(
+        page.text.contains("for the recording kernel; relative to the recording")
+            && page.text.contains("  start    ")
+    );
     // Without a picture nothing is recorded, and the JSON is unchanged.
     let plain = ok(&folder, &["replay", trace, "--seeds", "1", "--policy", "Base", "--json"]);
     assert!(!plain.contains("\"track\""));
