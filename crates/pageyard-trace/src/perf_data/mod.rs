@@ -239,11 +239,9 @@ impl PerfBody {
             }
             kind::FINISHED_ROUND => self.queue.finish_round(),
             kind::ATTR => self.attrs.add_record(self.layout, record)?,
-            kind::FEATURE => {
-                if number(8, 8)? == feature::OS_RELEASE {
-                    shared.summary.kernel_release = head::string(self.layout, &record[16..])
-                        .or(shared.summary.kernel_release.take());
-                }
+            kind::FEATURE if number(8, 8)? == feature::OS_RELEASE => {
+                shared.summary.kernel_release = head::string(self.layout, &record[16..])
+                    .or(shared.summary.kernel_release.take());
             }
             kind::TRACING_DATA => {
                 let mut bytes = Vec::new();

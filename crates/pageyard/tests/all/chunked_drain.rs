@@ -140,7 +140,6 @@ fn b4_others_run_between_the_chunks() {
     });
     let (stopped, chunks) = chunks.enumerate().max_by_key(|c| c.1).unwrap();
     assert!(chunks > 4, "{chunks}");
-    drop(y);
 
     let others: [fn(&Yielding); 3] = [
         |y| y.drain_all(None),
