@@ -285,10 +285,10 @@ fn the_level_follows_from_use_and_signals() {
     assert_eq!(worker.judge(&usage(100), soft, 0), Level::Calm);
     assert_eq!(asked.take(), (vec![], 0), "nothing is reclaimed");
     assert_eq!(worker.judge(&usage(101), soft, 0), Level::Moderate);
-    assert_eq!(asked.take(), (vec![1], 1));
+    assert_eq!(asked.take(), (vec![4], 1), "down to where the pressure ends: 97 pages");
     let hard = Limits { hard: Some(100), soft: None };
     assert_eq!(worker.judge(&usage(103), hard, 0), Level::Moderate);
-    assert_eq!(asked.take().0, [3]);
+    assert_eq!(asked.take().0, [6]);
     assert_eq!(worker.judge(&usage(1 << 20), Limits::default(), 0), Level::Calm);
     let low = Usage { low: true, below_high: true, ..usage(1) };
     assert_eq!(worker.judge(&low, soft, 0), Level::Moderate);

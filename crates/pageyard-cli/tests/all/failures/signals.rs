@@ -45,7 +45,7 @@ const LONG: &[(&str, Work)] = &[
     ("conform ORACLES", Work::Computes),
     ("show - --as page_owner", Work::Reads),
     ("soak --minutes 100 --size 64", Work::Computes),
-    ("sweep long.toml -o out", Work::Computes),
+    ("sweep long.toml -o swept", Work::Computes),
     ("trace import - out", Work::Both),
     ("trace export - -o out", Work::Both),
     ("trace info -", Work::Reads),
