@@ -289,7 +289,9 @@ fn pages_have_one_owner_under_changing_pressure() {
             });
         });
         let work = || {
-            for _ in 0..20_000 {
+            // The threads that change the pressure may not have run yet.
+            let enough = |i| i >= 20_000 && yard.thread_cache_stats().presses > 0;
+            for _ in (0..).take_while(|&i| i % 1000 > 0 || !enough(i)) {
                 let take = || yard.alloc(ONE, Gfp::KERNEL | Gfp::NOWARN).ok();
                 let mine: Vec<_> = std::iter::from_fn(take).take(63).collect();
                 let doubled = mine.iter().any(|b| owner(b).swap(true, Relaxed));
