@@ -44,6 +44,20 @@ impl Shared {
         Ok(())
     }
 
+    /// Appends a record to `out`, counted and checked. An error leaves `out` as it was.
+    pub(crate) fn push(
+        &mut self,
+        out: &mut Vec<Record>,
+        record: Record,
+        position: Position,
+    ) -> Result<(), TraceError> {
+        out.push(record);
+        self.accept(&out[out.len() - 1..], position).map_err(|(_, error)| {
+            out.pop();
+            error
+        })
+    }
+
     /// Counts records and checks that time does not go back. An error includes the number of valid
     /// records before it.
     pub(crate) fn accept(

@@ -22,7 +22,7 @@ use crate::check::{MAX_CPUS, at_most};
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
 use crate::input::{Source, bound};
-use crate::merge::{Item, Queue, Threads};
+use crate::merge::{self, Item, Queue, Threads};
 use crate::printable::name_from_bytes;
 use crate::shared::Shared;
 use crate::text::MAX_COMM;
@@ -60,23 +60,13 @@ pub(crate) struct PerfBody {
 }
 
 impl PerfBody {
-    /// Reads the head of a file. An uncompressed regular file is given as `file` and read where
-    /// needed; any other input is read into memory.
+    /// Reads the head of the input; for `file`, see [`Store::open`].
     pub(crate) fn start(
         source: &mut Source,
         file: Option<(File, u64)>,
         shared: &mut Shared,
     ) -> Result<Self, TraceError> {
-        let mut store = match file {
-            Some((file, length)) => Store::file(file, length),
-            None => {
-                let (bytes, damage) = source.take_all();
-                if let Some(fault) = damage {
-                    shared.fault(Position::Byte(bytes.len() as u64), fault)?;
-                }
-                Store::memory(bytes)
-            }
-        };
+        let mut store = Store::open(source, file, shared)?;
         let mut at = 0;
         let parts = head::read(&mut store, &mut at);
         let parts =
@@ -118,23 +108,16 @@ impl PerfBody {
         out: &mut Vec<Record>,
         max: usize,
     ) -> Result<bool, TraceError> {
-        while out.len() < max {
-            let Some((t_ns, position, item)) = self.queue.pop() else {
-                if self.ended {
-                    return Ok(false);
-                }
-                self.read_more(shared)?;
-                continue;
-            };
-            let Some(record) = self.threads.record(t_ns, item, shared) else { continue };
-            out.push(record);
-            let position = Position::Byte(position);
-            if let Err((_, error)) = shared.accept(&out[out.len() - 1..], position) {
-                out.pop();
-                return Err(error);
+        loop {
+            merge::give(&mut self.queue, &mut self.threads, shared, out, max)?;
+            if out.len() >= max {
+                return Ok(true);
             }
+            if self.ended {
+                return Ok(false);
+            }
+            self.read_more(shared)?;
         }
-        Ok(true)
     }
 
     /// Reads records until some can be given, in order of time.

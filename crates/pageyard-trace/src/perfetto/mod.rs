@@ -18,7 +18,7 @@ use crate::check::{MAX_CPUS, at_most};
 use crate::error::{Fault, Position, TraceError};
 use crate::event::Record;
 use crate::input::{Source, bound};
-use crate::merge::{Item, Queue, Threads};
+use crate::merge::{self, Item, Queue, Threads};
 use crate::printable::name_from_bytes;
 use crate::release;
 use crate::shared::Shared;
@@ -128,17 +128,8 @@ impl PerfettoBody {
             }
             return Ok(true);
         }
-        while out.len() < max {
-            let Some((t_ns, position, item)) = self.queue.pop() else { return Ok(false) };
-            let Some(record) = self.threads.record(t_ns, item, shared) else { continue };
-            out.push(record);
-            let position = Position::Byte(position);
-            if let Err((_, error)) = shared.accept(&out[out.len() - 1..], position) {
-                out.pop();
-                return Err(error);
-            }
-        }
-        Ok(true)
+        merge::give(&mut self.queue, &mut self.threads, shared, out, max)?;
+        Ok(out.len() >= max)
     }
 
     /// Reads a packet. Returns `false` at the end. Nothing can be read after an error.

@@ -58,11 +58,7 @@ impl TextBody {
             };
             source.consume(length + 1);
             if let Some(record) = record {
-                out.push(record);
-                if let Err((_, error)) = shared.accept(&out[out.len() - 1..], position) {
-                    out.pop();
-                    return Err(error);
-                }
+                shared.push(out, record, position)?;
             }
         }
         Ok(true)

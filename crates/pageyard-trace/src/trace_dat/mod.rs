@@ -69,23 +69,13 @@ const UNKNOWN_COMM: &str = "<...>";
 const IDLE_COMM: &str = "<idle>";
 
 impl DatBody {
-    /// Reads the head of a file. An uncompressed regular file is given as `file` and read where
-    /// needed; any other input is read into memory.
+    /// Reads the head of the input; for `file`, see [`Store::open`].
     pub(crate) fn start(
         source: &mut Source,
         file: Option<(File, u64)>,
         shared: &mut Shared,
     ) -> Result<Self, TraceError> {
-        let mut store = match file {
-            Some((file, length)) => Store::file(file, length),
-            None => {
-                let (bytes, damage) = source.take_all();
-                if let Some(fault) = damage {
-                    shared.fault(Position::Byte(bytes.len() as u64), fault)?;
-                }
-                Store::memory(bytes)
-            }
-        };
+        let mut store = Store::open(source, file, shared)?;
         let mut head = Head::new(Layout { big_endian: false, long: 8 });
         let (streams, inflate) = match read_head(&mut head, &mut store) {
             Ok(parts) => parts,
@@ -167,13 +157,7 @@ impl DatBody {
             let position = Position::Byte(self.streams[stream].position());
             match self.record(t, stream, from..to, shared) {
                 Ok(None) => {}
-                Ok(Some(record)) => {
-                    out.push(record);
-                    if let Err((_, error)) = shared.accept(&out[out.len() - 1..], position) {
-                        out.pop();
-                        return Err(error);
-                    }
-                }
+                Ok(Some(record)) => shared.push(out, record, position)?,
                 Err(fault) => shared.fault(position, fault)?,
             }
             self.advance(stream, shared)?;

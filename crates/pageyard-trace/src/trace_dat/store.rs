@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::binary::Layout;
-use crate::error::Fault;
+use crate::error::{Fault, Position, TraceError};
+use crate::input::Source;
+use crate::shared::Shared;
 
 /// The bytes of a recording.
 pub(crate) struct Store {
@@ -26,11 +28,31 @@ enum Bytes {
 }
 
 impl Store {
+    /// Opens an input. An uncompressed regular file is given as `file` and read where needed; any
+    /// other input is read into memory.
+    ///
+    /// # Errors
+    /// Fails if the input is damaged, in strict mode.
+    pub(crate) fn open(
+        source: &mut Source,
+        file: Option<(File, u64)>,
+        shared: &mut Shared,
+    ) -> Result<Self, TraceError> {
+        if let Some((file, length)) = file {
+            return Ok(Store::file(file, length));
+        }
+        let (bytes, damage) = source.take_all();
+        if let Some(fault) = damage {
+            shared.fault(Position::Byte(bytes.len() as u64), fault)?;
+        }
+        Ok(Store::memory(bytes))
+    }
+
     pub(crate) fn file(file: File, length: u64) -> Self {
         Store { bytes: Bytes::File(file), length, unclaimed: length, consumed: 0 }
     }
 
-    pub(crate) fn memory(bytes: Vec<u8>) -> Self {
+    fn memory(bytes: Vec<u8>) -> Self {
         let length = bytes.len() as u64;
         Store { bytes: Bytes::Memory(bytes), length, unclaimed: length, consumed: 0 }
     }
