@@ -89,6 +89,41 @@ fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
     file
 }
 
+/// Replaces the first record of at least 64 bytes that says where a library was mapped.
+fn instead_of_a_mapping(record: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
+    let mut file = plain("task.data");
+    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    let (mut at, mut found) = (number(40), None);
+    while found.is_none() {
+        let size = usize::from(u16::from_le_bytes([file[at + 6], file[at + 7]]));
+        found = (matches!(file[at], 1 | 10) && size >= 64).then_some((at, size));
+        at += size;
+    }
+    let (at, size) = found.unwrap();
+    let record = record(size);
+    file[at..at + record.len()].copy_from_slice(&record);
+    file
+}
+
+#[test]
+fn records_of_losses_and_of_foreign_data_between_samples() {
+    let (all, before) = read(&plain("task.data"), Options::default()).unwrap();
+    // 300 lost samples; the rest of the record is not looked at.
+    let file = instead_of_a_mapping(|size| {
+        [&[13, 0, 0, 0, 0, 0][..], &(size as u16).to_le_bytes(), &300u64.to_le_bytes()].concat()
+    });
+    let (some, reader) = read(&file, Options::default()).unwrap();
+    assert!(some == all && reader.summary().lost == before.summary().lost + 300);
+    // A record of 16 bytes, and after it the bytes that it announces.
+    let file = instead_of_a_mapping(|size| {
+        let mut record =
+            [&[71, 0, 0, 0, 0, 0, 16, 0][..], &(size as u64 - 16).to_le_bytes()].concat();
+        record.resize(size, 0xff);
+        record
+    });
+    assert!(read(&file, Options::default()).unwrap().0 == all);
+}
+
 #[test]
 fn an_unfinished_or_unsuitable_perf_data_says_how_to_record() {
     // An interrupted perf leaves the size of the records at 0.

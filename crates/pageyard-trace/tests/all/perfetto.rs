@@ -63,6 +63,24 @@ fn message(fields: &[(u8, &[u8])]) -> Vec<u8> {
     out
 }
 
+/// A free of frame 1 at a time by thread 7.
+fn free_at(t_ns: u8) -> Vec<u8> {
+    [&[0x08, t_ns, 0x10, 7, 0xb2, 0x13, 4][..], b"\x08\x01\x18\x00"].concat()
+}
+
+#[test]
+fn times_of_compact_switches_are_differences() {
+    // Thread 7 is `a` at time 10, `b` at 10 + 40.
+    let compact = message(&[(1, &[10, 40]), (3, &[7, 7]), (5, b"a"), (5, b"b"), (6, &[0, 1])]);
+    let events = message(&[(2, &free_at(20)), (2, &free_at(45)), (2, &free_at(60))]);
+    let bundle = [&b"\x08\x02"[..], &events, &message(&[(4, &compact)])].concat();
+    let trace = message(&[(1, &message(&[(1, &bundle)]))]);
+    let (records, reader) = read(&trace, Options::default()).unwrap();
+    let named = named(records, &reader);
+    let names: Vec<_> = named.iter().map(|(_, task)| &task.as_ref().unwrap().comm[..]).collect();
+    assert_eq!(names, ["a", "a", "b"]);
+}
+
 #[test]
 fn faults_in_perfetto_traces_are_named() {
     // A free at time 5 by thread 7: event 310 with a frame and an order.
