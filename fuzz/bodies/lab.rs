@@ -205,22 +205,17 @@ pub fn replay(data: &[u8]) {
     }
     let options = |lenient| lab::Options {
         policies: ["Linux612", "Vanilla"].map(|p| by_name(p).unwrap()).to_vec(),
-        add_recording: false,
-        seed: 0,
-        seeds: 1,
         tick_phase: TickPhase::At(0.5),
         machine: MachineOptions {
             memory: Some(16 << 20),
             cpus: Some(4),
             ..MachineOptions::default()
         },
-        state: None,
         lenient,
         jobs: 1,
         explain: true,
         record: true,
-        on: None,
-        stop: Default::default(),
+        ..lab::Options::default()
     };
     let input = || Input::Stream("fuzz".into(), read());
     let whole = in_full(data);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use pageyard_lab::owner::By;
-use pageyard_lab::replay::{Choice, Options, Owners, TickPhase, by_name, owners};
+use pageyard_lab::replay::{Choice, Options, Owners, by_name, owners};
 use pageyard_lab::show::{Form, Moment, When, show};
 use serde_json::{Value, json};
 
@@ -129,18 +129,10 @@ fn page_owner(args: &Args) -> output::Outcome {
     let OwnerArgs { by, policy, reading } = &args.owner;
     let options = Options {
         policies: policy.iter().cloned().collect(),
-        add_recording: false,
-        seed: 0,
-        seeds: 1,
-        tick_phase: TickPhase::Inferred,
         machine: reading.machine(),
         state: reading.state.clone(),
         lenient: reading.lenient,
-        jobs: 1,
-        explain: false,
-        record: false,
-        on: None,
-        stop: pageyard_machine::Stop::default(),
+        ..Options::default()
     };
     let mut bar = Bar::new();
     let update = &mut |stage, at, all| progress(&mut bar, stage, at, all);

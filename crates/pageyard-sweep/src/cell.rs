@@ -213,22 +213,18 @@ impl Cell {
                 let file = File::open(file).map_err(|e| format!("{}: {e}", trace.name))?;
                 let options = replay::Options {
                     policies: vec![choice],
-                    add_recording: false,
                     seed: self.seed,
-                    seeds: 1,
                     tick_phase: tick_phase.parse()?,
                     machine: MachineOptions {
                         memory: *memory,
                         cpus: *cpus,
                         ..MachineOptions::default()
                     },
-                    state: None,
                     lenient: *lenient,
                     jobs: 1,
-                    explain: false,
-                    record: false,
                     on: on.as_ref().map(MachineText::spec).transpose()?,
                     stop: stop.clone(),
+                    ..replay::Options::default()
                 };
                 let input = Input::Stream(trace.name.clone(), Box::new(file));
                 let report = replay::replay(input, &options, &mut |_, _, _| {});

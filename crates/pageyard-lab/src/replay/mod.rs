@@ -208,7 +208,7 @@ fn run_policies(
         tick_phase: ready.phase,
         reclaim: ready.reclaim,
         seed: options.seed,
-        seeds: options.seeds,
+        seeds: options.seeds.max(1),
         recorded: ready.recorded,
         policies,
         machine: ready.machine,

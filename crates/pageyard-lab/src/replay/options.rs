@@ -43,7 +43,7 @@ pub struct Options {
     /// Seed for what the trace does not record: the times of ticks.
     pub seed: u64,
     /// Number of seeds, starting at `seed`, with which each policy that depends on ticks is
-    /// replayed.
+    /// replayed. 0 counts as 1.
     pub seeds: u64,
     /// The phase of ticks within the second.
     pub tick_phase: TickPhase,

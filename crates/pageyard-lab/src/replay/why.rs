@@ -18,17 +18,13 @@ use crate::policies::{Engine, PolicyError, by_name};
 /// Fails as [`replay`](super::replay()) does.
 ///
 /// ```no_run
-/// # use pageyard_lab::replay::{Input, MachineOptions, Options, TickPhase, why};
-/// # let options = Options {
-/// #     policies: Vec::new(), add_recording: false, seed: 0, seeds: 1,
-/// #     tick_phase: TickPhase::Inferred, stop: Default::default(),
-/// #     machine: MachineOptions::default(), state: None, lenient: false, jobs: 1,
-/// #     explain: false, record: false, on: None,
-/// # };
+/// use pageyard_lab::replay::{Input, Options, by_name, why};
+///
+/// let options = Options { policies: vec![by_name("Linux612")?], ..Options::default() };
 /// let blame = why(Input::Path("samples/kbuild.pgy".into()), &options, &mut |_, _, _| {})?;
 /// let [failed, slow, claims, steals] = blame.sides[0].counts();
 /// # let _ = (failed, slow, claims, steals);
-/// # Ok::<(), pageyard_lab::replay::ReplayError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn why(
     input: Input,

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use pageyard_lab::owner::By;
-use pageyard_lab::replay::{Input, MachineOptions, Options, Owners, TickPhase, by_name, owners};
+use pageyard_lab::replay::{Input, MachineOptions, Options, Owners, by_name, owners};
 use pageyard_trace::{Kind, Record, TraceReader};
 
 use crate::sample;
@@ -13,18 +13,7 @@ use crate::sample;
 fn options(policies: &[&str]) -> Options {
     Options {
         policies: policies.iter().map(|p| by_name(p).unwrap()).collect(),
-        add_recording: false,
-        seed: 0,
-        seeds: 1,
-        tick_phase: TickPhase::Inferred,
-        machine: MachineOptions::default(),
-        state: None,
-        lenient: false,
-        jobs: 1,
-        explain: false,
-        record: false,
-        on: None,
-        stop: pageyard_machine::Stop::default(),
+        ..Options::default()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pageyard_lab::replay::{Input, MachineOptions, Options, Report, TickPhase, by_names, timeline};
+use pageyard_lab::replay::{Input, Options, Report, by_names, timeline};
 
 use crate::sample;
 
@@ -133,21 +133,7 @@ fn decode(message: &'static str, mut bytes: &[u8]) -> Decoded {
 }
 
 fn written(policies: &str) -> (Report, Vec<u8>) {
-    let options = Options {
-        policies: by_names(policies).unwrap(),
-        add_recording: false,
-        seed: 0,
-        seeds: 1,
-        tick_phase: TickPhase::Inferred,
-        machine: MachineOptions::default(),
-        state: None,
-        lenient: false,
-        jobs: 1,
-        explain: false,
-        record: false,
-        on: None,
-        stop: pageyard_machine::Stop::default(),
-    };
+    let options = Options { policies: by_names(policies).unwrap(), ..Options::default() };
     let mut out = Vec::new();
     let input = Input::Path(sample("kbuild.pgy"));
     let report = timeline(input, &options, &mut out, &mut |_, _, _| {}).unwrap();

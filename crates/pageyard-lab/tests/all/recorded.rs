@@ -1,6 +1,6 @@
 //! The recording over time, as its events show it.
 
-use pageyard_lab::replay::{Input, MachineOptions, Options, TickPhase, by_name, replay};
+use pageyard_lab::replay::{Input, Options, by_name, replay};
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{Options as Reading, TraceReader};
 
@@ -15,18 +15,8 @@ fn free_blocks_at_the_end_equal_the_kernels_own_count() {
     let state = StateDir::from_attachments(reader.attachments()).unwrap();
     let options = Options {
         policies: vec![by_name("Linux612").unwrap()],
-        add_recording: false,
-        seed: 0,
-        seeds: 1,
-        tick_phase: TickPhase::Inferred,
-        machine: MachineOptions::default(),
-        state: None,
-        lenient: false,
-        jobs: 1,
-        explain: false,
         record: true,
-        on: None,
-        stop: pageyard_machine::Stop::default(),
+        ..Options::default()
     };
     let report = replay(Input::Path(path), &options, &mut |_, _, _| {}).unwrap();
     let track = report.recorded_track.unwrap();

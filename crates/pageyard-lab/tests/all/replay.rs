@@ -73,22 +73,13 @@ fn drain(pfn: u64, order: u8, t: u8) -> String {
 fn options(policy: &str) -> Options {
     Options {
         policies: vec![by_name(policy).unwrap()],
-        add_recording: false,
-        seed: 0,
-        seeds: 1,
         tick_phase: TickPhase::At(0.5),
         machine: MachineOptions {
             memory: Some(64 << 20),
             cpus: Some(64),
             ..MachineOptions::default()
         },
-        state: None,
-        lenient: false,
-        jobs: 1,
-        explain: false,
-        record: false,
-        on: None,
-        stop: pageyard_machine::Stop::default(),
+        ..Options::default()
     }
 }
 

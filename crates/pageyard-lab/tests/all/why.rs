@@ -10,22 +10,13 @@ use crate::sample;
 fn options(policy: Option<&str>) -> Options {
     Options {
         policies: policy.map(|p| by_name(p).unwrap()).into_iter().collect(),
-        add_recording: false,
-        seed: 0,
-        seeds: 1,
         tick_phase: TickPhase::At(0.5),
         machine: MachineOptions {
             memory: Some(64 << 20),
             cpus: Some(2),
             ..MachineOptions::default()
         },
-        state: None,
-        lenient: false,
-        jobs: 1,
-        explain: false,
-        record: false,
-        on: None,
-        stop: pageyard_machine::Stop::default(),
+        ..Options::default()
     }
 }
 
