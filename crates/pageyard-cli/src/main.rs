@@ -2,6 +2,7 @@
 
 mod compare;
 mod conform;
+mod judge;
 mod knobs;
 mod machines;
 mod memory;
@@ -67,6 +68,7 @@ enum Command {
     Show(show::Args),
     Soak(soak::Args),
     Sweep(sweep::Args),
+    Judge(judge::Args),
     Knobs(knobs::Args),
     Policies(policies::Args),
     Trace(trace::Args),
@@ -135,6 +137,7 @@ fn perform(command: Command) -> output::Outcome {
         Command::Show(args) => show::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Judge(args) => judge::run(&args),
         Command::Knobs(args) => knobs::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Trace(args) => trace::run(&args),

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use pageyard_lab::topology::size;
 use pageyard_machine::Stop;
 use pageyard_sweep::{
-    CELLS, Plan, Store, SweepError, available_memory, finish, hash_of_file, text,
+    CELLS, CellResult, Done, Plan, Store, SweepError, available_memory, finish, hash_of_file, text,
 };
 use pageyard_trace::printable;
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub(crate) struct Args {
 }
 
 /// Adds what to do where there is no room for a file.
-fn with_fix(e: SweepError) -> Box<dyn Error> {
+pub(crate) fn with_fix(e: SweepError) -> Box<dyn Error> {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     match &e {
         SweepError::File { path, source }
@@ -72,25 +72,34 @@ struct Json<'a> {
     folder: &'a Path,
 }
 
-pub(crate) fn run(args: &Args) -> output::Outcome {
-    let plan = Plan::read(&args.sweep)?;
-    let folder = args.output.clone().unwrap_or_else(|| args.sweep.with_extension("results"));
+/// Computes the cells that are not in the results' folder yet, with progress on stderr.
+pub(crate) fn compute(
+    plan: &Plan,
+    folder: &Path,
+    jobs: Option<u64>,
+    memory: Option<u64>,
+) -> Result<(Done, Vec<CellResult>), Box<dyn Error>> {
     let store = Store::open(&folder.join(CELLS))?;
     let program = std::env::current_exe().and_then(|path| hash_of_file(&path));
     let (program, _) = program.map_err(|e| format!("this program's file: {e}"))?;
     let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = args.jobs.map_or_else(cpus, |n| n as usize);
-    let memory = args.memory.unwrap_or_else(available_memory);
+    let jobs = jobs.map_or_else(cpus, |n| n as usize);
+    let memory = memory.unwrap_or_else(available_memory);
     let bar = Mutex::new(Bar::new());
     // A signal ends the program at any moment; finished cells are whole files.
     let stop = Stop::default();
-    let (done, results) = pageyard_sweep::run(&plan, &store, &program, jobs, memory, &stop, &|d| {
+    pageyard_sweep::run(plan, &store, &program, jobs, memory, &stop, &|d| {
         if let Ok(mut bar) = bar.lock() {
             bar.show("cells", Count::Runs, (d.cached + d.computed) as u64, Some(d.cells as u64));
         }
     })
-    .map_err(with_fix)?;
-    drop(bar);
+    .map_err(with_fix)
+}
+
+pub(crate) fn run(args: &Args) -> output::Outcome {
+    let plan = Plan::read(&args.sweep)?;
+    let folder = args.output.clone().unwrap_or_else(|| args.sweep.with_extension("results"));
+    let (done, results) = compute(&plan, &folder, args.jobs, args.memory)?;
     let name = args.sweep.file_stem().unwrap_or_default().to_string_lossy();
     let fronts = finish(&name, &folder, &results).map_err(with_fix)?;
     if args.json {

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::path::Path;
 
 use pageyard_lab::replay::{self, Choice, Input, MachineOptions};
+use pageyard_lab::result::Better;
 use pageyard_lab::workload;
 use pageyard_machine::spec::Description;
 use pageyard_machine::{Costs, MachineSpec, Stop};
@@ -106,6 +107,8 @@ pub struct Value {
     pub metric: String,
     /// Its unit; empty for a plain number.
     pub unit: String,
+    /// Which direction is better, where the lab says so.
+    pub better: Option<Better>,
     /// The value.
     pub value: f64,
 }
@@ -130,7 +133,7 @@ impl Cell {
         if let Work::Replay { trace, .. } = &mut cell.work {
             trace.name.clear();
         }
-        let text = serde_json::to_string(&(1, program, cell)).expect("plain data");
+        let text = serde_json::to_string(&(2, program, cell)).expect("plain data");
         hash_of(text.as_bytes())
     }
 
@@ -256,11 +259,21 @@ impl Cell {
             workload::run(&recipe, &options, &mut |_, _| {}).map_err(|e| e.to_string())?;
         let metrics = results.into_iter().flat_map(|result| result.metrics);
         let samples = metrics.flat_map(|m| {
-            let value = move |value| Value { metric: m.name.clone(), unit: m.unit.clone(), value };
+            let value = move |value| Value {
+                metric: m.name.clone(),
+                unit: m.unit.clone(),
+                better: Some(m.better),
+                value,
+            };
             m.samples.into_iter().map(value)
         });
         Ok(samples.collect())
     }
+}
+
+/// Whether a metric's name is `name`, or `name` at a point of the workload (`name-LABEL`).
+pub(crate) fn is_named(metric: &str, name: &str) -> bool {
+    metric.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// Returns the figures of a replay: every number of the policy's column.
@@ -285,7 +298,8 @@ fn numbers(of: &serde_json::Value, name: &str, values: &mut Vec<Value>) {
         }
         other => {
             if let Some(value) = other.as_f64() {
-                values.push(Value { metric: name.to_owned(), unit: String::new(), value });
+                let (metric, unit) = (name.to_owned(), String::new());
+                values.push(Value { metric, unit, better: None, value });
             }
         }
     }

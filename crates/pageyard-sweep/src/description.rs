@@ -23,7 +23,7 @@ const MOST_CELLS: usize = 1_000_000;
 /// A value of a setting or parameter.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
-enum Word {
+pub(crate) enum Word {
     Number(i64),
     Text(String),
 }
@@ -55,9 +55,9 @@ fn one_seed() -> Vec<u64> {
     vec![1]
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Trace {
+pub(crate) struct Trace {
     file: PathBuf,
     #[serde(default)]
     on: Vec<String>,
@@ -70,16 +70,16 @@ struct Trace {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Workload {
-    name: String,
-    machines: Vec<String>,
-    memory: Option<String>,
+pub(crate) struct Workload {
+    pub(crate) name: String,
+    pub(crate) machines: Vec<String>,
+    pub(crate) memory: Option<String>,
     #[serde(default = "sixteen")]
-    descriptor: u32,
+    pub(crate) descriptor: u32,
     #[serde(default = "one")]
-    iterations: u32,
+    pub(crate) iterations: u32,
     #[serde(default)]
-    set: BTreeMap<String, Word>,
+    pub(crate) set: BTreeMap<String, Word>,
 }
 
 fn sixteen() -> u32 {
@@ -133,23 +133,33 @@ impl Plan {
             let what = "nothing to do; add a [[trace]] or a [[workload]]";
             return Err(wrong("the file".into(), what.into()));
         }
-        let all = works.len().saturating_mul(policies.len()).saturating_mul(file.seeds.len());
+        Plan::of(&works, &policies, &file.seeds, files)
+            .map_err(|what| wrong("the file".into(), what))
+    }
+
+    /// Combines works, policies and seeds: all seeds of the first policy on the first work, then
+    /// those of the next policy.
+    pub(crate) fn of(
+        works: &[Work],
+        policies: &[String],
+        seeds: &[u64],
+        files: HashMap<String, PathBuf>,
+    ) -> Result<Plan, String> {
+        let all = works.len().saturating_mul(policies.len()).saturating_mul(seeds.len());
         if all > MOST_CELLS {
-            let what = format!("{all} cells; at most {MOST_CELLS} fit in one sweep");
-            return Err(wrong("the file".into(), what));
+            return Err(format!("{all} cells; at most {MOST_CELLS} fit in one sweep"));
         }
         let mut cells: Vec<Cell> = Vec::with_capacity(all);
-        for work in &works {
-            for policy in &policies {
-                for &seed in &file.seeds {
+        for work in works {
+            for policy in policies {
+                for &seed in seeds {
                     cells.push(Cell { policy: policy.clone(), seed, work: work.clone() });
                 }
             }
         }
         let mut seen = std::collections::HashSet::new();
         if let Some(twice) = cells.iter().find(|cell| !seen.insert(cell.key(""))) {
-            let what = format!("{} occurs twice; name each combination once", twice.name());
-            return Err(wrong("the file".into(), what));
+            return Err(format!("{} occurs twice; name each combination once", twice.name()));
         }
         Ok(Plan { cells, files })
     }
@@ -213,7 +223,12 @@ fn machine(base: &Path, name: &str) -> Result<MachineText, String> {
 }
 
 impl Trace {
-    fn works(
+    /// A file as it is, with the defaults of the description.
+    pub(crate) fn of(file: PathBuf) -> Trace {
+        Trace { file, ..Trace::default() }
+    }
+
+    pub(crate) fn works(
         &self,
         base: &Path,
         files: &mut HashMap<String, PathBuf>,
@@ -257,7 +272,7 @@ impl Trace {
 }
 
 impl Workload {
-    fn works(&self, base: &Path) -> Result<Vec<Work>, String> {
+    pub(crate) fn works(&self, base: &Path) -> Result<Vec<Work>, String> {
         let recipe = workload::by_name(&self.name).map_err(|e| e.to_string())?;
         if recipe.name == "trace" {
             return Err(

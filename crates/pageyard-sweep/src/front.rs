@@ -1,6 +1,6 @@
 //! The Pareto front: policies that no other policy beats in every respect.
 
-use crate::cell::{CellResult, Work};
+use crate::cell::{CellResult, Work, is_named};
 
 /// What policies are judged by. Lower is better for all of them.
 pub const OBJECTIVES: [&str; 4] = ["zone lock", "idle pages", "fragmentation", "latency"];
@@ -47,11 +47,6 @@ fn metrics(work: &Work) -> [(&'static str, &'static str); OBJECTIVES.len()] {
             [("zone_lock", "%"), ("peak_pcp", "pages"), ("", ""), ("request_p999", "us")]
         }
     }
-}
-
-/// Whether a metric's name is `name`, or `name` at a point of the workload (`name-LABEL`).
-fn is_named(metric: &str, name: &str) -> bool {
-    metric.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// A policy, and its cells on one input and machine, one per seed.

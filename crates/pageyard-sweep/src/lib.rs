@@ -11,6 +11,7 @@ mod description;
 mod error;
 mod front;
 mod hash;
+pub mod judge;
 mod page;
 mod run;
 mod store;

@@ -1,0 +1,295 @@
+//! Judges a policy as a maintainer would a patch: what gets better, what gets worse, and how sure
+//! that is.
+//!
+//! Both policies run everything in the [`Suite`] with the same seeds. A figure counts as better or
+//! worse if it changes in that direction with *every* seed, by more than [`BAND`]. So a difference
+//! that seeds produce by themselves is not a result, and with one seed nothing is known about it.
+
+mod suite;
+mod text;
+
+use pageyard_lab::result::Better;
+use serde::Serialize;
+
+pub use suite::{Proposal, Suite};
+
+use crate::cell::{CellResult, Value, Work, is_named};
+
+/// Relative changes up to this are no change.
+pub const BAND: f64 = 0.01;
+/// Changes of a share up to this many percentage points are no change, whatever their ratio.
+pub const BAND_POINTS: f64 = 0.1;
+/// Changes of a time in microseconds up to this are no change: one step of the histograms' scale at
+/// the cost of a cached page.
+pub const BAND_US: f64 = 0.05;
+
+/// What a figure says something about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aspect {
+    /// The workload's own result: its time or rate.
+    Result,
+    /// How long and how often the zone lock is held.
+    ZoneLock,
+    /// Times of single requests.
+    Latency,
+    /// Pages that are free and idle on lists.
+    IdleMemory,
+    /// Blocks of one type among those of another, and free memory in pieces.
+    Fragmentation,
+    /// Requests that fail.
+    Failures,
+}
+
+impl Aspect {
+    /// All aspects, in the order of the page.
+    pub const ALL: [Aspect; 6] = [
+        Aspect::Result,
+        Aspect::ZoneLock,
+        Aspect::Latency,
+        Aspect::IdleMemory,
+        Aspect::Fragmentation,
+        Aspect::Failures,
+    ];
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Aspect::Result => "time or rate",
+            Aspect::ZoneLock => "zone lock",
+            Aspect::Latency => "latency",
+            Aspect::IdleMemory => "idle memory",
+            Aspect::Fragmentation => "fragmentation",
+            Aspect::Failures => "failures",
+        }
+    }
+}
+
+/// The figures that are judged: name and aspect. Others explain these, or count the same thing.
+const OF_RUNS: [(&str, Aspect); 8] = [
+    ("time", Aspect::Result),
+    ("rate", Aspect::Result),
+    ("zone_lock", Aspect::ZoneLock),
+    ("zone_pages", Aspect::ZoneLock),
+    ("hold_alloc_p99", Aspect::Latency),
+    ("request_p999", Aspect::Latency),
+    ("peak_pcp", Aspect::IdleMemory),
+    ("failed", Aspect::Failures),
+];
+/// Lower is better in all of them.
+const OF_REPLAYS: [(&str, Aspect); 7] = [
+    ("zone_pages", Aspect::ZoneLock),
+    ("lock_holds", Aspect::ZoneLock),
+    ("idle_mean", Aspect::IdleMemory),
+    ("claims", Aspect::Fragmentation),
+    ("steals", Aspect::Fragmentation),
+    ("unusable_9", Aspect::Fragmentation),
+    ("failed", Aspect::Failures),
+];
+
+/// What the seeds say about a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Better with every seed.
+    Better,
+    /// Worse with every seed.
+    Worse,
+    /// The same with every seed, within the band.
+    Same,
+    /// Seeds disagree.
+    Unclear,
+    /// One of the policies does not have this figure.
+    Missing,
+}
+
+/// A figure under both policies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// What the input stands for.
+    pub about: String,
+    /// Whether a published change made this workload slower.
+    pub known_regression: bool,
+    /// The trace, or the workload with its parameters.
+    pub input: String,
+    /// The simulated machine; empty for a replay.
+    pub machine: String,
+    /// What the figure says something about.
+    pub aspect: Aspect,
+    /// Its name.
+    pub metric: String,
+    /// Its unit; empty for a plain number.
+    pub unit: String,
+    /// Values under the policy that is compared with, one per seed; empty if missing.
+    pub against: Vec<f64>,
+    /// Values under the policy that is judged.
+    pub policy: Vec<f64>,
+    /// What they say.
+    pub verdict: Verdict,
+}
+
+impl Figure {
+    /// Returns the smallest and the largest change among the seeds, relative. Infinite if a value
+    /// rises from 0. `None` if the figure is missing.
+    pub fn changes(&self) -> Option<(f64, f64)> {
+        let pairs = self.against.iter().zip(&self.policy);
+        pairs.map(|(&a, &p)| relative(a, p)).fold(None, |range, change| {
+            let (low, high) = range.unwrap_or((change, change));
+            Some((low.min(change), high.max(change)))
+        })
+    }
+}
+
+/// The judgement of a policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judgement {
+    /// The policy that is judged.
+    pub policy: String,
+    /// The policy that it is compared with.
+    pub against: String,
+    /// The seeds.
+    pub seeds: Vec<u64>,
+    /// All figures, in the suite's order.
+    pub figures: Vec<Figure>,
+}
+
+impl Judgement {
+    /// Judges the results of a suite's cells, in the plan's order.
+    pub fn new(suite: &Suite, results: &[CellResult]) -> Judgement {
+        let seeds = suite.seeds.len().max(1);
+        let works = results.chunks(2 * seeds).zip(&suite.about);
+        let figures = works.flat_map(|(cells, about)| {
+            let (against, policy) = cells.split_at(seeds.min(cells.len()));
+            figures(against, policy, about)
+        });
+        Judgement {
+            policy: suite.policy.clone(),
+            against: suite.against.clone(),
+            seeds: suite.seeds.clone(),
+            figures: figures.collect(),
+        }
+    }
+
+    /// Returns the figures with a verdict.
+    pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &Figure> {
+        self.figures.iter().filter(move |f| f.verdict == verdict)
+    }
+}
+
+/// Returns the figures of one work, the seeds of both policies.
+fn figures(
+    against: &[CellResult],
+    policy: &[CellResult],
+    (about, known_regression): &(String, bool),
+) -> Vec<Figure> {
+    let Some(first) = against.first() else { return Vec::new() };
+    let judged: &[(&str, Aspect)] = match first.cell.work {
+        Work::Run { .. } => &OF_RUNS,
+        Work::Replay { .. } => &OF_REPLAYS,
+    };
+    // In the order of the first policy's figures, then those that only the other has.
+    let mut found: Vec<(&Value, Aspect)> = Vec::new();
+    for value in against.iter().chain(policy).flat_map(|cell| &cell.values) {
+        let aspect = judged.iter().find(|(name, _)| is_named(&value.metric, name));
+        if let Some(&(_, aspect)) = aspect
+            && !found.iter().any(|(known, _)| known.metric == value.metric)
+        {
+            found.push((value, aspect));
+        }
+    }
+    let figure = |(value, aspect): (&Value, Aspect)| {
+        let of = |cells: &[CellResult]| {
+            let one = |cell: &CellResult| {
+                cell.values.iter().find(|v| v.metric == value.metric).map(|v| v.value)
+            };
+            // All seeds or none: a list that lacks one could not be paired.
+            cells.iter().map(one).collect::<Option<Vec<f64>>>().unwrap_or_default()
+        };
+        let (a, p) = (of(against), of(policy));
+        let better = value.better.unwrap_or(Better::Lower);
+        Figure {
+            about: about.clone(),
+            known_regression: *known_regression,
+            input: first.cell.input(),
+            machine: first.cell.machine().to_owned(),
+            aspect,
+            metric: value.metric.clone(),
+            unit: value.unit.clone(),
+            verdict: verdict(&a, &p, better, &value.unit),
+            against: a,
+            policy: p,
+        }
+    };
+    found.into_iter().map(figure).collect()
+}
+
+/// Returns the relative change of a value that is not negative.
+fn relative(against: f64, policy: f64) -> f64 {
+    if against == policy { 0.0 } else { policy / against - 1.0 }
+}
+
+fn verdict(against: &[f64], policy: &[f64], better: Better, unit: &str) -> Verdict {
+    if against.is_empty() || against.len() != policy.len() {
+        return Verdict::Missing;
+    }
+    let least = match unit {
+        "%" => BAND_POINTS,
+        "us" => BAND_US,
+        _ => 0.0,
+    };
+    // Above 0 is better.
+    let direction = |(&a, &p): (&f64, &f64)| {
+        let change = relative(a, p);
+        // Written so that what is not a number counts as no change.
+        let changed = change.abs() > BAND && (p - a).abs() > least;
+        match (changed, (change > 0.0) == (better == Better::Higher)) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => -1,
+        }
+    };
+    let mut directions = against.iter().zip(policy).map(direction);
+    let first = directions.next().unwrap_or(0);
+    match (directions.all(|other| other == first), first) {
+        (false, _) => Verdict::Unclear,
+        (true, 1) => Verdict::Better,
+        (true, -1) => Verdict::Worse,
+        (true, _) => Verdict::Same,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_must_agree_and_leave_the_band() {
+        let lower = |a: &[f64], p: &[f64]| verdict(a, p, Better::Lower, "");
+        assert_eq!(lower(&[100.0, 200.0], &[90.0, 150.0]), Verdict::Better);
+        assert_eq!(lower(&[100.0, 200.0], &[110.0, 250.0]), Verdict::Worse);
+        assert_eq!(lower(&[100.0, 200.0], &[90.0, 250.0]), Verdict::Unclear);
+        assert_eq!(lower(&[100.0, 200.0], &[90.0, 199.0]), Verdict::Unclear, "one within the band");
+        assert_eq!(lower(&[100.0, 200.0], &[100.9, 198.1]), Verdict::Same);
+        assert_eq!(verdict(&[100.0], &[90.0], Better::Higher, ""), Verdict::Worse);
+        assert_eq!(verdict(&[100.0], &[110.0], Better::Higher, ""), Verdict::Better);
+    }
+
+    #[test]
+    fn nothing_missing_or_undefined_becomes_a_change() {
+        let lower = |a: &[f64], p: &[f64]| verdict(a, p, Better::Lower, "");
+        assert_eq!(lower(&[], &[1.0]), Verdict::Missing);
+        assert_eq!(lower(&[1.0, 2.0], &[1.0]), Verdict::Missing);
+        assert_eq!(lower(&[0.0], &[0.0]), Verdict::Same);
+        assert_eq!(lower(&[0.0], &[1.0]), Verdict::Worse, "from none to some");
+        assert_eq!(lower(&[1.0], &[0.0]), Verdict::Better);
+        assert_eq!(lower(&[f64::NAN], &[1.0]), Verdict::Same);
+    }
+
+    #[test]
+    fn small_shares_and_times_have_bands_of_their_own() {
+        assert_eq!(verdict(&[0.01], &[0.1], Better::Lower, "%"), Verdict::Same);
+        assert_eq!(verdict(&[0.01], &[0.2], Better::Lower, "%"), Verdict::Worse);
+        assert_eq!(verdict(&[0.30], &[0.32], Better::Lower, "us"), Verdict::Same);
+        assert_eq!(verdict(&[0.30], &[0.40], Better::Lower, "us"), Verdict::Worse);
+    }
+}
