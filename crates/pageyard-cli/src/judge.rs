@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// Run the workloads at their full length: hours instead of minutes
     #[arg(long)]
     full: bool,
+    /// Run these workloads of the suite alone, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
     /// Folder for the results
     #[arg(short, long, value_name = "DIR", default_value = "judge.results")]
     output: PathBuf,
@@ -72,6 +75,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         seeds: (1..=args.seeds).collect(),
         traces: args.traces.clone(),
         full: args.full,
+        only: args.only.clone(),
     })?;
     let (_, results) = compute(&suite.plan, &args.output, args.jobs, args.memory)?;
     let name = format!("{} against {}", suite.policy, suite.against);

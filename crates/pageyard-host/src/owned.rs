@@ -58,9 +58,9 @@ impl<P: Policy> Drop for Held<P> {
 /// runs (a shrinker, a relocator, a listener) may still run when the drop returns. So blocks may be
 /// dropped anywhere, also in such callbacks and under locks that these wait for.
 ///
-/// This holds for blocks alone: whoever drops the last reference as an `Arc<HostYard>` waits. A value
-/// that owns both, and may be dropped in a callback, declares the yard before its blocks, as below:
-/// fields are dropped in the order of their declaration.
+/// This holds for blocks alone: the drop of an `Arc<HostYard>` that is the last reference waits. A
+/// value that owns both, and may be dropped in a callback, declares the yard before its blocks, as
+/// below: fields are dropped in the order of their declaration.
 ///
 /// A callback that owns blocks of its own yard keeps the yard alive for good; let it hold a
 /// [`Weak`](std::sync::Weak) (`examples/buffer_pool.rs`).

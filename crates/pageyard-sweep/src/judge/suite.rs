@@ -74,6 +74,8 @@ pub struct Proposal {
     pub traces: Vec<PathBuf>,
     /// Run the workloads at their full length.
     pub full: bool,
+    /// Run the workloads with these names alone; empty for all.
+    pub only: Vec<String>,
 }
 
 /// The cells of a judgement, and what each of its works stands for.
@@ -122,7 +124,18 @@ impl Suite {
             about.extend(of.iter().map(|_| ("replay of a recording".to_owned(), false)));
             works.extend(of);
         }
-        for entry in &SUITE {
+        let known = |name: &&String| SUITE.iter().any(|e| e.name == **name);
+        if let Some(name) = proposal.only.iter().find(|name| !known(name)) {
+            let mut names: Vec<_> = SUITE.iter().map(|e| e.name).collect();
+            names.dedup();
+            let names = names.join(", ");
+            return Err(of_arguments(format!(
+                "{name} is not in the suite; expected one of {names}"
+            )));
+        }
+        let wanted =
+            |e: &&Entry| proposal.only.is_empty() || proposal.only.iter().any(|n| n == e.name);
+        for entry in SUITE.iter().filter(wanted) {
             let of = entry.workload(proposal.full).works(Path::new("")).map_err(of_arguments)?;
             about.extend(of.iter().map(|_| (entry.about.to_owned(), entry.regression)));
             works.extend(of);
@@ -160,7 +173,8 @@ mod tests {
 
     fn proposal(policy: &str, against: &str) -> Proposal {
         let (policy, against) = (policy.to_owned(), against.to_owned());
-        Proposal { policy, against, seeds: vec![1, 2], traces: Vec::new(), full: false }
+        let (traces, only) = (Vec::new(), Vec::new());
+        Proposal { policy, against, seeds: vec![1, 2], traces, full: false, only }
     }
 
     #[test]
@@ -171,6 +185,10 @@ mod tests {
             assert_eq!(suite.about.len(), SUITE.len());
         }
         assert!(SUITE.iter().any(|e| e.regression));
+        let only = vec!["stream".to_owned()];
+        let suite = Suite::new(&Proposal { only, ..proposal("Linux612", "Vanilla") }).unwrap();
+        assert!(suite.plan.cells.iter().all(|cell| cell.input().starts_with("stream ")));
+        assert_eq!(suite.plan.cells.len(), 2 * 2 * 2);
     }
 
     #[test]
@@ -182,6 +200,9 @@ mod tests {
         assert!(error.contains("Linux999"), "{error}");
         let error = wrong(&proposal("Base,Step5", "Linux612"));
         assert!(error.contains("expected one policy"), "{error}");
+        let only = vec!["stream".to_owned(), "strem".to_owned()];
+        let error = wrong(&Proposal { only, ..proposal("Base", "Linux612") });
+        assert!(error.contains("strem is not in the suite; expected one of trunc, "), "{error}");
         let traces = vec![PathBuf::from("/nowhere/x.pgy")];
         let error = wrong(&Proposal { traces, ..proposal("Base", "Linux612") });
         assert!(error.contains("/nowhere/x.pgy"), "{error}");

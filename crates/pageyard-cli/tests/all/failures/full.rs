@@ -23,6 +23,7 @@ const WRITERS: &[&str] = &[
     "trace export trace.txt -o OUT",
     "trace export SAMPLE --state DIR",
     "sweep sweep.toml -o DIR",
+    "judge Step5 --only micro --seeds 1 -o DIR",
 ];
 /// More of them, which take a minute.
 const SLOW_WRITERS: &[&str] = &[

@@ -46,6 +46,7 @@ const LONG: &[(&str, Work)] = &[
     ("show - --as page_owner", Work::Reads),
     ("soak --minutes 100 --size 64", Work::Computes),
     ("sweep long.toml -o swept", Work::Computes),
+    ("judge Step5 --full -o judged", Work::Computes),
     ("trace import - out", Work::Both),
     ("trace export - -o out", Work::Both),
     ("trace info -", Work::Reads),

@@ -43,6 +43,8 @@ const PRINTERS: &[&str] = &[
     "soak --minutes 0.01 --size 64 --json",
     "sweep sweep.toml -o swept",
     "sweep sweep.toml -o swept --json",
+    "judge Step5 --only micro --seeds 1 -o judged",
+    "judge Step5 --only micro --seeds 1 -o judged --json",
     "knobs",
     "knobs --json",
     "knobs --markdown",
