@@ -1,6 +1,7 @@
 //! What a package installs besides the program: manual pages, completions for shells, and samples.
 //! `scripts/install-program.sh` calls the two commands.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -29,17 +30,29 @@ pub(crate) struct Completions {
 
 pub(crate) fn man(args: &Man, program: Command) -> output::Outcome {
     let samples = args.samples.as_ref().map_or_else(samples, |folder| format!("{folder}/"));
+    let mut program = with_samples_in(program, &samples).disable_help_subcommand(true);
+    program.build();
     std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(with_samples_in(program, &samples), &args.folder))
+        .and_then(|()| pages(&program, &args.folder))
         .map_err(|e| output::named(&args.folder.display().to_string(), &e))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the pages of a command and of those below it. Every page names the version;
+/// `clap_mangen::generate_to` names it in the first only.
+fn pages(command: &Command, folder: &Path) -> io::Result<()> {
+    for inner in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        pages(inner, folder)?;
+    }
+    let page = clap_mangen::Man::new(command.clone());
+    page.source(concat!("pageyard ", env!("CARGO_PKG_VERSION"))).generate_to(folder).map(drop)
 }
 
 pub(crate) fn completions(args: &Completions, mut program: Command) -> output::Outcome {
     // In memory first: the generators panic on a write error.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut program, "pageyard", &mut text);
-    std::io::Write::write_all(&mut output::stdout(), &text)?;
+    output::stdout().write_all(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -76,6 +76,8 @@ fn every_command_has_a_manual_page() {
         let (said, about) = after.split_once(" \\- ").expect(&name);
         assert_eq!(said.replace("\\-", "-"), name);
         assert!(!about.trim().is_empty(), "{name}: {text}");
+        let version = concat!("\"pageyard ", env!("CARGO_PKG_VERSION"), "\"");
+        assert!(text.contains(version), "{name}: {text}");
         names_no_file(&name, &text.replace("/opt/share/pageyard/samples/", ""));
         expected.insert(format!("{name}.1"));
     }
