@@ -6,6 +6,8 @@
 # - A dependency inside the workspace has a version.
 # - Sources include no file from outside their package. Tests may: they run in the repository only.
 # - `cargo package` has no warning.
+# - The workspace and the Debian packages have the same version; the changelog has a section for each version, and one
+#   for what is unreleased at the top.
 #
 #     scripts/packages.sh
 #
@@ -114,6 +116,17 @@ for package in "$stage"/target/package/*.crate; do
     done
     packed=$((packed + 1))
 done
+# A release raises all of these, or none.
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+debian=$(sed -n '1s/.*(\([^)-]*\)-.*/\1/p' packaging/debian/changelog)
+[ "$debian" = "$version" ] || fail "packaging/debian/changelog is of version $debian, the workspace of $version"
+heads=$(grep '^## ' CHANGELOG.md)
+case $heads in
+"## Unreleased"*) ;;
+*) fail "CHANGELOG.md does not begin with the section Unreleased" ;;
+esac
+! grep -nvE '^## (Unreleased|[0-9]+\.[0-9]+\.[0-9]+ \([0-9]{4}-[0-9]{2}-[0-9]{2}\))$' <<<"$heads" >"$stage/found" ||
+    fail "CHANGELOG.md: a section is headed as VERSION (YEAR-MONTH-DAY): $(cat "$stage/found")"
 [ "$packed" -gt 0 ] || fail "cargo package made no packages"
 [ $wrong = 0 ] && echo "packages: $packed can be published"
 exit $wrong
