@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Builds the C libraries and installs them with their headers, pkg-config files and CMake package.
 #
-#     scripts/install-capi.sh [--destdir DIR] [--profile NAME] [--target TRIPLE] [--core-target TRIPLE]
-#                             [--core-only] [--packed] [--opt-level s|3] [--without-text]
-#                             [--without-hooks] [--merge-sections] PREFIX
+#     scripts/install-capi.sh [--destdir DIR] [--libdir DIR] [--profile NAME] [--target TRIPLE]
+#                             [--core-target TRIPLE] [--core-only] [--packed] [--opt-level s|3]
+#                             [--without-text] [--without-hooks] [--merge-sections] PREFIX
 #
 # PREFIX             where they will be used from, an absolute path: /usr/local
 # --destdir DIR      put them under DIR/PREFIX instead, for a package
+# --libdir DIR       put libraries into this folder below PREFIX: lib64, lib/x86_64-linux-gnu; lib if not given
 # --profile NAME     cargo's profile for the host library; release if not given
 # --target T         Rust's target for the libraries, installed with rustup; this machine's if not given.
 #                    With it, CC, LD, AR and OBJCOPY name the tools of a cross compiler.
@@ -33,9 +34,9 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
 fail() { printf 'install-capi: %s\n' "$*" >&2; exit 2; }
-usage() { sed -n '2,25s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
 
-destdir="" profile=release for_target="" core_target="" prefix=""
+destdir="" libdir=lib profile=release for_target="" core_target="" prefix=""
 native="" core_only="" opt_level="" without_text="" without_hooks="" packed="" merge=""
 while [ $# -gt 0 ]; do
     case $1 in
@@ -44,10 +45,11 @@ while [ $# -gt 0 ]; do
     --without-text) without_text=1 ;;
     --without-hooks) without_hooks=1 ;;
     --merge-sections) merge=1 ;;
-    --destdir | --profile | --target | --core-target | --opt-level)
+    --destdir | --libdir | --profile | --target | --core-target | --opt-level)
         [ $# -gt 1 ] || fail "$1 wants a value"
         case $1 in
         --destdir) destdir=$2 ;;
+        --libdir) libdir=${2%/} ;;
         --profile) profile=$2 ;;
         --target) for_target=$2 ;;
         --core-target) core_target=$2 ;;
@@ -71,7 +73,8 @@ case $prefix in
 "") usage >&2; exit 2 ;;
 *) fail "PREFIX is an absolute path, not $prefix" ;;
 esac
-case $prefix$destdir in *[\|\&\;\$[:space:]]*) fail "PREFIX and DIR hold no blanks and none of | & ; \$" ;; esac
+case /$libdir/ in //* | */../*) fail "--libdir is a folder below PREFIX, such as lib64, not $libdir" ;; esac
+case $prefix$destdir$libdir in *[\|\&\;\$[:space:]]*) fail "PREFIX and each DIR hold no blanks and none of | & ; \$" ;; esac
 cc=${CC:-cc} ld=${LD:-ld} ar=${AR:-ar} objcopy=${OBJCOPY:-objcopy}
 core_target=${core_target:-$for_target}
 for tool in cargo "$cc" "$ld" "$ar" "$objcopy" install; do
@@ -163,7 +166,11 @@ fi
 fill() { # TEMPLATE DIRECTORY
     local name
     name=$(basename "$1" .in)
-    sed -e "s|@prefix@|$prefix|" -e "s|@version@|$version|" -e "s|@minor@|$minor|" \
+    # From the CMake package up to PREFIX.
+    local up
+    up=$(realpath -m --relative-to="/$libdir/cmake/pageyard" /)
+    sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@up@|$up|" \
+        -e "s|@version@|$version|" -e "s|@minor@|$minor|" \
         -e "s|@soversion@|$soversion|" -e "s|@native@|$native|" "$1" >"$2/$name"
 }
 to=$destdir$prefix
@@ -175,10 +182,10 @@ lines() {
 }
 if [ -n "$core_only" ]; then
     fill "$package/pageyard-core.pc.in" "$stage/lib/pkgconfig"
-    install -d "$to/lib/pkgconfig" "$to/include"
+    install -d "$to/$libdir/pkgconfig" "$to/include"
     install -m 644 "$stage/include/pageyard_core.h" "$to/include/"
-    install -m 644 "$stage/lib/libpageyard-core.a" "$to/lib/"
-    install -m 644 "$stage/lib/pkgconfig/pageyard-core.pc" "$to/lib/pkgconfig/"
+    install -m 644 "$stage/lib/libpageyard-core.a" "$to/$libdir/"
+    install -m 644 "$stage/lib/pkgconfig/pageyard-core.pc" "$to/$libdir/pkgconfig/"
     printf 'install-capi: pageyard-core %s is in %s\n' "$version" "$to"
     lines
     exit 0
@@ -186,12 +193,12 @@ fi
 for file in pageyard.pc pageyard-core.pc; do fill "$package/$file.in" "$stage/lib/pkgconfig"; done
 for file in "$package"/*.cmake.in; do fill "$file" "$stage/lib/cmake/pageyard"; done
 
-install -d "$to/lib/pkgconfig" "$to/lib/cmake/pageyard" "$to/include"
+install -d "$to/$libdir/pkgconfig" "$to/$libdir/cmake/pageyard" "$to/include"
 install -m 644 "$stage"/include/*.h "$to/include/"
-install -m 644 "$stage"/lib/*.a "$to/lib/"
-install -m 755 "$stage/lib/libpageyard.so.$version" "$to/lib/"
-cp -P "$stage/lib/libpageyard.so.$soversion" "$stage/lib/libpageyard.so" "$to/lib/"
-install -m 644 "$stage"/lib/pkgconfig/*.pc "$to/lib/pkgconfig/"
-install -m 644 "$stage"/lib/cmake/pageyard/*.cmake "$to/lib/cmake/pageyard/"
+install -m 644 "$stage"/lib/*.a "$to/$libdir/"
+install -m 755 "$stage/lib/libpageyard.so.$version" "$to/$libdir/"
+cp -P "$stage/lib/libpageyard.so.$soversion" "$stage/lib/libpageyard.so" "$to/$libdir/"
+install -m 644 "$stage"/lib/pkgconfig/*.pc "$to/$libdir/pkgconfig/"
+install -m 644 "$stage"/lib/cmake/pageyard/*.cmake "$to/$libdir/cmake/pageyard/"
 printf 'install-capi: pageyard %s is in %s\n' "$version" "$to"
 lines

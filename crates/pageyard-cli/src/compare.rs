@@ -25,8 +25,8 @@ Examples:
 ///
 /// A file contains the output of `pageyard run --json`: a result or a list of results. Every policy
 /// of every file is a column; the first is the base. Runs of the same workload under the same
-/// policy in one file are samples of one column. docs/tables.md explains the forms and how to read
-/// them.
+/// policy in one file are samples of one column. The chapter "Tables of results" explains the forms
+/// and how to read them.
 ///
 /// Exit code: 0, or 2 if a file cannot be read or the results cannot be compared.
 #[derive(clap::Args)]

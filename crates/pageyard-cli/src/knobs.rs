@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// Print JSON instead of text
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Print the contents of docs/knobs.md
+    /// Print the chapter "Knobs", in Markdown
     #[arg(long)]
     markdown: bool,
 }

@@ -5,6 +5,7 @@ mod conform;
 mod judge;
 mod knobs;
 mod machines;
+mod manual;
 mod memory;
 mod output;
 mod picture;
@@ -26,7 +27,7 @@ mod workloads;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use pageyard_lab::reproduce::fast_path;
 use pageyard_trace::{is_active, printable};
 
@@ -72,11 +73,15 @@ enum Command {
     Knobs(knobs::Args),
     Policies(policies::Args),
     Trace(trace::Args),
+    #[command(hide = true)]
+    Man(manual::Man),
+    #[command(hide = true)]
+    Completions(manual::Completions),
 }
 
 fn main() -> ExitCode {
     memory::named(printable(&picture::command()).into_owned());
-    let command = match Cli::try_parse() {
+    let command = match parse() {
         Ok(cli) => cli.command,
         Err(e) => return answer(&e),
     };
@@ -99,6 +104,13 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Parses the arguments, with help whose examples name the samples where they are.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut program = manual::with_samples(Cli::command());
+    let matches = program.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut program))
 }
 
 /// Prints help, or an error in the arguments.
@@ -141,5 +153,7 @@ fn perform(command: Command) -> output::Outcome {
         Command::Knobs(args) => knobs::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Man(args) => manual::man(&args, Cli::command()),
+        Command::Completions(args) => manual::completions(&args, Cli::command()),
     }
 }

@@ -12,7 +12,7 @@ use crate::output::write_file;
 #[derive(clap::Args)]
 pub(crate) struct Picture {
     /// Write a page with the table, plots over time and the heap: a single file that needs no
-    /// network. docs/pictures.md explains how to read it
+    /// network. The chapter "Pages and plots" explains how to read it
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write a single plot

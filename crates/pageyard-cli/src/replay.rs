@@ -35,8 +35,8 @@ Examples:
 /// file, as pageyard record makes it, a trace.dat, perf.data or Perfetto file, or the text of
 /// trace-cmd report, perf script or the kernel's trace file, plain or compressed. Its zones, CPUs
 /// and per-CPU lists are read from the state files next to it or attached to it. The policy that
-/// stands for the recording kernel is a column by default. docs/replay.md describes how to record a
-/// trace, what is inferred and how accurate a replay is.
+/// stands for the recording kernel is a column by default. The chapter "Replaying your machine"
+/// describes how to record a trace, what is inferred and how accurate a replay is.
 ///
 /// Exit code: 0, or 2 if the trace cannot be read or replayed.
 #[derive(clap::Args)]
@@ -71,7 +71,8 @@ pub(crate) struct Args {
     ///
     /// Names the frame, the pageblock and its types over time, and the tasks that allocated the
     /// pages in it: for the recording, and for the policies of --policy [default: the one that
-    /// models the recording kernel]. docs/replay.md says what counts as slow.
+    /// models the recording kernel]. The chapter "Replaying your machine" says what counts as
+    /// slow.
     #[arg(long, conflicts_with_all = ["explain", "record", "html", "svg", "on"])]
     why: bool,
     /// Number of cases that --why prints in full for the recording and for each policy
@@ -81,7 +82,8 @@ pub(crate) struct Args {
     #[arg(long)]
     record: bool,
     /// Write a trace that ui.perfetto.dev opens: counters, refills and drains, claims and failures of
-    /// the recording and of each policy, one process each. docs/replay.md lists the tracks
+    /// the recording and of each policy, one process each. The chapter "Replaying your
+    /// machine" lists the tracks
     #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "why"])]
     perfetto: Option<PathBuf>,
     /// Replay on a simulated machine, and report what the operations cost there in virtual time:

@@ -23,7 +23,7 @@ Example:
 
 /// Run every combination of policies, settings, traces, workloads, machines and seeds
 ///
-/// SWEEP.toml lists what is combined; docs/sweep.md describes it. Each combination is a cell.
+/// SWEEP.toml lists what is combined, as the chapter "Sweeps" describes. Each combination is a cell.
 /// Finished cells are kept in the results' folder, under a hash of their inputs and of this program,
 /// so the same command continues an interrupted sweep, and a changed one computes only what is new.
 /// The folder then contains results.parquet, with one row per measurement, and index.html, with the

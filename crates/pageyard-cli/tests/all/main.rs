@@ -6,6 +6,7 @@ mod compare;
 mod failures;
 mod fast_path;
 mod figures;
+mod manual;
 mod picture;
 mod policies;
 mod record;
