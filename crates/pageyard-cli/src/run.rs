@@ -23,7 +23,7 @@ use crate::progress::{Bar, Count};
 const EXAMPLES: &str = "\
 Examples:
   pageyard run sctp
-  pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set memory=other --set cpus=0
+  pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set jobs=112 --set memory=node:1
   pageyard run page_fault1 --iterations 5 --json -o faults.json
   pageyard run page_fault1 --on host --policy Base,Linux612 --iterations 10
   pageyard run sctp --html sctp.html

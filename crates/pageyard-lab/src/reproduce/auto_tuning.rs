@@ -1,8 +1,8 @@
 //! Per-CPU lists that tune themselves (A.4): the steps of the series under three loads, the sweep
 //! of batches, and the maximum size of the lists.
 //!
-//! The kernel build is bound to one socket with the memory of the other, unbound, and in eight
-//! groups, as published. The seeds ran for a fixed time, but the simulated socket benchmarks do a
+//! The kernel build has its memory, not its CPUs, bound to one node (`numactl -m 1`), is unbound, and
+//! runs in eight groups, as published. The seeds ran for a fixed time, but the simulated socket benchmarks do a
 //! fixed amount of work, so their counters are converted to rates per second.
 
 use super::agree::{Column, Kind};
@@ -48,7 +48,7 @@ const fn socket(rate: f64, lock: f64, free_high: f64, pages: f64, miss: f64) -> 
 
 const NONE: Step = [None; 5];
 
-/// `-j112` on one socket with the memory of the other.
+/// `numactl -m 1 -- make -j112`: 112 jobs on 224 CPUs, with the memory of one node.
 const BOUND: [Step; 7] = [
     kbuild(100.0, 43.6, 100.0, 100.0),
     kbuild(96.6, 40.3, 49.2, 95.2),
@@ -112,14 +112,14 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let objects = ("objects", if small { "1" } else { "2" });
     let builds: [(&str, &[Step; 7], Parameters<'_>); 4] = [
         (
-            "kbuild -j112, memory of the other socket",
+            "kbuild -j112, memory of node 1",
             &BOUND,
-            &[("cpus", "0"), ("memory", "other"), objects],
+            &[("jobs", "112"), ("memory", "node:1"), objects],
         ),
         (
             "what-if: the first, with pages requested 8 times as fast",
             &BOUND,
-            &[("cpus", "0"), ("memory", "other"), ("work", "3000"), objects],
+            &[("jobs", "112"), ("memory", "node:1"), ("work", "3000"), objects],
         ),
         ("kbuild -j224, unbound", &UNBOUND, &[objects]),
         ("kbuild, 8 groups of -j28 (V2)", &GROUPS, &[("groups", "8"), objects]),

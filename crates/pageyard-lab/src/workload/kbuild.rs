@@ -24,17 +24,19 @@
 //! Assumed, an order of magnitude: no program of SPEC CPU2017 uses more than 2.3 GB/s (Singh and
 //! Awasthi, ICPE 2019; published). The figure of 502.gcc_r was not looked up.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use pageyard::{CpuId, NodeId, Order};
 
-use super::actor::{Actor, Block, Plan, Stage};
+use super::actor::{Actor, Block, Measure, Plan, Stage, ZoneView};
 use super::error::WorkloadError;
 use super::params::{Params, param};
-use super::process::{Process, take};
+use super::process::{Memory, Process};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::{Seats, lock};
 use crate::hygiene::build::{CLASSES, Class, RECLAIMABLE_SLABS, SLABS, WRITTEN, flags, quantile};
+use crate::result::Better;
 
 /// Indices of the recording's process classes.
 const AS: usize = 1;
@@ -56,9 +58,18 @@ pub(super) const RECIPE: Recipe = Recipe {
     name: "kbuild",
     summary: "a kernel build: short processes that exit in bursts, then a linker",
     params: &[
-        param("jobs", "all", "concurrent processes, each on its own CPU; all: one per CPU"),
+        param(
+            "jobs",
+            "all",
+            "concurrent processes, each on its own CPU, one a core first; all: one per CPU",
+        ),
         param("cpus", "all", "CPUs on which they run: all, or the number of a node"),
-        param("memory", "local", "node of their memory: local, or other (the next node)"),
+        param(
+            "memory",
+            "local",
+            "their memory, whatever CPUs they run on: local, other (the next node), interleave, or \
+             node:N",
+        ),
         param("groups", "1", "concurrent builds, which share the jobs"),
         param(
             "work",
@@ -73,7 +84,7 @@ pub(super) const RECIPE: Recipe = Recipe {
 };
 
 pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
-    let cpus: Vec<CpuId> = if params.text("cpus") == "all" {
+    let mut cpus: Vec<CpuId> = if params.text("cpus") == "all" {
         (0..site.cpus.len() as u32).map(CpuId).collect()
     } else {
         let node = params.number("cpus", 0..=u64::from(site.nodes - 1))?;
@@ -82,12 +93,13 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
     let jobs = params.number_or_all("jobs", 1..=cpus.len() as u64)? as usize;
     let work = params.number("work", 0..=1 << 40)?;
     let traffic = params.number("traffic", 0..=1 << 20)?;
-    let other = params.choice("memory", &["local", "other"])? == 1;
     let groups = params.number("groups", 1..=jobs as u64)? as usize;
     let objects = params.number("objects", 1..=1 << 20)? as usize;
-    let bound = |cpu: CpuId| other.then(|| NodeId((site.cpus[cpu.0 as usize].0 + 1) % site.nodes));
+    let cores = site.spread(&mut cpus);
+    // A scheduler moves no process to the sibling of a busy thread while a core is idle.
+    cpus.truncate(jobs.max(cores));
     // A job's memory stays bound to its node wherever the job runs, as with numactl.
-    let nodes = cpus.iter().map(|&cpu| bound(cpu)).collect();
+    let memory = cpus.iter().map(|&cpu| memory(params, site, cpu)).collect::<Result<_, _>>()?;
     let builds = (0..groups)
         .map(|g| {
             let jobs = (0..jobs).filter(|j| j % groups == g).count();
@@ -102,13 +114,36 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
             work,
             traffic,
             objects,
-            nodes,
-            memory_nodes: site.cpus.clone(),
+            memory,
+            cpu_nodes: site.cpus.clone(),
             builds,
             seats,
             kept: Mutex::default(),
+            stages: Mutex::default(),
         }),
     )])
+}
+
+/// Parses `memory` for a job that starts on this CPU.
+fn memory(params: &Params, site: &Site, cpu: CpuId) -> Result<Memory, WorkloadError> {
+    let text = params.text("memory");
+    let most = site.nodes - 1;
+    match text {
+        "local" => Ok(Memory::Local),
+        "other" => Ok(Memory::Node(NodeId((site.cpus[cpu.0 as usize].0 + 1) % site.nodes))),
+        "interleave" => {
+            Ok(Memory::Interleave { next: cpu.0 as u16 % site.nodes, nodes: site.nodes })
+        }
+        _ => text
+            .strip_prefix("node:")
+            .and_then(|n| n.parse().ok())
+            .filter(|&n| n <= most)
+            .map(|n| Memory::Node(NodeId(n)))
+            .ok_or_else(|| {
+                let want = format!("local, other, interleave, or node:N with N from 0 to {most}");
+                params.wrong("memory", want)
+            }),
+    }
 }
 
 /// One build.
@@ -128,14 +163,16 @@ pub(super) struct Kbuild {
     /// Bytes per microsecond of that work.
     traffic: u64,
     objects: usize,
-    /// The node to which each job's memory is bound.
-    nodes: Vec<Option<NodeId>>,
+    /// Where each job's memory comes from.
+    memory: Vec<Memory>,
     /// The node of each CPU.
-    memory_nodes: Vec<NodeId>,
+    cpu_nodes: Vec<NodeId>,
     builds: Vec<Mutex<Build>>,
     seats: Seats,
     /// Blocks that outlive the processes: files and slab.
     pub(super) kept: Mutex<Vec<Block>>,
+    /// The zones after the stage before the last one, and after the last one.
+    stages: Mutex<[Vec<ZoneView>; 2]>,
 }
 
 /// One job of a build; runs one process at a time.
@@ -144,7 +181,7 @@ pub(super) struct Job<'j, 'env> {
     actor: &'j dyn Actor<'env>,
     number: usize,
     objects: usize,
-    node: Option<NodeId>,
+    memory: Memory,
     kept: Vec<Block>,
 }
 
@@ -155,13 +192,13 @@ impl Job<'_, '_> {
     }
 
     fn keep(&mut self, order: Order, bits: u32) {
-        self.kept.extend(take(self.actor, self.node, order, bits));
+        self.kept.extend(self.memory.take(self.actor, order, bits));
     }
 
     /// Runs a process that maps `pages` pages; `inside` runs while they are mapped.
     fn process(&mut self, class: &Class, pages: u64, inside: impl FnOnce(&mut Self)) {
         let actor = self.actor;
-        let mut process = Process::fork(actor, self.node);
+        let mut process = Process::fork(actor, self.memory);
         // As many file pages as were measured for this class, and as much slab as for all classes.
         let files = actor.random_exponential((class.files * 1e6) as u64) as f64 / 1e6;
         let mut due = [self.unit(), self.unit(), self.unit()];
@@ -175,7 +212,8 @@ impl Job<'_, '_> {
             }
             // Uniform between zero and twice the mean.
             let work = actor.random(2 * self.build.work + 1);
-            let memory_node = self.node.unwrap_or(self.build.memory_nodes[actor.cpu().0 as usize]);
+            let here = self.build.cpu_nodes[actor.cpu().0 as usize];
+            let memory_node = self.memory.node().unwrap_or(here);
             actor.work(work, work * self.build.traffic / 1000, memory_node);
             process.fault(actor);
             for (i, rate) in rates.iter().enumerate() {
@@ -238,6 +276,12 @@ impl Job<'_, '_> {
             self.process(&CLASSES[COMPILER], LINKER.0 * objects / LINKER.1, |_| {});
         }
         lock(&self.build.kept).append(&mut self.kept);
+        if last.is_some() {
+            let zones = self.actor.zones();
+            let mut stages = lock(&self.build.stages);
+            stages.swap(0, 1);
+            stages[1] = zones;
+        }
     }
 }
 
@@ -252,11 +296,12 @@ impl Kbuild {
             work,
             traffic: 0,
             objects,
-            nodes: vec![None; jobs],
-            memory_nodes: site.cpus.clone(),
+            memory: vec![Memory::Local; jobs],
+            cpu_nodes: site.cpus.clone(),
             builds: vec![Mutex::new(Build { left: 0, running: 0, jobs })],
             seats: Seats::new((0..jobs.max(cpus as usize)).map(seat)),
             kept: Mutex::default(),
+            stages: Mutex::default(),
         }
     }
 
@@ -277,8 +322,8 @@ impl Kbuild {
         number: usize,
         objects: usize,
     ) -> Job<'j, 'env> {
-        let (node, kept) = (self.nodes[number], Vec::new());
-        Job { build: self, actor, number, objects, node, kept }
+        let (memory, kept) = (self.memory[number], Vec::new());
+        Job { build: self, actor, number, objects, memory, kept }
     }
 
     pub(super) fn cpu(&self, number: usize) -> CpuId {
@@ -313,5 +358,25 @@ impl Plan for Kbuild {
                 actor.free_list(&kept);
             }),
         );
+    }
+
+    /// Where the memory came from, on a machine of several nodes.
+    fn measures(&self) -> Vec<Measure> {
+        let stages = lock(&self.stages);
+        let mut nodes = BTreeMap::new();
+        for (before, after) in stages[0].iter().zip(&stages[1]) {
+            *nodes.entry(after.id.node.0).or_insert(0) +=
+                after.stats.pages_taken - before.stats.pages_taken;
+        }
+        if nodes.len() < 2 {
+            return Vec::new();
+        }
+        let measure = |(node, pages): (&u16, &u64)| Measure {
+            name: format!("zone_pages-node{node}"),
+            unit: "pages",
+            better: Better::Lower,
+            value: *pages as f64,
+        };
+        nodes.iter().map(measure).collect()
     }
 }

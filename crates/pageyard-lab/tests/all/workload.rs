@@ -197,6 +197,45 @@ fn growing_lists_reduce_zone_accesses_of_a_build() {
     is(&results[1], "zone_pages", 30_051.0);
 }
 
+/// A build on a machine of two nodes.
+fn build_of_two_nodes(set: &[(&str, &str)]) -> Options {
+    let mut options = options("kbuild", &["Base"]);
+    options.machine = MachineSpec::shipped("2x20").unwrap();
+    options.set.extend(set.iter().map(|&(name, n)| (name.to_owned(), n.to_owned())));
+    options
+}
+
+/// Memory is bound independently of CPUs, as with `numactl -m 1`.
+#[test]
+fn memory_comes_from_the_given_node_wherever_processes_run() {
+    let of = |memory| {
+        let options = build_of_two_nodes(&[("jobs", "4"), ("memory", memory)]);
+        let result = &run("kbuild", &options)[0];
+        assert_eq!(value(result, "failed"), 0.0, "{memory}");
+        ["zone_pages-node0", "zone_pages-node1"].map(|name| value(result, name))
+    };
+    let [first, second] = of("node:1");
+    assert!(first == 0.0 && second > 10_000.0, "{first} {second}");
+    let [first, second] = of("node:0");
+    assert!(second == 0.0 && first > 10_000.0, "{first} {second}");
+    for memory in ["local", "other", "interleave"] {
+        // Two of the four jobs run on each node.
+        let [first, second] = of(memory);
+        assert!(first.min(second) > 0.2 * first.max(second), "{memory}: {first} {second}");
+    }
+}
+
+/// One job a core runs at full speed; two on each core of one socket slow each other down.
+#[test]
+fn jobs_get_a_core_each_while_there_are_idle_ones() {
+    let time = |jobs, cpus| {
+        let set = [("jobs", jobs), ("cpus", cpus), ("memory", "node:1"), ("work", "20000")];
+        value(&run("kbuild", &build_of_two_nodes(&set))[0], "time")
+    };
+    let (apart, together) = (time("40", "all"), time("40", "0"));
+    assert!(1.3 * apart < together, "{apart} {together}");
+}
+
 #[test]
 fn errors_name_the_parameter_and_its_valid_values() {
     let told = |name: &str, set: (&str, &str)| {
@@ -213,7 +252,7 @@ fn errors_name_the_parameter_and_its_valid_values() {
     assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: expected a whole number from 1 to 2");
     assert_eq!(
         told("kbuild", ("memory", "far")),
-        "kbuild: memory=far: expected one of local, other"
+        "kbuild: memory=far: expected local, other, interleave, or node:N with N from 0 to 0"
     );
     assert_eq!(
         told("trunc", ("pages", "999999")),
