@@ -69,6 +69,12 @@ struct Run {
     /// comparison. Simulated machines only
     #[arg(long, value_name = "16|64", default_value = "16", value_parser = descriptor)]
     descriptor: u32,
+    /// Share of each node's memory in percent that has been in use before the workload begins: half
+    /// of it stays allocated, and its free pages are in no order; 0 is a fresh heap. Simulated
+    /// machines only
+    #[arg(long, value_name = "PERCENT", default_value_t = 0,
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(workload::MOST_AGED)))]
+    age: u8,
     #[command(flatten)]
     choices: Choices,
     /// Random seed
@@ -192,6 +198,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                 machine: (**machine).clone(),
                 memory: args.memory,
                 descriptor: args.descriptor,
+                age: args.age,
                 policies: args.choices.all(),
                 seed: args.seed,
                 iterations: args.iterations,
@@ -207,7 +214,12 @@ fn run_workload(args: &Run) -> output::Outcome {
             })?;
             (
                 results,
-                format!("the simulated machine {}, {} CPUs", machine.name(), machine.cpus().len()),
+                format!(
+                    "the simulated machine {}, {} CPUs, {}",
+                    machine.name(),
+                    machine.cpus().len(),
+                    heap(args.age)
+                ),
             )
         }
         On::Host => {
@@ -217,6 +229,11 @@ fn run_workload(args: &Run) -> output::Outcome {
                      option"
                         .into(),
                 );
+            }
+            if args.age != 0 {
+                return Err("--age: only simulated machines age the heap; remove this option, or \
+                            run --on machine:NAME"
+                    .into());
             }
             let mut host = Host::open(args.memory, &mut |at, all| {
                 bar.show("memory", Count::Bytes, at, Some(all));
@@ -253,6 +270,14 @@ fn run_workload(args: &Run) -> output::Outcome {
         write!(output::stdout(), "{}", table(&results, args, &place))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Describes the heap before the workload begins.
+fn heap(age: u8) -> String {
+    match age {
+        0 => "fresh heap".into(),
+        percent => format!("aged heap ({percent}% used before)"),
+    }
 }
 
 /// Renders the results as a page.

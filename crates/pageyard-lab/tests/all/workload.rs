@@ -15,6 +15,7 @@ fn options(name: &str, policies: &[&str]) -> Options {
         machine: MachineSpec::shipped("desktop").unwrap(),
         memory: Some(2 << 30),
         descriptor: 16,
+        age: 0,
         policies: policies.iter().map(|p| replay::by_name(p).unwrap()).collect(),
         seed: 7,
         iterations: 1,
@@ -234,6 +235,34 @@ fn jobs_get_a_core_each_while_there_are_idle_ones() {
     };
     let (apart, together) = (time("40", "all"), time("40", "0"));
     assert!(1.3 * apart < together, "{apart} {together}");
+}
+
+/// On a heap that has been in use, neighbours on free lists are not neighbours in memory, so a hold
+/// of the zone lock touches more lines.
+#[test]
+fn lists_of_an_aged_heap_are_held_longer() {
+    let holds = |age| {
+        let options = Options { age, descriptor: 64, ..options("kbuild", &["BlockByBlock<Base>"]) };
+        let result = &run("kbuild", &options)[0];
+        assert_eq!(result.parameters.get("machine.age").is_some(), age != 0);
+        ["hold_alloc_avg", "hold_free_avg"].map(|name| value(result, name))
+    };
+    let (fresh, aged) = (holds(0), holds(40));
+    assert!(1.3 * fresh[0] < aged[0], "{fresh:?} {aged:?}");
+    assert!(fresh[1] < aged[1], "{fresh:?} {aged:?}");
+}
+
+/// Ageing leaves enough memory for each workload, and all of it comes back (a run that loses a page
+/// is an error).
+#[test]
+fn workloads_run_on_an_aged_heap() {
+    for name in ["unix", "page_fault1", "trunc", "deferred"] {
+        for policy in ["Linux612", "Packed"] {
+            let policies = replay::columns(policy).unwrap();
+            let result = &run(name, &Options { policies, age: 10, ..options(name, &[]) })[0];
+            assert_eq!(result.parameters["machine.age"], "10%");
+        }
+    }
 }
 
 #[test]
