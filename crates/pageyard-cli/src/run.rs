@@ -75,6 +75,10 @@ struct Run {
     #[arg(long, value_name = "PERCENT", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(workload::MOST_AGED)))]
     age: u8,
+    /// Whose instructions the machine prices: pageyard, this allocator's, or linux, the kernel's own,
+    /// of which more run under the zone lock. Simulated machines only
+    #[arg(long, value_name = "linux|pageyard", default_value = "pageyard", value_parser = costs)]
+    cost: (&'static str, Costs),
     #[command(flatten)]
     choices: Choices,
     /// Random seed
@@ -128,6 +132,13 @@ pub(crate) fn machine(text: &str) -> Result<MachineSpec, String> {
 
 fn descriptor(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|n| [16, 64].contains(n)).ok_or("expected 16 or 64")
+}
+
+/// Parses the name of a cost model.
+pub(crate) fn costs(text: &str) -> Result<(&'static str, Costs), &'static str> {
+    let names = ["linux", "pageyard"];
+    let found = names.into_iter().find(|&name| name == text);
+    found.and_then(|name| Some((name, Costs::by_name(name)?))).ok_or("expected linux or pageyard")
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -203,7 +214,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),
-                costs: Costs::default(),
+                costs: args.cost.1.clone(),
                 limits: None,
                 stop: Stop::default(),
             };
@@ -215,10 +226,11 @@ fn run_workload(args: &Run) -> output::Outcome {
             (
                 results,
                 format!(
-                    "the simulated machine {}, {} CPUs, {}",
+                    "the simulated machine {}, {} CPUs, {}{}",
                     machine.name(),
                     machine.cpus().len(),
-                    heap(args.age)
+                    heap(args.age),
+                    if args.cost.0 == "linux" { ", costs of Linux's code" } else { "" },
                 ),
             )
         }
@@ -234,6 +246,9 @@ fn run_workload(args: &Run) -> output::Outcome {
                 return Err("--age: only simulated machines age the heap; remove this option, or \
                             run --on machine:NAME"
                     .into());
+            }
+            if args.cost.0 != "pageyard" {
+                return Err("--cost: nothing is priced on the host; remove this option".into());
             }
             let mut host = Host::open(args.memory, &mut |at, all| {
                 bar.show("memory", Count::Bytes, at, Some(all));

@@ -1,7 +1,7 @@
 //! Runs a workload on a simulated machine, for an experiment.
 
 use pageyard::tuning::Limits;
-use pageyard_machine::{MachineSpec, Stop};
+use pageyard_machine::{Costs, MachineSpec, Stop};
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
@@ -72,6 +72,9 @@ impl Simulated<'_> {
         command += &format!(" --descriptor {DESCRIPTOR} --policy '{}'", self.policies.join(","));
         if self.age != 0 {
             command += &format!(" --age {}", self.age);
+        }
+        if run.options.costs == Costs::LINUX {
+            command += " --cost linux";
         }
         for (name, value) in self.set {
             command += &format!(" --set {name}={value}");
