@@ -10,15 +10,16 @@
 //! an allmodconfig of Linux 5.4). The scheduler sometimes moves a process: 8% of the recorded pages
 //! are freed on another CPU than the one that allocated them.
 //!
-//! A process's own work between two page faults is derived. The builds of A.5 took 13,249 s of user
-//! time for 27,000 objects. An object needs a compiler with 15,200 pages (the mean of §8.5's
-//! distribution) and about 2,000 pages of small processes: 28.5 us per page. This time includes the
-//! slowdown by the core's other thread. In that build a busy thread's sibling worked 43% of the
-//! time and spun for 25% (256 CPUs for 162 s; system time in excess of the other build's is counted
-//! as spinning). In the other build, of 16,401 s, the sibling worked 68%. With the machine's
-//! slowdown factors of 1.6 and 1.05, the two user times correspond to 10,450 and 11,630 s on cores
-//! without a busy sibling. The mean is 23.8 us. This number has the largest influence on the share
-//! of time spent on the zone lock, so it is a parameter.
+//! A process's work between two page faults is derived from a build of an allmodconfig kernel on
+//! another machine (mvermeulen.org/perf, `build-linux-kernel`; published): 2,366,940,384 page faults
+//! in 66,455 s of CPU time, 28.08 us each. Its 16 CPUs were busy for 94.8% of the time. That two of
+//! them share a core is assumed (the page's `smt-contention` says that they share something). With
+//! the machine's slowdown of 1.6 a fault takes 28.08 / (1 + 0.6 * 0.948) = 17.9 us on a core without
+//! a busy sibling. Of this the model accounts for 0.8 us itself: the fault, zeroing, unmapping, and
+//! the allocator's part. That leaves 17.1 us for the program and the rest of the system. That each
+//! fault takes one page is assumed: some map pages of files, and reading files takes pages without a
+//! fault. This number has the largest influence on the share of time spent on the zone lock, so it is
+//! a parameter.
 //!
 //! While a process works, lines arrive from the memory that the job's pages come from, at 1 GB/s.
 //! Assumed, an order of magnitude: no program of SPEC CPU2017 uses more than 2.3 GB/s (Singh and
@@ -35,6 +36,7 @@ use super::params::{Params, param};
 use super::process::{Memory, Process};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::{Seats, lock};
+use super::warm::{Warm, WarmUp};
 use crate::hygiene::build::{CLASSES, Class, RECLAIMABLE_SLABS, SLABS, WRITTEN, flags, quantile};
 use crate::result::Better;
 
@@ -73,11 +75,17 @@ pub(super) const RECIPE: Recipe = Recipe {
         param("groups", "1", "concurrent builds, which share the jobs"),
         param(
             "work",
-            "23800",
+            "17100",
             "nanoseconds of work between two page faults of a process, alone on its core",
         ),
         param("traffic", "1000", "bytes read from memory per microsecond of this work"),
-        param("objects", "3", "objects per job, after one warm-up"),
+        param("objects", "3", "objects per job, after the warm-up"),
+        param(
+            "warm",
+            "stationary",
+            "objects per job before that: a number, or stationary: until the lists' high is, at \
+             most 241",
+        ),
     ],
     score: Score::Time,
     plan,
@@ -95,6 +103,7 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
     let traffic = params.number("traffic", 0..=1 << 20)?;
     let groups = params.number("groups", 1..=jobs as u64)? as usize;
     let objects = params.number("objects", 1..=1 << 20)? as usize;
+    let warm = Warm::parse(params, "warm")?;
     let cores = site.spread(&mut cpus);
     // A scheduler moves no process to the sibling of a busy thread while a core is idle.
     cpus.truncate(jobs.max(cores));
@@ -119,7 +128,9 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
             builds,
             seats,
             kept: Mutex::default(),
-            stages: Mutex::default(),
+            stages: Default::default(),
+            warm,
+            warm_up: Mutex::default(),
         }),
     )])
 }
@@ -171,8 +182,21 @@ pub(super) struct Kbuild {
     seats: Seats,
     /// Blocks that outlive the processes: files and slab.
     pub(super) kept: Mutex<Vec<Block>>,
-    /// The zones after the stage before the last one, and after the last one.
-    stages: Mutex<[Vec<ZoneView>; 2]>,
+    /// The zones after the warm-up and after the measured stage.
+    stages: [Mutex<Vec<ZoneView>>; 2],
+    warm: Warm,
+    warm_up: Mutex<Warming>,
+}
+
+/// The warm-up, which is not counted in objects: its end depends on what the lists do.
+#[derive(Debug, Default)]
+struct Warming {
+    /// Whether it goes on.
+    on: bool,
+    /// Objects built.
+    built: usize,
+    /// Its rounds; none before the first object.
+    rounds: Option<WarmUp>,
 }
 
 /// One job of a build; runs one process at a time.
@@ -252,19 +276,52 @@ impl Job<'_, '_> {
         }
     }
 
-    /// Runs this job's part of a build that has [begun](Kbuild::begin).
-    pub(super) fn run(&mut self) {
+    /// Returns whether the warm-up goes on.
+    fn warms_up(&self) -> bool {
+        let now = self.actor.now();
+        let mut warming = lock(&self.build.warm_up);
+        if warming.on {
+            warming.rounds.get_or_insert_with(|| WarmUp::new(self.build.warm, now));
+        }
+        warming.on
+    }
+
+    /// Counts an object of the warm-up, and ends it when it has lasted long enough.
+    fn warmed(&self) {
+        self.actor.sync();
+        let round = {
+            let mut warming = lock(&self.build.warm_up);
+            warming.built += 1;
+            warming.on && warming.built.is_multiple_of(self.build.jobs)
+        };
+        if round {
+            let high = self.actor.zones().iter().map(|zone| zone.high).sum();
+            let now = self.actor.now();
+            let mut warming = lock(&self.build.warm_up);
+            let over = warming.rounds.as_mut().is_none_or(|rounds| rounds.round(high, now));
+            warming.on = !over;
+        }
+    }
+
+    /// Runs this job's part of a build that has [begun](Kbuild::begin), or of the warm-up.
+    /// Returns whether it was the last job of its build.
+    pub(super) fn run(&mut self) -> bool {
         let build = &self.build.builds[self.number % self.build.builds.len()];
         loop {
             self.actor.sync();
-            let mut state = lock(build);
-            if state.left == 0 {
-                break;
+            let warming = self.warms_up();
+            {
+                let mut state = lock(build);
+                if !warming && state.left == 0 {
+                    break;
+                }
+                state.left = state.left.saturating_sub(1);
             }
-            state.left -= 1;
-            drop(state);
             self.object();
             self.actor.done(1);
+            if warming {
+                self.warmed();
+            }
             lock(&self.build.kept).append(&mut self.kept);
         }
         let last = {
@@ -276,12 +333,7 @@ impl Job<'_, '_> {
             self.process(&CLASSES[COMPILER], LINKER.0 * objects / LINKER.1, |_| {});
         }
         lock(&self.build.kept).append(&mut self.kept);
-        if last.is_some() {
-            let zones = self.actor.zones();
-            let mut stages = lock(&self.build.stages);
-            stages.swap(0, 1);
-            stages[1] = zones;
-        }
+        last.is_some()
     }
 }
 
@@ -301,7 +353,9 @@ impl Kbuild {
             builds: vec![Mutex::new(Build { left: 0, running: 0, jobs })],
             seats: Seats::new((0..jobs.max(cpus as usize)).map(seat)),
             kept: Mutex::default(),
-            stages: Mutex::default(),
+            stages: Default::default(),
+            warm: Warm::Rounds(1),
+            warm_up: Mutex::default(),
         }
     }
 
@@ -330,12 +384,24 @@ impl Kbuild {
         self.seats.cpu(number)
     }
 
-    fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, objects: usize) {
+    fn spawn<'env>(
+        &'env self,
+        stage: &dyn Stage<'env>,
+        objects: usize,
+        after: &'env Mutex<Vec<ZoneView>>,
+    ) {
         self.begin(objects);
         for number in 0..self.jobs {
             stage.spawn(
                 self.cpu(number),
-                Box::new(move |actor| self.job(actor, number, objects).run()),
+                Box::new(move |actor| {
+                    if self.job(actor, number, objects).run() {
+                        // With several builds, the last one to end sees the end of the stage.
+                        actor.sync();
+                        let zones = actor.zones();
+                        *lock(after) = zones;
+                    }
+                }),
             );
         }
     }
@@ -343,11 +409,13 @@ impl Kbuild {
 
 impl Plan for Kbuild {
     fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
-        self.spawn(stage, 1);
+        lock(&self.warm_up).on = true;
+        // Objects of the warm-up are not counted down, and it links nothing.
+        self.spawn(stage, 0, &self.stages[0]);
     }
 
     fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
-        self.spawn(stage, self.objects);
+        self.spawn(stage, self.objects, &self.stages[1]);
     }
 
     fn finish<'env>(&'env self, stage: &dyn Stage<'env>) {
@@ -360,16 +428,17 @@ impl Plan for Kbuild {
         );
     }
 
-    /// Where the memory came from, on a machine of several nodes.
+    /// How long the warm-up took, and where the memory came from on a machine of several nodes.
     fn measures(&self) -> Vec<Measure> {
-        let stages = lock(&self.stages);
+        let mut all = lock(&self.warm_up).rounds.as_ref().map_or(Vec::new(), WarmUp::measures);
+        let [warmed, ended] = self.stages.each_ref().map(lock);
         let mut nodes = BTreeMap::new();
-        for (before, after) in stages[0].iter().zip(&stages[1]) {
+        for (before, after) in warmed.iter().zip(ended.iter()) {
             *nodes.entry(after.id.node.0).or_insert(0) +=
                 after.stats.pages_taken - before.stats.pages_taken;
         }
         if nodes.len() < 2 {
-            return Vec::new();
+            return all;
         }
         let measure = |(node, pages): (&u16, &u64)| Measure {
             name: format!("zone_pages-node{node}"),
@@ -377,6 +446,7 @@ impl Plan for Kbuild {
             better: Better::Lower,
             value: *pages as f64,
         };
-        nodes.iter().map(measure).collect()
+        all.extend(nodes.iter().map(measure));
+        all
     }
 }

@@ -18,6 +18,7 @@ mod recipe;
 mod seats;
 mod series;
 pub(crate) mod sim;
+mod warm;
 mod watch;
 
 mod batch;
