@@ -15,11 +15,12 @@ use serde::Serialize;
 use crate::output::{self, print_json, write_file};
 use crate::picture::{Picture, command};
 use crate::progress::{Bar, Count};
+use crate::run::costs;
 
 const EXAMPLES: &str = "\
 Examples:
   pageyard reproduce list
-  pageyard reproduce auto-tuning
+  pageyard reproduce auto-tuning --cost linux
   pageyard reproduce all --small
   pageyard reproduce recalculate --sensitivity
   pageyard reproduce all -o reproduced.json --html reproduced.html";
@@ -49,6 +50,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
+    /// Whose instructions the machine prices: pageyard, this allocator's, or linux, the kernel's own
+    #[arg(long, value_name = "linux|pageyard", default_value = "pageyard", value_parser = costs)]
+    cost: (&'static str, Costs),
     /// Shorten the runs to seconds instead of minutes
     #[arg(long)]
     small: bool,
@@ -126,7 +130,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         seed: args.seed,
         iterations: args.iterations,
         scale: if args.small { Scale::Small } else { Scale::Full },
-        costs: Costs::default(),
+        costs: args.cost.1.clone(),
         program: Some(std::env::current_exe()?),
     };
     let text = !args.json && args.output.is_none();

@@ -23,7 +23,7 @@ use crate::progress::{Bar, Count};
 const EXAMPLES: &str = "\
 Examples:
   pageyard run sctp
-  pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set memory=other --set cpus=0
+  pageyard run kbuild --on machine:2x56 --policy Base,Step5,Step7 --set jobs=112 --set memory=node:1
   pageyard run page_fault1 --iterations 5 --json -o faults.json
   pageyard run page_fault1 --on host --policy Base,Linux612 --iterations 10
   pageyard run sctp --html sctp.html
@@ -69,6 +69,16 @@ struct Run {
     /// comparison. Simulated machines only
     #[arg(long, value_name = "16|64", default_value = "16", value_parser = descriptor)]
     descriptor: u32,
+    /// Share of each node's memory in percent that has been in use before the workload begins: half
+    /// of it stays allocated, and its free pages are in no order; 0 is a fresh heap. Simulated
+    /// machines only
+    #[arg(long, value_name = "PERCENT", default_value_t = 0,
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(workload::MOST_AGED)))]
+    age: u8,
+    /// Whose instructions the machine prices: pageyard, this allocator's, or linux, the kernel's own,
+    /// of which more run under the zone lock. Simulated machines only
+    #[arg(long, value_name = "linux|pageyard", default_value = "pageyard", value_parser = costs)]
+    cost: (&'static str, Costs),
     #[command(flatten)]
     choices: Choices,
     /// Random seed
@@ -122,6 +132,13 @@ pub(crate) fn machine(text: &str) -> Result<MachineSpec, String> {
 
 fn descriptor(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|n| [16, 64].contains(n)).ok_or("expected 16 or 64")
+}
+
+/// Parses the name of a cost model.
+pub(crate) fn costs(text: &str) -> Result<(&'static str, Costs), &'static str> {
+    let names = ["linux", "pageyard"];
+    let found = names.into_iter().find(|&name| name == text);
+    found.and_then(|name| Some((name, Costs::by_name(name)?))).ok_or("expected linux or pageyard")
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -192,11 +209,12 @@ fn run_workload(args: &Run) -> output::Outcome {
                 machine: (**machine).clone(),
                 memory: args.memory,
                 descriptor: args.descriptor,
+                age: args.age,
                 policies: args.choices.all(),
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),
-                costs: Costs::default(),
+                costs: args.cost.1.clone(),
                 limits: None,
                 stop: Stop::default(),
             };
@@ -207,7 +225,13 @@ fn run_workload(args: &Run) -> output::Outcome {
             })?;
             (
                 results,
-                format!("the simulated machine {}, {} CPUs", machine.name(), machine.cpus().len()),
+                format!(
+                    "the simulated machine {}, {} CPUs, {}{}",
+                    machine.name(),
+                    machine.cpus().len(),
+                    heap(args.age),
+                    if args.cost.0 == "linux" { ", costs of Linux's code" } else { "" },
+                ),
             )
         }
         On::Host => {
@@ -217,6 +241,14 @@ fn run_workload(args: &Run) -> output::Outcome {
                      option"
                         .into(),
                 );
+            }
+            if args.age != 0 {
+                return Err("--age: only simulated machines age the heap; remove this option, or \
+                            run --on machine:NAME"
+                    .into());
+            }
+            if args.cost.0 != "pageyard" {
+                return Err("--cost: nothing is priced on the host; remove this option".into());
             }
             let mut host = Host::open(args.memory, &mut |at, all| {
                 bar.show("memory", Count::Bytes, at, Some(all));
@@ -253,6 +285,14 @@ fn run_workload(args: &Run) -> output::Outcome {
         write!(output::stdout(), "{}", table(&results, args, &place))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Describes the heap before the workload begins.
+fn heap(age: u8) -> String {
+    match age {
+        0 => "fresh heap".into(),
+        percent => format!("aged heap ({percent}% used before)"),
+    }
 }
 
 /// Renders the results as a page.

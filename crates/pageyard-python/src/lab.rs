@@ -173,6 +173,7 @@ pub(crate) fn run(
         machine: self::machine(machine)?,
         memory: bytes(memory)?,
         descriptor,
+        age: 0,
         policies: choices(&policies, &knobs)?,
         seed,
         iterations,

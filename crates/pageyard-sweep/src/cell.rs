@@ -247,6 +247,7 @@ impl Cell {
             machine: machine.spec()?,
             memory: *memory,
             descriptor: *descriptor,
+            age: 0,
             policies: vec![choice],
             seed: self.seed,
             iterations: *iterations,

@@ -29,7 +29,9 @@ fn a_simulated_run_is_labelled() {
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     let text = out(&o);
     assert!(
-        text.starts_with("unix on the simulated machine desktop, 4 CPUs, seed 5, one run;"),
+        text.starts_with(
+            "unix on the simulated machine desktop, 4 CPUs, fresh heap, seed 5, one run;"
+        ),
         "{text}"
     );
     assert!(text.contains("rate, writes/s") && text.contains("Step3"), "{text}");

@@ -35,13 +35,6 @@ pub(super) const FORGET: Anchor = Anchor {
     consequence: "vanilla's time on one socket is no prediction; the changes against it are",
 };
 
-/// The work of a kernel build's processes.
-pub(super) const WORK: Anchor = Anchor {
-    parameter: "work of a compiler between two page faults: 23,800 ns",
-    figure: "A.5, user time of both builds: 13,249 and 16,401 s",
-    consequence: "user time is not compared; time and lock shares of all kernel builds follow from it",
-};
-
 /// The file pages of a build.
 pub(super) const FILES: Anchor = Anchor {
     parameter: "file pages of a build: 16.8 times the recorded ones",

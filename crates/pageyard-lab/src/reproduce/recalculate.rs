@@ -9,7 +9,6 @@ use pageyard::tuning::Limits;
 use pageyard::{CpuId, Hooked, Knobs, Layout, NodeId, Pfn, Yard, ZoneKind, ZoneSpec};
 
 use super::agree::{Column, Kind};
-use super::anchor;
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
 use super::outcome::{Claim, Comparison, Outcome, SIDES};
@@ -22,7 +21,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
               256 CPUs",
     source: "A.5",
     simulated: true,
-    anchors: &[anchor::WORK],
+    anchors: &[],
     run,
 };
 
@@ -112,7 +111,7 @@ fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim),
             workload: "kbuild",
             machine: "2x64",
             policies: &[POLICY],
-            set: &[("objects", objects)],
+            set: &[("objects", objects), ("warm", "1")],
             limits: Some(limits),
             ..Simulated::default()
         };

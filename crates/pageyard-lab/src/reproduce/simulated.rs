@@ -1,7 +1,7 @@
 //! Runs a workload on a simulated machine, for an experiment.
 
 use pageyard::tuning::Limits;
-use pageyard_machine::{MachineSpec, Stop};
+use pageyard_machine::{Costs, MachineSpec, Stop};
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
@@ -24,6 +24,8 @@ pub(super) struct Simulated<'s> {
     pub(super) policies: &'s [&'s str],
     /// Parameters that differ from their defaults.
     pub(super) set: &'s [(&'s str, &'s str)],
+    /// Share of memory that has been in use before, in percent.
+    pub(super) age: u8,
     /// Limits of the per-CPU lists, if different from those derived from the zones.
     pub(super) limits: Option<Limits>,
 }
@@ -41,6 +43,7 @@ impl Simulated<'_> {
             machine: MachineSpec::shipped(self.machine)?,
             memory: self.gib.map(|n| n << 30),
             descriptor: DESCRIPTOR,
+            age: self.age,
             policies: self.policies.iter().map(|p| replay::by_name(p)).collect::<Result<_, _>>()?,
             seed: run.options.seed,
             iterations: run.options.iterations,
@@ -67,6 +70,12 @@ impl Simulated<'_> {
             command += &format!(" --memory {gib}G");
         }
         command += &format!(" --descriptor {DESCRIPTOR} --policy '{}'", self.policies.join(","));
+        if self.age != 0 {
+            command += &format!(" --age {}", self.age);
+        }
+        if run.options.costs == Costs::LINUX {
+            command += " --cost linux";
+        }
         for (name, value) in self.set {
             command += &format!(" --set {name}={value}");
         }

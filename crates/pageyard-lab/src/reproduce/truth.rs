@@ -105,6 +105,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 machine: machine.clone(),
                 memory: Some(MEMORY),
                 descriptor: 16,
+                age: 0,
                 policies: policies.clone(),
                 seed: run.options.seed,
                 iterations: 1,

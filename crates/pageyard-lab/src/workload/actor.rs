@@ -35,6 +35,8 @@ pub struct ZoneView {
     pub stats: ZoneStats,
     /// The limits of its per-CPU lists.
     pub limits: Limits,
+    /// The sum of `high` over all CPUs' lists: where frees return pages to the zone (spec §5.1).
+    pub high: u64,
     /// Its watermarks: MIN, LOW, HIGH, PROMO (spec §3.2).
     pub watermarks: [u64; 4],
 }
@@ -46,7 +48,9 @@ impl ZoneView {
             let cpu = (0..yard.cpus()).map(CpuId).find(|&cpu| yard.is_up(cpu))?;
             let limits = yard.pageset(id, cpu)?.limits;
             let watermarks = yard.zone_info(id)?.watermarks;
-            Some(ZoneView { id, stats: yard.zone_stats(id)?, limits, watermarks })
+            let highs = (0..yard.cpus()).filter_map(|cpu| yard.pageset(id, CpuId(cpu)));
+            let high = highs.map(|tuning| tuning.high.max(0) as u64).sum();
+            Some(ZoneView { id, stats: yard.zone_stats(id)?, limits, high, watermarks })
         };
         yard.zone_ids().filter_map(view).collect()
     }

@@ -14,7 +14,7 @@ use pageyard::{CpuId, Order};
 use super::actor::{Actor, PipeId, Plan, Stage};
 use super::error::WorkloadError;
 use super::params::{Params, param};
-use super::process::Process;
+use super::process::{Memory, Process};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
 use crate::hygiene::build::{flags, gfp};
@@ -112,7 +112,7 @@ impl Plan for Hackbench {
                 cpu(0),
                 Box::new(move |actor| {
                     for child in 0..2 * HALF {
-                        let mut process = Process::fork(actor, None);
+                        let mut process = Process::fork(actor, Memory::Local);
                         let job = move |actor: &dyn Actor<'env>| {
                             (0..PAGES).for_each(|_| process.fault(actor));
                             if child < HALF {

@@ -10,31 +10,35 @@
 //! an allmodconfig of Linux 5.4). The scheduler sometimes moves a process: 8% of the recorded pages
 //! are freed on another CPU than the one that allocated them.
 //!
-//! A process's own work between two page faults is derived. The builds of A.5 took 13,249 s of user
-//! time for 27,000 objects. An object needs a compiler with 15,200 pages (the mean of §8.5's
-//! distribution) and about 2,000 pages of small processes: 28.5 us per page. This time includes the
-//! slowdown by the core's other thread. In that build a busy thread's sibling worked 43% of the
-//! time and spun for 25% (256 CPUs for 162 s; system time in excess of the other build's is counted
-//! as spinning). In the other build, of 16,401 s, the sibling worked 68%. With the machine's
-//! slowdown factors of 1.6 and 1.05, the two user times correspond to 10,450 and 11,630 s on cores
-//! without a busy sibling. The mean is 23.8 us. This number has the largest influence on the share
-//! of time spent on the zone lock, so it is a parameter.
+//! A process's work between two page faults is derived from a build of an allmodconfig kernel on
+//! another machine (mvermeulen.org/perf, `build-linux-kernel`; published): 2,366,940,384 page faults
+//! in 66,455 s of CPU time, 28.08 us each. Its 16 CPUs were busy for 94.8% of the time. That two of
+//! them share a core is assumed (the page's `smt-contention` says that they share something). With
+//! the machine's slowdown of 1.6 a fault takes 28.08 / (1 + 0.6 * 0.948) = 17.9 us on a core without
+//! a busy sibling. Of this the model accounts for 0.8 us itself: the fault, zeroing, unmapping, and
+//! the allocator's part. That leaves 17.1 us for the program and the rest of the system. That each
+//! fault takes one page is assumed: some map pages of files, and reading files takes pages without a
+//! fault. This number has the largest influence on the share of time spent on the zone lock, so it is
+//! a parameter.
 //!
 //! While a process works, lines arrive from the memory that the job's pages come from, at 1 GB/s.
 //! Assumed, an order of magnitude: no program of SPEC CPU2017 uses more than 2.3 GB/s (Singh and
 //! Awasthi, ICPE 2019; published). The figure of 502.gcc_r was not looked up.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use pageyard::{CpuId, NodeId, Order};
 
-use super::actor::{Actor, Block, Plan, Stage};
+use super::actor::{Actor, Block, Measure, Plan, Stage, ZoneView};
 use super::error::WorkloadError;
 use super::params::{Params, param};
-use super::process::{Process, take};
+use super::process::{Memory, Process};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::{Seats, lock};
+use super::warm::{Warm, WarmUp};
 use crate::hygiene::build::{CLASSES, Class, RECLAIMABLE_SLABS, SLABS, WRITTEN, flags, quantile};
+use crate::result::Better;
 
 /// Indices of the recording's process classes.
 const AS: usize = 1;
@@ -56,24 +60,39 @@ pub(super) const RECIPE: Recipe = Recipe {
     name: "kbuild",
     summary: "a kernel build: short processes that exit in bursts, then a linker",
     params: &[
-        param("jobs", "all", "concurrent processes, each on its own CPU; all: one per CPU"),
+        param(
+            "jobs",
+            "all",
+            "concurrent processes, each on its own CPU, one a core first; all: one per CPU",
+        ),
         param("cpus", "all", "CPUs on which they run: all, or the number of a node"),
-        param("memory", "local", "node of their memory: local, or other (the next node)"),
+        param(
+            "memory",
+            "local",
+            "their memory, whatever CPUs they run on: local, other (the next node), interleave, or \
+             node:N",
+        ),
         param("groups", "1", "concurrent builds, which share the jobs"),
         param(
             "work",
-            "23800",
+            "17100",
             "nanoseconds of work between two page faults of a process, alone on its core",
         ),
         param("traffic", "1000", "bytes read from memory per microsecond of this work"),
-        param("objects", "3", "objects per job, after one warm-up"),
+        param("objects", "3", "objects per job, after the warm-up"),
+        param(
+            "warm",
+            "stationary",
+            "objects per job before that: a number, or stationary: until the lists' high is, at \
+             most 241",
+        ),
     ],
     score: Score::Time,
     plan,
 };
 
 pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
-    let cpus: Vec<CpuId> = if params.text("cpus") == "all" {
+    let mut cpus: Vec<CpuId> = if params.text("cpus") == "all" {
         (0..site.cpus.len() as u32).map(CpuId).collect()
     } else {
         let node = params.number("cpus", 0..=u64::from(site.nodes - 1))?;
@@ -82,12 +101,14 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
     let jobs = params.number_or_all("jobs", 1..=cpus.len() as u64)? as usize;
     let work = params.number("work", 0..=1 << 40)?;
     let traffic = params.number("traffic", 0..=1 << 20)?;
-    let other = params.choice("memory", &["local", "other"])? == 1;
     let groups = params.number("groups", 1..=jobs as u64)? as usize;
     let objects = params.number("objects", 1..=1 << 20)? as usize;
-    let bound = |cpu: CpuId| other.then(|| NodeId((site.cpus[cpu.0 as usize].0 + 1) % site.nodes));
+    let warm = Warm::parse(params, "warm")?;
+    let cores = site.spread(&mut cpus);
+    // A scheduler moves no process to the sibling of a busy thread while a core is idle.
+    cpus.truncate(jobs.max(cores));
     // A job's memory stays bound to its node wherever the job runs, as with numactl.
-    let nodes = cpus.iter().map(|&cpu| bound(cpu)).collect();
+    let memory = cpus.iter().map(|&cpu| memory(params, site, cpu)).collect::<Result<_, _>>()?;
     let builds = (0..groups)
         .map(|g| {
             let jobs = (0..jobs).filter(|j| j % groups == g).count();
@@ -102,13 +123,38 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
             work,
             traffic,
             objects,
-            nodes,
-            memory_nodes: site.cpus.clone(),
+            memory,
+            cpu_nodes: site.cpus.clone(),
             builds,
             seats,
             kept: Mutex::default(),
+            stages: Default::default(),
+            warm,
+            warm_up: Mutex::default(),
         }),
     )])
+}
+
+/// Parses `memory` for a job that starts on this CPU.
+fn memory(params: &Params, site: &Site, cpu: CpuId) -> Result<Memory, WorkloadError> {
+    let text = params.text("memory");
+    let most = site.nodes - 1;
+    match text {
+        "local" => Ok(Memory::Local),
+        "other" => Ok(Memory::Node(NodeId((site.cpus[cpu.0 as usize].0 + 1) % site.nodes))),
+        "interleave" => {
+            Ok(Memory::Interleave { next: cpu.0 as u16 % site.nodes, nodes: site.nodes })
+        }
+        _ => text
+            .strip_prefix("node:")
+            .and_then(|n| n.parse().ok())
+            .filter(|&n| n <= most)
+            .map(|n| Memory::Node(NodeId(n)))
+            .ok_or_else(|| {
+                let want = format!("local, other, interleave, or node:N with N from 0 to {most}");
+                params.wrong("memory", want)
+            }),
+    }
 }
 
 /// One build.
@@ -128,14 +174,29 @@ pub(super) struct Kbuild {
     /// Bytes per microsecond of that work.
     traffic: u64,
     objects: usize,
-    /// The node to which each job's memory is bound.
-    nodes: Vec<Option<NodeId>>,
+    /// Where each job's memory comes from.
+    memory: Vec<Memory>,
     /// The node of each CPU.
-    memory_nodes: Vec<NodeId>,
+    cpu_nodes: Vec<NodeId>,
     builds: Vec<Mutex<Build>>,
     seats: Seats,
     /// Blocks that outlive the processes: files and slab.
     pub(super) kept: Mutex<Vec<Block>>,
+    /// The zones after the warm-up and after the measured stage.
+    stages: [Mutex<Vec<ZoneView>>; 2],
+    warm: Warm,
+    warm_up: Mutex<Warming>,
+}
+
+/// The warm-up, which is not counted in objects: its end depends on what the lists do.
+#[derive(Debug, Default)]
+struct Warming {
+    /// Whether it goes on.
+    on: bool,
+    /// Objects built.
+    built: usize,
+    /// Its rounds; none before the first object.
+    rounds: Option<WarmUp>,
 }
 
 /// One job of a build; runs one process at a time.
@@ -144,7 +205,7 @@ pub(super) struct Job<'j, 'env> {
     actor: &'j dyn Actor<'env>,
     number: usize,
     objects: usize,
-    node: Option<NodeId>,
+    memory: Memory,
     kept: Vec<Block>,
 }
 
@@ -155,13 +216,13 @@ impl Job<'_, '_> {
     }
 
     fn keep(&mut self, order: Order, bits: u32) {
-        self.kept.extend(take(self.actor, self.node, order, bits));
+        self.kept.extend(self.memory.take(self.actor, order, bits));
     }
 
     /// Runs a process that maps `pages` pages; `inside` runs while they are mapped.
     fn process(&mut self, class: &Class, pages: u64, inside: impl FnOnce(&mut Self)) {
         let actor = self.actor;
-        let mut process = Process::fork(actor, self.node);
+        let mut process = Process::fork(actor, self.memory);
         // As many file pages as were measured for this class, and as much slab as for all classes.
         let files = actor.random_exponential((class.files * 1e6) as u64) as f64 / 1e6;
         let mut due = [self.unit(), self.unit(), self.unit()];
@@ -175,7 +236,8 @@ impl Job<'_, '_> {
             }
             // Uniform between zero and twice the mean.
             let work = actor.random(2 * self.build.work + 1);
-            let memory_node = self.node.unwrap_or(self.build.memory_nodes[actor.cpu().0 as usize]);
+            let here = self.build.cpu_nodes[actor.cpu().0 as usize];
+            let memory_node = self.memory.node().unwrap_or(here);
             actor.work(work, work * self.build.traffic / 1000, memory_node);
             process.fault(actor);
             for (i, rate) in rates.iter().enumerate() {
@@ -214,19 +276,52 @@ impl Job<'_, '_> {
         }
     }
 
-    /// Runs this job's part of a build that has [begun](Kbuild::begin).
-    pub(super) fn run(&mut self) {
+    /// Returns whether the warm-up goes on.
+    fn warms_up(&self) -> bool {
+        let now = self.actor.now();
+        let mut warming = lock(&self.build.warm_up);
+        if warming.on {
+            warming.rounds.get_or_insert_with(|| WarmUp::new(self.build.warm, now));
+        }
+        warming.on
+    }
+
+    /// Counts an object of the warm-up, and ends it when it has lasted long enough.
+    fn warmed(&self) {
+        self.actor.sync();
+        let round = {
+            let mut warming = lock(&self.build.warm_up);
+            warming.built += 1;
+            warming.on && warming.built.is_multiple_of(self.build.jobs)
+        };
+        if round {
+            let high = self.actor.zones().iter().map(|zone| zone.high).sum();
+            let now = self.actor.now();
+            let mut warming = lock(&self.build.warm_up);
+            let over = warming.rounds.as_mut().is_none_or(|rounds| rounds.round(high, now));
+            warming.on = !over;
+        }
+    }
+
+    /// Runs this job's part of a build that has [begun](Kbuild::begin), or of the warm-up.
+    /// Returns whether it was the last job of its build.
+    pub(super) fn run(&mut self) -> bool {
         let build = &self.build.builds[self.number % self.build.builds.len()];
         loop {
             self.actor.sync();
-            let mut state = lock(build);
-            if state.left == 0 {
-                break;
+            let warming = self.warms_up();
+            {
+                let mut state = lock(build);
+                if !warming && state.left == 0 {
+                    break;
+                }
+                state.left = state.left.saturating_sub(1);
             }
-            state.left -= 1;
-            drop(state);
             self.object();
             self.actor.done(1);
+            if warming {
+                self.warmed();
+            }
             lock(&self.build.kept).append(&mut self.kept);
         }
         let last = {
@@ -238,6 +333,7 @@ impl Job<'_, '_> {
             self.process(&CLASSES[COMPILER], LINKER.0 * objects / LINKER.1, |_| {});
         }
         lock(&self.build.kept).append(&mut self.kept);
+        last.is_some()
     }
 }
 
@@ -252,11 +348,14 @@ impl Kbuild {
             work,
             traffic: 0,
             objects,
-            nodes: vec![None; jobs],
-            memory_nodes: site.cpus.clone(),
+            memory: vec![Memory::Local; jobs],
+            cpu_nodes: site.cpus.clone(),
             builds: vec![Mutex::new(Build { left: 0, running: 0, jobs })],
             seats: Seats::new((0..jobs.max(cpus as usize)).map(seat)),
             kept: Mutex::default(),
+            stages: Default::default(),
+            warm: Warm::Rounds(1),
+            warm_up: Mutex::default(),
         }
     }
 
@@ -277,20 +376,32 @@ impl Kbuild {
         number: usize,
         objects: usize,
     ) -> Job<'j, 'env> {
-        let (node, kept) = (self.nodes[number], Vec::new());
-        Job { build: self, actor, number, objects, node, kept }
+        let (memory, kept) = (self.memory[number], Vec::new());
+        Job { build: self, actor, number, objects, memory, kept }
     }
 
     pub(super) fn cpu(&self, number: usize) -> CpuId {
         self.seats.cpu(number)
     }
 
-    fn spawn<'env>(&'env self, stage: &dyn Stage<'env>, objects: usize) {
+    fn spawn<'env>(
+        &'env self,
+        stage: &dyn Stage<'env>,
+        objects: usize,
+        after: &'env Mutex<Vec<ZoneView>>,
+    ) {
         self.begin(objects);
         for number in 0..self.jobs {
             stage.spawn(
                 self.cpu(number),
-                Box::new(move |actor| self.job(actor, number, objects).run()),
+                Box::new(move |actor| {
+                    if self.job(actor, number, objects).run() {
+                        // With several builds, the last one to end sees the end of the stage.
+                        actor.sync();
+                        let zones = actor.zones();
+                        *lock(after) = zones;
+                    }
+                }),
             );
         }
     }
@@ -298,11 +409,13 @@ impl Kbuild {
 
 impl Plan for Kbuild {
     fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
-        self.spawn(stage, 1);
+        lock(&self.warm_up).on = true;
+        // Objects of the warm-up are not counted down, and it links nothing.
+        self.spawn(stage, 0, &self.stages[0]);
     }
 
     fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
-        self.spawn(stage, self.objects);
+        self.spawn(stage, self.objects, &self.stages[1]);
     }
 
     fn finish<'env>(&'env self, stage: &dyn Stage<'env>) {
@@ -313,5 +426,27 @@ impl Plan for Kbuild {
                 actor.free_list(&kept);
             }),
         );
+    }
+
+    /// How long the warm-up took, and where the memory came from on a machine of several nodes.
+    fn measures(&self) -> Vec<Measure> {
+        let mut all = lock(&self.warm_up).rounds.as_ref().map_or(Vec::new(), WarmUp::measures);
+        let [warmed, ended] = self.stages.each_ref().map(lock);
+        let mut nodes = BTreeMap::new();
+        for (before, after) in warmed.iter().zip(ended.iter()) {
+            *nodes.entry(after.id.node.0).or_insert(0) +=
+                after.stats.pages_taken - before.stats.pages_taken;
+        }
+        if nodes.len() < 2 {
+            return all;
+        }
+        let measure = |(node, pages): (&u16, &u64)| Measure {
+            name: format!("zone_pages-node{node}"),
+            unit: "pages",
+            better: Better::Lower,
+            value: *pages as f64,
+        };
+        all.extend(nodes.iter().map(measure));
+        all
     }
 }

@@ -7,6 +7,7 @@
 //! [anchor](crate::reproduce::Anchor) there and does not count as agreement.
 
 mod actor;
+mod age;
 mod costs;
 mod error;
 pub(crate) mod host;
@@ -17,6 +18,7 @@ mod recipe;
 mod seats;
 mod series;
 pub(crate) mod sim;
+mod warm;
 mod watch;
 
 mod batch;
@@ -46,6 +48,7 @@ use series::{Done, Series};
 use watch::Recording;
 
 pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
+pub use age::MOST_AGED;
 pub use error::WorkloadError;
 pub use host::{Host, HostOptions, on_hosts};
 pub use params::{Param, Params};
@@ -94,6 +97,9 @@ pub struct Options {
     pub memory: Option<u64>,
     /// Bytes of a frame descriptor: 16, or 64 as in Linux ([`pageyard_machine::Options`]).
     pub descriptor: u32,
+    /// Share of each node's memory that has been in use before, in percent, at most
+    /// [`MOST_AGED`]; 0 is a fresh heap. Half of it stays allocated; free pages are scattered.
+    pub age: u8,
     /// The policies to run.
     pub policies: Vec<Choice>,
     /// Seeds all random draws; each iteration derives its own seed from it.
@@ -147,6 +153,10 @@ fn run_all(
     let memory = options.memory.map(|bytes| ("machine.memory", bytes.to_string()));
     let linux = options.descriptor != 16;
     let descriptor = linux.then(|| ("machine.descriptor", options.descriptor.to_string()));
+    let age = (options.age != 0).then(|| ("machine.age", format!("{}%", options.age)));
+    let changed = options.costs.changed();
+    let changed: Vec<_> = changed.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let costs = (!changed.is_empty()).then(|| ("machine.costs", changed.join(" ")));
     let series = Series {
         recipe,
         policies: &options.policies,
@@ -155,7 +165,7 @@ fn run_all(
         set: &options.set,
         site: &site,
         world: World::Simulated(options.machine.name().to_owned()),
-        of_world: memory.into_iter().chain(descriptor).collect(),
+        of_world: memory.into_iter().chain(descriptor).chain(age).chain(costs).collect(),
     };
     let mut room = sim::Room::default();
     let mut recording = None;
@@ -165,6 +175,8 @@ fn run_all(
             spec: &options.machine,
             memory: options.memory,
             descriptor: options.descriptor,
+            site: &site,
+            age: options.age,
             seed: turn.seed,
             score: recipe.score,
             costs: &options.costs,

@@ -8,11 +8,50 @@ use super::actor::{Actor, Block};
 use super::costs::{FAULT, UNMAP};
 use crate::hygiene::build::{GATHER, PAGES_PER_TABLE, STACK, TABLES, flags, gfp, order};
 
+/// Where the memory of a process comes from, independently of where it runs. A node that is full is
+/// no error: requests fall back to others, where `numactl --membind` would fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Memory {
+    /// The node that the process runs on.
+    Local,
+    /// One node, as with `numactl --membind`.
+    Node(NodeId),
+    /// All nodes in turn, request by request, as with `numactl --interleave`.
+    Interleave {
+        /// The next request's node.
+        next: u16,
+        /// Number of nodes.
+        nodes: u16,
+    },
+}
+
+impl Memory {
+    /// Returns the node of the next request, if it is not the node that the process runs on.
+    pub(super) fn node(self) -> Option<NodeId> {
+        match self {
+            Memory::Local => None,
+            Memory::Node(node) => Some(node),
+            Memory::Interleave { next, .. } => Some(NodeId(next)),
+        }
+    }
+
+    /// Allocates a block.
+    pub(super) fn take(&mut self, actor: &dyn Actor<'_>, order: Order, bits: u32) -> Option<Block> {
+        let node = self.node();
+        if let Memory::Interleave { next, nodes } = self {
+            *next = (*next + 1) % *nodes;
+        }
+        match node {
+            Some(node) => actor.alloc_on(node, order, gfp(bits)),
+            None => actor.alloc(order, gfp(bits)),
+        }
+    }
+}
+
 /// What one process holds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Process {
-    /// The node that its memory comes from, if not the node it runs on.
-    node: Option<NodeId>,
+    memory: Memory,
     /// Anonymous pages, in allocation order.
     pages: Vec<Block>,
     /// The root of its page tables, the tables, and the pages of its kernel stack.
@@ -21,47 +60,31 @@ pub(super) struct Process {
     stack: Vec<Block>,
 }
 
-/// Allocates a block from this node, or from the node that the actor runs on.
-pub(super) fn take(
-    actor: &dyn Actor<'_>,
-    node: Option<NodeId>,
-    order: Order,
-    bits: u32,
-) -> Option<Block> {
-    match node {
-        Some(node) => actor.alloc_on(node, order, gfp(bits)),
-        None => actor.alloc(order, gfp(bits)),
-    }
-}
-
 impl Process {
     /// Forks a process: a root of two pages, as with isolated page tables (§8.5), a stack, and the
     /// first tables.
-    pub(super) fn fork(actor: &dyn Actor<'_>, node: Option<NodeId>) -> Process {
-        let page = |bits| take(actor, node, Order::ZERO, bits);
-        Process {
-            node,
-            stack: (0..STACK).filter_map(|_| page(flags::SLAB)).collect(),
-            root: take(actor, node, order(1), flags::PGD),
-            tables: (0..TABLES).filter_map(|_| page(flags::TABLE)).collect(),
-            pages: Vec::new(),
-        }
+    pub(super) fn fork(actor: &dyn Actor<'_>, mut memory: Memory) -> Process {
+        let mut page = |order, bits| memory.take(actor, order, bits);
+        let stack = (0..STACK).filter_map(|_| page(Order::ZERO, flags::SLAB)).collect();
+        let root = page(order(1), flags::PGD);
+        let tables = (0..TABLES).filter_map(|_| page(Order::ZERO, flags::TABLE)).collect();
+        Process { memory, stack, root, tables, pages: Vec::new() }
     }
 
     /// Faults in one more page.
     pub(super) fn fault(&mut self, actor: &dyn Actor<'_>) {
         actor.think(FAULT);
-        self.pages.extend(take(actor, self.node, Order::ZERO, flags::ANON));
+        self.pages.extend(self.memory.take(actor, Order::ZERO, flags::ANON));
         if self.pages.len().is_multiple_of(PAGES_PER_TABLE) {
-            self.tables.extend(take(actor, self.node, Order::ZERO, flags::TABLE));
+            self.tables.extend(self.memory.take(actor, Order::ZERO, flags::TABLE));
         }
     }
 
     /// Frees everything: pages one gathering at a time, then tables, root and stack.
-    pub(super) fn exit(self, actor: &dyn Actor<'_>) {
+    pub(super) fn exit(mut self, actor: &dyn Actor<'_>) {
         for chunk in self.pages.chunks(GATHER) {
             // A gathering is listed on a page of its own.
-            let note = take(actor, self.node, Order::ZERO, flags::GATHER);
+            let note = self.memory.take(actor, Order::ZERO, flags::GATHER);
             actor.think(UNMAP * chunk.len() as u64);
             actor.free_list(chunk);
             if let Some(note) = note {

@@ -11,9 +11,10 @@ use pageyard_machine::{
 };
 
 use super::actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
+use super::age::Ageing;
 use super::error::WorkloadError;
 use super::metrics::{self, Counts, Observed, Waits};
-use super::recipe::Score;
+use super::recipe::{Score, Site};
 use super::watch::{Course, Recorder, Recording, Watch};
 use crate::policies::Choice;
 use crate::result::SharedLines;
@@ -24,6 +25,8 @@ pub(crate) struct Setting<'s> {
     pub(super) spec: &'s MachineSpec,
     pub(super) memory: Option<u64>,
     pub(super) descriptor: u32,
+    pub(super) site: &'s Site,
+    pub(super) age: u8,
     pub(super) seed: u64,
     pub(super) score: Score,
     pub(super) costs: &'s Costs,
@@ -45,8 +48,20 @@ pub(crate) fn run(
     choice: &Choice,
     room: &mut Room,
 ) -> Result<(Vec<Measure>, Option<SharedLines>), WorkloadError> {
-    let &Setting { spec, memory, descriptor, seed, score, costs, limits, stop, plan, recording } =
-        setting;
+    let &Setting {
+        spec,
+        memory,
+        descriptor,
+        seed,
+        score,
+        costs,
+        limits,
+        stop,
+        plan,
+        recording,
+        ..
+    } = setting;
+    let ageing = Ageing::new(setting.site, setting.age);
     let deferred = plan.deferred();
     if deferred {
         // Deferred initialisation needs fresh descriptors from the system.
@@ -80,6 +95,9 @@ pub(crate) fn run(
     let course = recording.map(|r| Course::new(r, &machine, &yard, &watch));
     let world = World::new(&yard, plan, course.as_ref());
 
+    if setting.age != 0 {
+        stage(&machine, &yard, &world, |stage| ageing.start(stage))?;
+    }
     stage(&machine, &yard, &world, |stage| plan.prepare(stage))?;
     stage(&machine, &yard, &world, |stage| plan.setup(stage))?;
     machine.reset_stats();
@@ -99,6 +117,7 @@ pub(crate) fn run(
     };
     let mut measures = metrics::of(&observed, score);
     stage(&machine, &yard, &world, |stage| plan.finish(stage))?;
+    stage(&machine, &yard, &world, |stage| ageing.end(stage))?;
     yard.drain_all(None);
     let (missing, in_use) = (world.free_at_start - world.pages.free_pages(), world.in_use.get());
     if missing != 0 || in_use != 0 {

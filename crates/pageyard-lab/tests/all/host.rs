@@ -13,7 +13,7 @@ fn options(name: &str, policies: &[&str]) -> HostOptions {
         "page_fault1" => &[("processes", "1,all")],
         "sctp" | "unix" | "memcached" => &[("pairs", "1")],
         "hackbench" => &[("groups", "1"), ("loops", "5")],
-        "kbuild" | "deferred" => &[("objects", "1"), ("work", "100")],
+        "kbuild" | "deferred" => &[("objects", "1"), ("work", "100"), ("warm", "1")],
         _ => &[],
     };
     let few = few.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));

@@ -7,7 +7,7 @@ pub(crate) fn small(name: &str) -> Vec<(String, String)> {
         "trunc" => &[("files", "2"), ("pages", "3000")],
         "page_fault1" => &[("processes", "1,4"), ("pages", "3000")],
         "batch" => &[("batches", "63,511"), ("pages", "16000")],
-        "kbuild" => &[("objects", "1"), ("work", "2000")],
+        "kbuild" => &[("objects", "1"), ("work", "2000"), ("warm", "1")],
         "sctp" => &[("pairs", "2"), ("messages", "2000")],
         "unix" => &[("pairs", "2"), ("writes", "1000")],
         "memcached" => &[("pairs", "2"), ("seconds", "1")],
@@ -17,7 +17,7 @@ pub(crate) fn small(name: &str) -> Vec<(String, String)> {
         "sysbench" => &[("cache", "2000"), ("reads", "2000")],
         "llfree-bulk" | "llfree-repeat" | "llfree-rand" => &[("pages", "20000"), ("rounds", "2")],
         "llfree-frag" => &[("pages", "60000"), ("rounds", "3")],
-        "deferred" => &[("objects", "1"), ("work", "2000")],
+        "deferred" => &[("objects", "1"), ("work", "2000"), ("warm", "1")],
         "thp" => {
             &[("pages", "60000"), ("jobs", "2"), ("rounds", "2"), ("objects", "1"), ("work", "100")]
         }

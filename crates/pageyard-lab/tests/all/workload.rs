@@ -15,6 +15,7 @@ fn options(name: &str, policies: &[&str]) -> Options {
         machine: MachineSpec::shipped("desktop").unwrap(),
         memory: Some(2 << 30),
         descriptor: 16,
+        age: 0,
         policies: policies.iter().map(|p| replay::by_name(p).unwrap()).collect(),
         seed: 7,
         iterations: 1,
@@ -197,6 +198,100 @@ fn growing_lists_reduce_zone_accesses_of_a_build() {
     is(&results[1], "zone_pages", 30_051.0);
 }
 
+/// A build on a machine of two nodes.
+fn build_of_two_nodes(set: &[(&str, &str)]) -> Options {
+    let mut options = options("kbuild", &["Base"]);
+    options.machine = MachineSpec::shipped("2x20").unwrap();
+    options.set.extend(set.iter().map(|&(name, n)| (name.to_owned(), n.to_owned())));
+    options
+}
+
+/// Memory is bound independently of CPUs, as with `numactl -m 1`.
+#[test]
+fn memory_comes_from_the_given_node_wherever_processes_run() {
+    let of = |memory| {
+        let options = build_of_two_nodes(&[("jobs", "4"), ("memory", memory)]);
+        let result = &run("kbuild", &options)[0];
+        assert_eq!(value(result, "failed"), 0.0, "{memory}");
+        ["zone_pages-node0", "zone_pages-node1"].map(|name| value(result, name))
+    };
+    let [first, second] = of("node:1");
+    assert!(first == 0.0 && second > 10_000.0, "{first} {second}");
+    let [first, second] = of("node:0");
+    assert!(second == 0.0 && first > 10_000.0, "{first} {second}");
+    for memory in ["local", "other", "interleave"] {
+        // Two of the four jobs run on each node.
+        let [first, second] = of(memory);
+        assert!(first.min(second) > 0.2 * first.max(second), "{memory}: {first} {second}");
+    }
+}
+
+/// On a heap that has been in use, neighbours on free lists are not neighbours in memory, so a hold
+/// of the zone lock touches more lines.
+#[test]
+fn lists_of_an_aged_heap_are_held_longer() {
+    let holds = |age| {
+        let options = Options { age, descriptor: 64, ..options("kbuild", &["BlockByBlock<Base>"]) };
+        let result = &run("kbuild", &options)[0];
+        assert_eq!(result.parameters.get("machine.age").is_some(), age != 0);
+        value(result, "hold_alloc_avg")
+    };
+    let (fresh, aged) = (holds(0), holds(40));
+    assert!(2.0 * fresh < aged, "{fresh} {aged}");
+}
+
+/// Ageing leaves enough memory for each workload, and all of it comes back (a run that loses a page
+/// is an error).
+#[test]
+fn workloads_run_on_an_aged_heap() {
+    for name in ["unix", "page_fault1", "trunc", "deferred"] {
+        for policy in ["Linux612", "Packed"] {
+            let policies = replay::columns(policy).unwrap();
+            let result = &run(name, &Options { policies, age: 10, ..options(name, &[]) })[0];
+            assert_eq!(result.parameters["machine.age"], "10%");
+        }
+    }
+}
+
+/// Lists of a fixed size need no longer warm-up; lists that grow are warmed up until they do not.
+#[test]
+fn a_build_warms_up_until_high_is_stationary() {
+    let mut options = options("kbuild", &["Base", "Step7"]);
+    options.set.push(("warm".into(), "stationary".into()));
+    let results = run("kbuild", &options);
+    let of = |metric: &str| [value(&results[0], metric), value(&results[1], metric)];
+    let [fixed, tuned] = of("warm_up");
+    assert_eq!(fixed, 3.0);
+    assert!(fixed < tuned && tuned <= 241.0, "{tuned}");
+    let [fixed, tuned] = of("warm_up_change");
+    assert!(fixed == 0.0 && (tuned < 2.0 || of("warm_up")[1] == 241.0), "{fixed} {tuned}");
+    assert!(of("warm_up_time").iter().all(|&seconds| seconds > 0.0));
+    options.set.push(("warm".into(), "5".into()));
+    let results = run("kbuild", &options);
+    assert!(results.iter().all(|r| value(r, "warm_up") == 5.0));
+    options.set.push(("warm".into(), "soon".into()));
+    let recipe = workload::by_name("kbuild").unwrap();
+    let error = workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string();
+    let expected = "stationary, or a whole number from 1 to 1048576";
+    assert_eq!(error, format!("kbuild: warm=soon: expected {expected}"));
+}
+
+/// More of the kernel's instructions run under the zone lock than of this allocator's.
+#[test]
+fn linux_costs_hold_the_lock_longer() {
+    let run_at = |costs: pageyard_machine::Costs| {
+        let options = Options { costs, ..options("kbuild", &["BlockByBlock<Base>"]) };
+        run("kbuild", &options).remove(0)
+    };
+    let ours = run_at(pageyard_machine::Costs::DEFAULT);
+    let linux = run_at(pageyard_machine::Costs::LINUX);
+    assert!(!ours.parameters.contains_key("machine.costs"));
+    assert!(linux.parameters["machine.costs"].contains("zone_take=24890"), "{linux:?}");
+    for metric in ["hold_alloc_avg", "hold_free_avg", "allocator"] {
+        assert!(value(&ours, metric) < value(&linux, metric), "{metric}");
+    }
+}
+
 #[test]
 fn errors_name_the_parameter_and_its_valid_values() {
     let told = |name: &str, set: (&str, &str)| {
@@ -213,7 +308,7 @@ fn errors_name_the_parameter_and_its_valid_values() {
     assert_eq!(told("unix", ("pairs", "3")), "unix: pairs=3: expected a whole number from 1 to 2");
     assert_eq!(
         told("kbuild", ("memory", "far")),
-        "kbuild: memory=far: expected one of local, other"
+        "kbuild: memory=far: expected local, other, interleave, or node:N with N from 0 to 0"
     );
     assert_eq!(
         told("trunc", ("pages", "999999")),

@@ -114,6 +114,8 @@ impl Host {
         let nodes = cpus.iter().map(|&c| topology.node_of(c).unwrap_or(NodeId(0)));
         let site = Site {
             cpus: nodes.collect(),
+            // Siblings are not known here: a scheduler's choice among CPUs is not modelled.
+            cores: (0..cpus.len() as u16).collect(),
             nodes: topology.nodes.iter().map(|n| n.number + 1).max().unwrap_or(1),
             pages: region.pages(),
         };
