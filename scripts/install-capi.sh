@@ -166,9 +166,9 @@ fi
 fill() { # TEMPLATE DIRECTORY
     local name
     name=$(basename "$1" .in)
-    # From the CMake package up to PREFIX.
+    # From the CMake package up to PREFIX; -s because /lib is a link on many systems.
     local up
-    up=$(realpath -m --relative-to="/$libdir/cmake/pageyard" /)
+    up=$(realpath -ms --relative-to="/$libdir/cmake/pageyard" /)
     sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@up@|$up|" \
         -e "s|@version@|$version|" -e "s|@minor@|$minor|" \
         -e "s|@soversion@|$soversion|" -e "s|@native@|$native|" "$1" >"$2/$name"

@@ -87,6 +87,32 @@ fn every_file_is_installed() {
     }
 }
 
+/// Debian's folder for libraries is two folders deep, and `/lib` is a link to `/usr/lib` there.
+#[test]
+fn libraries_go_where_libdir_says() {
+    // After the other build, so that they do not run concurrently.
+    let prefix = self::prefix().with_extension("libdir");
+    let _ = std::fs::remove_dir_all(&prefix);
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let options = ["--packed", "--profile", profile, "--libdir", "lib/multi-arch"];
+    run(script().args(options).arg(&prefix));
+    let libraries = prefix.join("lib/multi-arch");
+    assert!(libraries.join("libpageyard.so.0").exists());
+    for file in std::fs::read_dir(prefix.join("lib")).unwrap() {
+        assert_eq!(file.unwrap().file_name(), "multi-arch", "nothing else is in lib");
+    }
+    for file in ["pageyard.pc", "pageyard-core.pc"] {
+        let text = std::fs::read_to_string(libraries.join("pkgconfig").join(file)).unwrap();
+        assert!(text.contains("libdir=${prefix}/lib/multi-arch\n"), "{text}");
+    }
+    let package = libraries.join("cmake/pageyard");
+    let text = std::fs::read_to_string(package.join("pageyardConfig.cmake")).unwrap();
+    let (_, up) = text.split_once("${CMAKE_CURRENT_LIST_DIR}/").unwrap();
+    let found = package.join(up.split_once('"').unwrap().0).canonicalize().unwrap();
+    assert_eq!(found, prefix.canonicalize().unwrap());
+    assert!(text.contains("}/lib/multi-arch/libpageyard.a\""), "{text}");
+}
+
 #[test]
 fn mistakes_are_named() {
     let refused = |arguments: &[&str]| {
@@ -99,6 +125,8 @@ fn mistakes_are_named() {
     assert!(refused(&["--prefix", "/a"]).contains("--prefix"));
     assert!(refused(&["--profile"]).contains("--profile"));
     assert!(refused(&["--opt-level", "2", "/a"]).contains("s or 3, not 2"));
+    assert!(refused(&["--libdir", "/usr/lib64", "/a"]).contains("not /usr/lib64"));
+    assert!(refused(&["--libdir", "lib/../..", "/a"]).contains("not lib/../.."));
     assert!(refused(&["/a b"]).contains("blanks"));
     assert!(refused(&[]).contains("PREFIX"));
 }
