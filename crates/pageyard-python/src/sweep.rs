@@ -53,8 +53,8 @@ impl Sweep {
         pairs.map(|(key, cell)| self.store.get(key, cell)).collect()
     }
 
-    fn finished(&self, results: &[CellResult]) -> PyResult<String> {
-        Ok(text(&finish(&self.name, &self.folder, results).map_err(lab)?))
+    fn finished(&self, results: &[CellResult]) -> Result<String, SweepError> {
+        Ok(text(&finish(&self.name, &self.folder, results)?))
     }
 }
 
@@ -69,9 +69,13 @@ impl Sweep {
         program: String,
     ) -> PyResult<Sweep> {
         let name = description.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let plan = py.detach(|| Plan::read(&description)).map_err(lab)?;
-        let store = Store::open(&folder.join(CELLS)).map_err(lab)?;
-        let keys = plan.cells.iter().map(|cell| cell.key(&program)).collect();
+        let opened = py.detach(|| {
+            let plan = Plan::read(&description)?;
+            let store = Store::open(&folder.join(CELLS))?;
+            let keys = plan.cells.iter().map(|cell| cell.key(&program)).collect();
+            Ok::<_, SweepError>((plan, store, keys))
+        });
+        let (plan, store, keys) = opened.map_err(lab)?;
         Ok(Sweep { plan, name, keys, program, folder, store })
     }
 
@@ -80,8 +84,8 @@ impl Sweep {
     }
 
     /// The cells that have no result yet: key, JSON, and the hash of the trace that it reads.
-    fn missing(&self) -> PyResult<Vec<(String, String, Option<String>)>> {
-        let cells = self.plan.cells.iter().zip(&self.keys).zip(self.all());
+    fn missing(&self, py: Python<'_>) -> PyResult<Vec<(String, String, Option<String>)>> {
+        let cells = self.plan.cells.iter().zip(&self.keys).zip(py.detach(|| self.all()));
         let missing = cells.filter(|(_, result)| result.is_none()).map(|((cell, key), _)| {
             let json = serde_json::to_string(cell).map_err(lab)?;
             Ok((key.clone(), json, cell.trace().map(str::to_owned)))
@@ -95,20 +99,23 @@ impl Sweep {
     }
 
     /// Keeps the result of a cell that was computed elsewhere.
-    fn keep(&self, key: &str, result: &str) -> PyResult<()> {
+    fn keep(&self, py: Python<'_>, key: &str, result: &str) -> PyResult<()> {
         let result: CellResult = serde_json::from_str(result).map_err(lab)?;
         let computed = result.cell.key(&self.program);
         if result.key != key || computed != key || !self.keys.contains(&computed) {
             return Err(lab(format!("cell {key}: the result is of another cell or program")));
         }
-        self.store.put(&result).map_err(lab)
+        py.detach(|| self.store.put(&result)).map_err(lab)
     }
 
     /// Writes the table and the page from the kept results, and returns the fronts as text.
-    fn finish(&self) -> PyResult<String> {
-        let results: Option<Vec<CellResult>> = self.all().into_iter().collect();
-        let results = results.ok_or_else(|| lab("results are missing; run the sweep again"))?;
-        self.finished(&results)
+    fn finish(&self, py: Python<'_>) -> PyResult<String> {
+        let finished = py.detach(|| {
+            let results: Option<Vec<CellResult>> = self.all().into_iter().collect();
+            results.map(|results| self.finished(&results))
+        });
+        let finished = finished.ok_or_else(|| lab("results are missing; run the sweep again"))?;
+        finished.map_err(lab)
     }
 
     /// Computes the missing cells on this machine, and finishes.
@@ -130,7 +137,7 @@ impl Sweep {
             })
         })?;
         let (_, results) = results.map_err(|e: SweepError| lab(e))?;
-        self.finished(&results)
+        py.detach(|| self.finished(&results)).map_err(lab)
     }
 
     /// The folder of the results.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Seek;
 use std::path::Path;
 
 use pageyard_lab::replay::{self, Choice, Input, MachineOptions};
@@ -16,7 +17,7 @@ use pageyard_machine::{Costs, MachineSpec, Stop};
 use serde::{Deserialize, Serialize};
 
 use crate::error::SweepError;
-use crate::hash::hash_of;
+use crate::hash::{hash_of, hash_of_input};
 
 /// A simulated machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -213,7 +214,9 @@ impl Cell {
             Work::Replay { trace, on, tick_phase, memory, cpus, lenient } => {
                 let file =
                     file.ok_or_else(|| format!("the content of {} is missing", trace.name))?;
-                let file = File::open(file).map_err(|e| format!("{}: {e}", trace.name))?;
+                let failed = |e: std::io::Error| format!("{}: {e}", trace.name);
+                let file = File::open(file).map_err(failed)?;
+                let mut same = file.try_clone().map_err(failed)?;
                 let options = replay::Options {
                     policies: vec![choice],
                     seed: self.seed,
@@ -231,6 +234,14 @@ impl Cell {
                 };
                 let input = Input::Stream(trace.name.clone(), Box::new(file));
                 let report = replay::replay(input, &options, &mut |_, _, _| {});
+                // The result is kept under the hash of the content that was planned.
+                same.rewind().map_err(failed)?;
+                if hash_of_input(&mut same).map_err(failed)?.0 != trace.hash {
+                    return Err(format!(
+                        "{}: its content is not what the sweep began with; run the sweep again",
+                        trace.name
+                    ));
+                }
                 replayed(&report.map_err(|e| e.to_string())?)
             }
             Work::Run { .. } => self.ran(choice, stop),

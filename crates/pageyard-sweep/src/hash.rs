@@ -24,7 +24,11 @@ pub fn hash_of(bytes: &[u8]) -> String {
 /// # Errors
 /// Fails if the file cannot be read.
 pub fn hash_of_file(path: &Path) -> io::Result<(String, u64)> {
-    let mut file = File::open(path)?;
+    hash_of_input(&mut File::open(path)?)
+}
+
+/// Returns the hash of the rest of an input, and its size.
+pub(crate) fn hash_of_input(file: &mut File) -> io::Result<(String, u64)> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 18];
     let mut size = 0;

@@ -165,6 +165,23 @@ fn a_trace_is_known_by_its_content() {
 }
 
 #[test]
+fn a_trace_that_changes_after_the_plan_gives_no_result() {
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/kbuild.pgy");
+    let folder = TempDir::new().unwrap();
+    let trace = folder.path().join("a.txt");
+    let line = |pfn: u32| format!("a-1 [000] 1.0: mm_page_free: page=0x1 pfn={pfn:#x} order=0\n");
+    fs::write(&trace, line(0x100)).unwrap();
+    let text = "policies = [\"Base\"]\n[[trace]]\nfile = \"a.txt\"\n";
+    let plan = Plan::read(&described(folder.path(), text)).unwrap();
+    let store = Store::open(&folder.path().join(CELLS)).unwrap();
+    // A sound trace, but not the one whose hash the cell's key has.
+    fs::copy(sample, &trace).unwrap();
+    let changed = run(&plan, &store, "p", 1, u64::MAX, &Stop::default(), &|_| {}).unwrap_err();
+    assert!(changed.to_string().contains("a.txt: its content is not"), "{changed}");
+    assert_eq!(fs::read_dir(folder.path().join(CELLS)).unwrap().count(), 0);
+}
+
+#[test]
 fn the_table_has_a_row_for_every_measurement() {
     let (folder, plan) = plan(SMALL);
     let (_, results) = all(&plan, folder.path(), 2);

@@ -164,6 +164,7 @@ impl TraceReader {
         comms: HashMap<u32, String>,
         pages: PageLayout,
         spools: Vec<Spool>,
+        unseen: u64,
         options: Options,
     ) -> Result<Self, TraceError> {
         const NAME: &str = "the recording";
@@ -171,6 +172,8 @@ impl TraceReader {
         let mut shared = Shared::new(NAME, options.lenient);
         shared.summary.declared_cpus = u16::try_from(spools.len()).ok();
         shared.summary.clock = Some("mono".into());
+        // The heads of sub-buffers add the others.
+        shared.summary.lost = unseen;
         let release = attachments.get(KERNEL_RELEASE).and_then(release::find);
         shared.summary.kernel_release = release.map(str::to_owned);
         let source = Source::new(io::empty(), Some(total));

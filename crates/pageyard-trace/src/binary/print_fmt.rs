@@ -42,12 +42,12 @@ fn table(text: &str) -> Names<'_> {
     let mut names = Vec::new();
     let mut rest = text.split_once('{').map_or("", |(_, rest)| rest);
     loop {
-        let mut number = Expression { text: rest.as_bytes(), at: 0 };
+        let Some((entry, after)) = rest.split_once('}') else { return names };
+        // Only the entry: a cast without its parenthesis would be looked for to the end of the text.
+        let mut number = Expression { text: entry.as_bytes(), at: 0 };
         let value = number.or(0);
         number.blanks();
         // After a value that is no constant, the name is what follows the last comma.
-        let entry = rest.split_once('}');
-        let Some((entry, after)) = entry else { return names };
         let name = entry.rsplit_once(',').and_then(|(before, name)| {
             let whole = number.at == before.len();
             name.trim().strip_prefix('"')?.strip_suffix('"').filter(|_| whole)
@@ -180,5 +180,11 @@ mod tests {
         let many = "__print_symbolic(REC->a, {1, \"x\"}, ".repeat(10_000);
         assert_eq!(names_of(&many, "b"), None);
         assert_eq!(names_of(&"__print_flags(".repeat(100_000), "b"), None);
+        // A cast does not reach into the entries after its own: that would take quadratic time.
+        let cast = "__print_flags(REC->a, \"|\", {(t, \"x\"}, {)1, \"y\"}, {2, \"z\"})";
+        let open = Expression { text: b"(t, \"x\"", at: 0 }.or(0);
+        assert_eq!((names_of(cast, "a"), open), (Some(vec![(2, "z")]), None));
+        let open = format!("__print_flags(REC->a, \"|\", {})", "{(t}, ".repeat(300_000));
+        assert_eq!(names_of(&open, "a"), Some(vec![]));
     }
 }

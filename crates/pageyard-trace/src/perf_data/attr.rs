@@ -49,10 +49,20 @@ struct Attr {
     sample_id_all: bool,
 }
 
+impl Attr {
+    fn tracepoint(&self) -> Option<u16> {
+        u16::try_from(self.config).ok().filter(|_| self.kind == TRACEPOINT)
+    }
+}
+
 /// All recorded events, and which of them has which identifiers.
 #[derive(Default)]
 pub(super) struct Attrs {
     list: Vec<Attr>,
+    /// Fields of samples that all events have, and that any event has. Kept, so that a record takes
+    /// the same time however many events there are.
+    in_all: Option<u64>,
+    in_any: u64,
     by_id: HashMap<u64, usize>,
 }
 
@@ -71,13 +81,16 @@ impl Attrs {
     /// Fails with [`Fault::Truncated`] if it is too short.
     pub(super) fn add(&mut self, layout: Layout, bytes: &[u8]) -> Result<(), Fault> {
         let number = |at, size| layout.at(bytes, at, size).ok_or(Fault::Truncated("an event"));
-        self.list.push(Attr {
+        let attr = Attr {
             kind: number(0, 4)?,
             config: number(8, 8)?,
             sample_type: number(24, 8)?,
             read_format: number(32, 8)?,
             sample_id_all: number(40, 8)? & SAMPLE_ID_ALL != 0,
-        });
+        };
+        self.in_all = Some(self.in_all.unwrap_or(u64::MAX) & attr.sample_type);
+        self.in_any |= attr.sample_type;
+        self.list.push(attr);
         Ok(())
     }
 
@@ -98,8 +111,12 @@ impl Attrs {
 
     /// Returns the numbers of the recorded tracepoints.
     pub(super) fn tracepoints(&self) -> impl Iterator<Item = u16> {
-        let tracepoints = self.list.iter().filter(|attr| attr.kind == TRACEPOINT);
-        tracepoints.filter_map(|attr| u16::try_from(attr.config).ok())
+        self.list.iter().filter_map(Attr::tracepoint)
+    }
+
+    /// Returns the number of the tracepoint that was added last, if that event is one.
+    pub(super) fn last_tracepoint(&self) -> Option<u16> {
+        self.list.last().and_then(Attr::tracepoint)
     }
 
     /// Returns the event with this identifier; without one, the first.
@@ -115,7 +132,7 @@ impl Attrs {
 
     /// Returns whether records begin and end with the event's identifier.
     fn are_identified(&self) -> bool {
-        self.list.iter().all(|attr| attr.sample_type & has::IDENTIFIER != 0)
+        self.in_all.is_none_or(|fields| fields & has::IDENTIFIER != 0)
     }
 
     /// Returns the time at the end of a record that is not a sample; 0 if it has none.
@@ -149,7 +166,7 @@ impl Attrs {
         if attr.kind != TRACEPOINT {
             return Ok(None);
         }
-        if id.is_none() && self.list.iter().any(|a| a.sample_type != attr.sample_type) {
+        if id.is_none() && self.in_all != Some(self.in_any) {
             return Err(Fault::Unusable {
                 what: "the samples of the events have different fields and no identifier",
                 fix: RECORD,

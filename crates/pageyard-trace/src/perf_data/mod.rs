@@ -221,23 +221,28 @@ impl PerfBody {
                 self.queue.push(number(24, 8)?, at, Item::Fork { tid, parent });
             }
             kind::FINISHED_ROUND => self.queue.finish_round(),
-            kind::ATTR => self.attrs.add_record(self.layout, record)?,
+            kind::ATTR => {
+                self.attrs.add_record(self.layout, record)?;
+                self.note_last(shared);
+            }
             kind::FEATURE if number(8, 8)? == feature::OS_RELEASE => {
                 shared.summary.kernel_release = head::string(self.layout, &record[16..])
                     .or(shared.summary.kernel_release.take());
+            }
+            // A table of events is large for the few bytes that may describe it.
+            kind::TRACING_DATA if self.events.is_some() => {
+                return Err(Fault::Record("a second set of descriptions of the events"));
             }
             kind::TRACING_DATA => {
                 let mut bytes = Vec::new();
                 self.records.payload(&self.store, number(8, 4)?, &mut bytes)?;
                 self.events = Some(tracing_data(&bytes)?);
+                self.note_enabled(shared);
             }
             kind::AUXTRACE => self.records.skip(number(8, 8)?)?,
             _ => {}
         }
         shared.summary.lost = self.lost.0.max(self.lost.1);
-        if matches!(header.kind, kind::ATTR | kind::TRACING_DATA) {
-            self.note_enabled(shared);
-        }
         Ok(())
     }
 
@@ -246,6 +251,16 @@ impl PerfBody {
         if let Some(events) = &self.events {
             let names = self.attrs.tracepoints().filter_map(|id| events.name(id));
             shared.summary.enabled_events = Some(names.map(str::to_owned).collect());
+        }
+    }
+
+    /// Notes the name of the last described event. Only of that one: there may be any number.
+    fn note_last(&self, shared: &mut Shared) {
+        if let Some(events) = &self.events
+            && let Some(name) = self.attrs.last_tracepoint().and_then(|id| events.name(id))
+        {
+            let enabled = shared.summary.enabled_events.get_or_insert_default();
+            enabled.push(name.to_owned());
         }
     }
 

@@ -146,7 +146,8 @@ pub(super) fn remove_stale(tracefs: &Path, proc: &Path) -> Vec<(String, bool)> {
         let pid = name.strip_prefix(PREFIX).filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()));
         let Some(pid) = pid.filter(|pid| !pid.is_empty()) else { continue };
         if !proc.join(pid).exists() {
-            let _ = write(&entry.path().join("tracing_on"), "0");
+            // Fails while a process of another PID namespace, which this `/proc` does not show, has
+            // files of the instance open. Its recording must go on, so nothing is written here.
             let removed = fs::remove_dir(entry.path()).is_ok();
             stale.push((name, removed));
         }

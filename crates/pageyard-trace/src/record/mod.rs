@@ -125,6 +125,8 @@ pub struct Recording {
     pages: PageLayout,
     comms: HashMap<u32, String>,
     spools: Vec<Spool>,
+    /// Lost events that no head of a sub-buffer shows.
+    unseen: u64,
 }
 
 impl Recorder {
@@ -283,9 +285,10 @@ impl Recorder {
             self.cpus.iter().fold(0u64, |sum, &cpu| sum.saturating_add(self.instance.lost(cpu)));
         self.machine.snapshot(&mut self.attachments, |file| format!("after/{file}"));
         let bytes = self.figures.bytes.load(Ordering::Relaxed);
-        let lost = self.figures.lost.load(Ordering::Relaxed).max(counted);
+        let seen = self.figures.lost.load(Ordering::Relaxed);
         Ok(Recording {
-            lost,
+            lost: seen.max(counted),
+            unseen: counted.saturating_sub(seen),
             bytes,
             buffer_kib: self.figures.buffer_kib.load(Ordering::Relaxed),
             absent: self.absent,
@@ -304,8 +307,9 @@ impl Recording {
     /// # Errors
     /// Fails if a temporary file cannot be read.
     pub fn into_reader(self) -> Result<TraceReader, TraceError> {
-        let Recording { attachments, events, pages, comms, spools, .. } = self;
-        TraceReader::of_recording(attachments, events, comms, pages, spools, Options::default())
+        let Recording { attachments, events, pages, comms, spools, unseen, .. } = self;
+        let options = Options::default();
+        TraceReader::of_recording(attachments, events, comms, pages, spools, unseen, options)
     }
 }
 

@@ -124,6 +124,41 @@ fn records_of_losses_and_of_foreign_data_between_samples() {
     assert!(read(&file, Options::default()).unwrap().0 == all);
 }
 
+/// The records of the pipe's output: kind, start and end, payloads that follow included.
+fn records_of_pipe(file: &[u8]) -> Vec<(u32, usize, usize)> {
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let (mut at, mut found) = (16, Vec::new());
+    while at < file.len() {
+        let kind = word(at);
+        let size = usize::from(u16::from_le_bytes([file[at + 6], file[at + 7]]));
+        let more = if kind == 66 { word(at + 8) as usize } else { 0 };
+        found.push((kind, at, at + size + more));
+        at += size + more;
+    }
+    found
+}
+
+#[test]
+fn many_descriptions_of_events_in_a_pipe_take_linear_time() {
+    let file = plain("pipe.data");
+    let (all, _) = read(&file, Options::default()).unwrap();
+    let parts = records_of_pipe(&file);
+    let of =
+        |kind| parts.iter().find(|part| part.0 == kind).map(|&(_, from, to)| from..to).unwrap();
+    let (attr, formats) = (of(64), of(66));
+    // 200000 more descriptions, with the identifiers of the first. With time in proportion to all
+    // before, for each of them and for each sample, this would take minutes.
+    let many = file[attr].repeat(200_000);
+    let large = [&file[..formats.end], &many, &file[formats.end..]].concat();
+    let (some, reader) = read(&large, Options::default()).unwrap();
+    assert_eq!(some.len(), all.len());
+    assert!(reader.summary().enabled_events.as_ref().unwrap().len() > 200_000);
+    // The descriptions of events are there once.
+    let twice = [&file[..formats.end], &file[formats.clone()], &file[formats.end..]].concat();
+    let said = error(&twice).to_string();
+    assert!(said.contains("a second set of descriptions"), "{said}");
+}
+
 #[test]
 fn an_unfinished_or_unsuitable_perf_data_says_how_to_record() {
     // An interrupted perf leaves the size of the records at 0.

@@ -192,6 +192,11 @@ fn lost_events_are_counted() {
     // The kernel's count.
     fs::write(cpu.join("stats"), "entries: 0\noverrun: 16\ndropped events: 1\n").unwrap();
     assert_eq!(finish(), 17);
+    // What is written must say so too, or a replay would not warn.
+    let recording = start(&options(tree.path())).unwrap().finish().unwrap();
+    let mut reader = recording.into_reader().unwrap();
+    records(&mut reader);
+    assert_eq!(reader.summary().lost, 17);
     // The head of a sub-buffer: a gap of an unknown number.
     fs::write(cpu.join("stats"), "").unwrap();
     let mut raw = fs::read(cpu.join("trace_pipe_raw")).unwrap();
@@ -238,6 +243,15 @@ fn instances_of_ended_recordings_are_removed() {
     let mut recorder = start(&options(tree.path())).unwrap();
     assert!(recorder.take_notes().join("\n").contains("pageyard-999999999"));
     assert!(!stale.exists() && alive.exists());
+    drop(recorder);
+
+    // The process may be in another PID namespace: what cannot be removed is left as it is.
+    let other = instances.join("pageyard-999999998");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("tracing_on"), "1").unwrap();
+    let mut recorder = start(&options(tree.path())).unwrap();
+    assert!(recorder.take_notes().join("\n").contains("could not be removed"));
+    assert_eq!(fs::read_to_string(other.join("tracing_on")).unwrap(), "1");
     drop(recorder);
 
     // A new instance has no files in a folder that is not tracefs. What was made is removed.
