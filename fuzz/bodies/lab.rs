@@ -138,7 +138,7 @@ pub fn results(data: &[u8]) {
         return;
     }
     let tables = Form::ALL.map(|(_, form)| Options { form, ..Options::default() });
-    let rows = Options { rows: Rows::Variabletime, ..tables[1] };
+    let rows = Options { rows: Rows::Variabletime, ..tables[1].clone() };
     for options in tables.into_iter().chain([rows]) {
         let report = Report::new(&sets, &options);
         assert!(!report.to_string().is_empty());

@@ -1,5 +1,6 @@
 //! `pageyard compare`: compares saved results.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +9,8 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
 use pageyard_lab::picture::Page;
 use pageyard_lab::table::{
-    Aggregate, FalseAlarms, Form, Options, Report, Rows, Rule, Source, align, false_alarms, tsv,
+    Aggregate, FalseAlarms, Form, Options, Report, Rows, Rule, Selection, Source, align,
+    false_alarms, tsv,
 };
 
 use crate::output::{self, print_json};
@@ -17,6 +19,7 @@ use crate::picture::{Picture, command};
 const EXAMPLES: &str = "\
 Examples:
   pageyard compare before.json after.json
+  pageyard compare before.json after.json --metrics 'time,hold_*'
   pageyard compare results.json --form mmtests-2019
   pageyard compare before.json after.json --html changes.html
   pageyard compare first.json again.json --aa";
@@ -25,8 +28,13 @@ Examples:
 ///
 /// A file contains the output of `pageyard run --json`: a result or a list of results. Every policy
 /// of every file is a column; the first is the base. Runs of the same workload under the same
-/// policy in one file are samples of one column. The chapter "Tables of results" explains the forms
-/// and how to read them.
+/// policy in one file are samples of one column. A metric that a column does not have is `-` there.
+///
+/// In the form `pageyard` a change is reported if p, corrected over all comparisons of primary
+/// metrics, is below 0.05, and the interval of the ratio is outside the band. `~` means that no
+/// change is shown; `n=24` after it, that about 24 samples on each side would show a difference as
+/// large as this one. Indented metrics explain a result: their p is not corrected, and no change is
+/// claimed. Simulated results that vary on neither side are compared exactly.
 ///
 /// Exit code: 0, or 2 if a file cannot be read or the results cannot be compared.
 #[derive(clap::Args)]
@@ -41,6 +49,11 @@ pub(crate) struct Args {
     /// change, of figures increased by one; series: every sample
     #[arg(long, value_name = "FORM", default_value = "pageyard", value_parser = form())]
     form: Form,
+    /// Show these metrics only, and correct for them only: names separated by commas, with `*` for
+    /// any characters and `?` for one. Select them before you see the results; by default, all are
+    /// shown and those that explain a result are not corrected for
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    metrics: Vec<String>,
     /// pageyard: ignore changes whose ratio is within this many percent of 1
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = band)]
     band: f64,
@@ -65,6 +78,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "aa",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     deals: u32,
+    /// Length of the longest line, in characters; wider tables are folded. By default that of the
+    /// terminal, or unlimited if the output is not a terminal
+    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..))]
+    width: Option<u16>,
     /// Print comma-separated values instead of text
     #[arg(long, group = "output")]
     csv: bool,
@@ -112,9 +129,16 @@ fn band(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Formats a table in lines of at most this length.
+fn folded(table: &impl Display, width: Option<usize>) -> String {
+    width.map_or_else(|| table.to_string(), |width| format!("{table:width$}"))
+}
+
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let sources = args.files.iter().map(|f| Source::read(f)).collect::<Result<Vec<_>, _>>()?;
-    let sets = align(&sources)?;
+    let metrics = Selection::new(&args.metrics)?;
+    let sets = metrics.of(align(&sources)?)?;
+    let width = args.width.map(usize::from).or_else(output::width);
     let rule = Rule { band: args.band / 100.0, seed: args.seed };
     let mut out = output::stdout();
     if args.aa {
@@ -124,13 +148,14 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
             drop(out);
             print_json(&alarms)?;
         } else {
-            let text: Vec<String> = alarms.iter().map(FalseAlarms::to_string).collect();
+            let text: Vec<String> = alarms.iter().map(|a| folded(a, width)).collect();
             write!(out, "{}", text.join("\n"))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let options = Options {
         form: args.form,
+        metrics,
         rule,
         rows: args.rows,
         precision: args.precision.into(),
@@ -151,7 +176,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     } else if args.tsv {
         write!(out, "{}", tsv(&sets))?;
     } else {
-        write!(out, "{report}")?;
+        write!(out, "{}", folded(&report, width))?;
     }
     Ok(ExitCode::SUCCESS)
 }

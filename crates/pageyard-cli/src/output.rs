@@ -175,6 +175,13 @@ pub(crate) fn stdout() -> Named<Escaping<StdoutLock<'static>>> {
     Named { to: Escaping::text(io::stdout().lock()), name: STDOUT.into(), bytes: 0 }
 }
 
+/// Returns the number of columns of the terminal that standard output is; `None` if it is not one.
+pub(crate) fn width() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+    // Some terminals without a size, such as serial ones, report 0.
+    Some(usize::from(width.0)).filter(|columns| *columns > 0)
+}
+
 /// Prints one JSON document and a newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Box<dyn Error>> {
     let to = Escaping::json(io::stdout().lock());

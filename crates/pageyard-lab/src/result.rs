@@ -87,6 +87,33 @@ pub struct Metric {
     pub samples: Vec<f64>,
 }
 
+/// Metrics of the lab's own workloads that explain a result: what the allocator and the machine did
+/// on the way to it. Metrics with other names are the result itself. A point's label may follow,
+/// as in `hits-64`.
+pub const EXPLAINING: [&str; 21] = [
+    "busy",
+    "zone_lock",
+    "free_high",
+    "zone_pages",
+    "miss",
+    "line_wait",
+    "busiest_line",
+    "memory_wait",
+    "hits",
+    "hold_alloc_avg",
+    "hold_alloc_p99",
+    "hold_free_avg",
+    "hold_free_p99",
+    "peak_pcp",
+    "block",
+    "remote",
+    "request_p50",
+    "request_p999",
+    "request_p9999",
+    "request_max",
+    "allocator",
+];
+
 /// Which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -147,3 +147,31 @@ fn errors_end_with_code_2_and_name_the_file() {
         assert_eq!(compare(&folder, args).status.code(), Some(2), "{args:?}");
     }
 }
+
+#[test]
+fn tables_fold_to_the_width_and_select_metrics() {
+    let folder = Folder::new("width");
+    for (name, policy, by) in [("a.json", "Base", 100.0), ("b.json", "Linux612", 120.0)] {
+        let samples: Vec<f64> = (0..10).map(|i| by + f64::from(i) / 10.0).collect();
+        folder.save(name, policy, "host", &samples);
+    }
+    for form in ["pageyard", "mmtests-2019", "mmtests-2024", "index", "change", "series"] {
+        for width in [40, 60, 200] {
+            let text = out(&compare(
+                &folder,
+                &["a.json", "b.json", "--form", form, "--width", &width.to_string()],
+            ));
+            let longest = text.lines().map(|l| l.chars().count()).max().unwrap();
+            assert!(longest <= width, "{form}, {width}: {longest}\n{text}");
+            assert!(text.contains("Linux612") && text.contains("Base"), "{form}, {width}: {text}");
+        }
+    }
+    let text = out(&compare(&folder, &["a.json", "b.json", "--metrics", "elap*"]));
+    assert!(text.contains("elapsed (ms, lower is better)"), "{text}");
+    let none = compare(&folder, &["a.json", "b.json", "--metrics", "rate"]);
+    assert_eq!(none.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(said.contains("metric rate: not in the results, which have elapsed"), "{said}");
+    let narrow = compare(&folder, &["a.json", "b.json", "--width", "5"]);
+    assert_eq!(narrow.status.code(), Some(2));
+}

@@ -96,7 +96,8 @@ fn scaling(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure
                 let (y, interval) = c.median(metric, column);
                 Point { x: Value::plain(n), y, interval }
             };
-            let points = members.iter().map(point).collect();
+            let has = |m: &&(f64, usize)| !c.set.metrics[m.1].samples[column].is_empty();
+            let points = members.iter().filter(has).map(point).collect();
             series.push(Series::points(&of.name, column, Shape::Linked, points));
             let many = members.iter().filter(|m| c.set.metrics[m.1].samples[column].len() > 1);
             let samples: Vec<Point> = many
@@ -125,6 +126,9 @@ fn dots(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure {
         let x = Axis::tight(&m.name, &m.unit, m.samples.iter().flatten().copied());
         let mut series = Vec::new();
         for (column, of) in c.set.columns.iter().enumerate() {
+            if m.samples[column].is_empty() {
+                continue;
+            }
             let y = column as f64;
             let (median, interval) = c.median(metric, column);
             let middle = Point { x: median, y: Value::plain(y), interval };
@@ -145,7 +149,8 @@ fn dots(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure {
     // The table already shows single samples and metrics that never differ.
     let several = |i: &usize| {
         let samples = &c.set.metrics[*i].samples;
-        let differs = samples.iter().flatten().any(|v| *v != samples[0][0]);
+        let mut all = samples.iter().flatten();
+        let differs = all.next().is_some_and(|first| all.any(|v| v != first));
         differs && samples.iter().any(|s| s.len() > 1)
     };
     let all = (0..c.set.metrics.len()).filter(|i| !in_family.contains_key(i)).filter(several);

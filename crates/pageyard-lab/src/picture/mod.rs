@@ -143,7 +143,7 @@ impl Page {
     /// # Errors
     /// Fails as [`align`] does.
     pub fn compare(&mut self, sources: &[Source], options: &Options) -> Result<(), TableError> {
-        let sets = align(sources)?;
+        let sets = options.metrics.of(align(sources)?)?;
         let report = Report::new(&sets, options);
         let all: Vec<(&Source, &RunResult)> =
             sources.iter().flat_map(|s| s.results.iter().map(move |r| (s, r))).collect();

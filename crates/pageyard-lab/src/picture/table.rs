@@ -135,12 +135,16 @@ pub(super) fn compared(titled: &Titled, at: &str) -> Table {
     for (i, line) in table.lines.iter().enumerate() {
         let better = if line.better == Better::Lower { "lower" } else { "higher" };
         let unit = if line.unit.is_empty() { String::new() } else { format!("{}, ", line.unit) };
-        let name = Name { name: line.metric.clone(), note: format!("{unit}{better} is better") };
+        let indent = if line.primary { "" } else { "· " };
+        let name = Name {
+            name: format!("{indent}{}", line.metric),
+            note: format!("{unit}{better} is better"),
+        };
         let mut cells = Vec::new();
         for (j, cell) in line.cells.iter().enumerate() {
             let place = format!("{at}/table/lines/{i}/cells/{j}");
-            let mut median =
-                Cell::value(number(cell.median), cell.median, format!("{place}/median"));
+            let shown = if cell.n == 0 { "-".into() } else { number(cell.median) };
+            let mut median = Cell::value(shown, cell.median, format!("{place}/median"));
             if let Some(interval) = cell.interval {
                 let end = |name: &str| format!("{place}/interval/{name}");
                 median = median
@@ -151,7 +155,13 @@ pub(super) fn compared(titled: &Titled, at: &str) -> Table {
                     .and("]");
             }
             cells.push(median);
-            let Some(c) = &cell.compared else { continue };
+            if j == 0 {
+                continue;
+            }
+            let Some(c) = cell.compared.as_ref().filter(|c| !c.zero) else {
+                cells.push(Cell::text("-"));
+                continue;
+            };
             let percent = |ratio: f64| match ratio {
                 r if r.is_finite() => format!("{:+.2} %", 100.0 * (r - 1.0)),
                 _ => "from 0".into(),
@@ -162,6 +172,7 @@ pub(super) fn compared(titled: &Titled, at: &str) -> Table {
                 Verdict::Worse => ("worse", " ▼ worse"),
                 Verdict::Same => ("same", " ="),
                 Verdict::Nothing => ("nothing", " ~"),
+                Verdict::Unjudged => ("nothing", ""),
             };
             let mut change = Cell::value(percent(c.ratio), c.ratio, format!("{place}/ratio"));
             if let Some(i) = c.interval {
@@ -173,17 +184,25 @@ pub(super) fn compared(titled: &Titled, at: &str) -> Table {
                     .and_value(percent(i.high), i.high, end("high"))
                     .and("]");
             }
-            if let Some(p) = c.p_holm {
-                let text = if p < 0.0001 { " p<0.0001".into() } else { format!(" p={p:.4}") };
-                change = change.and_value(text, p, format!("{place}/p_holm"));
+            if c.exact {
+                change = change.and(" exact");
+            }
+            let p = [("p_holm", c.p_holm), ("p", c.p)];
+            if let Some((name, p)) = p.into_iter().find_map(|(name, p)| Some((name, p?))) {
+                change = change.and_value(format!(" {}", c.p_text()), p, format!("{place}/{name}"));
             }
             change = change.and(word);
+            if let Some(needed) = c.needed {
+                let text = format!(" {}", c.needed_text());
+                change = change.and_value(text, needed as f64, format!("{place}/needed"));
+            }
             change.class = class;
             cells.push(change);
         }
         rows.push((name, cells));
     }
-    let notes = vec![table.legend_text()];
+    let mut notes = vec![table.legend().join("; ")];
+    notes.extend(titled.partial.iter().map(ToString::to_string));
     Table { caption: titled.heading.clone(), head, rows, notes, plain: None }
 }
 
@@ -204,7 +223,7 @@ fn printed(titled: &Titled) -> Table {
         caption: titled.heading.clone(),
         head,
         rows: records.map(row).collect(),
-        notes: Vec::new(),
+        notes: titled.partial.iter().map(ToString::to_string).collect(),
         plain: Some(titled.table.to_string()),
     }
 }

@@ -8,12 +8,14 @@
 mod bootstrap;
 mod holm;
 mod order;
+mod power;
 mod rank;
 mod sample;
 
 pub use bootstrap::{RESAMPLES, ratio, ratio_interval};
 pub use holm::holm;
 pub use order::{median, median_interval, order_interval};
+pub use power::{POWER, fewest_for_test, samples_for_interval, samples_for_test};
 pub use rank::mann_whitney;
 pub use sample::Samples;
 

@@ -18,6 +18,18 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     if a.len() + b.len() <= COUNTED { ranks.counted().0 } else { ranks.normal() }
 }
 
+/// Returns the share of pairs, one sample of each side, in which the second is larger; equal pairs
+/// count half. Returns 0.5 if a side has no samples.
+pub(super) fn superiority(a: &[f64], b: &[f64]) -> f64 {
+    if a.is_empty() || b.is_empty() {
+        return 0.5;
+    }
+    let (n, m) = (a.len() as f64, b.len() as f64);
+    // Of all pairs, the first is larger in as many as its rank sum exceeds the smallest possible.
+    let larger = Ranks::of(a, b).sum as f64 / 2.0 - n * (n + 1.0) / 2.0;
+    1.0 - larger / (n * m)
+}
+
 /// The ranks of two pooled samples. Ranks are doubled, since ties can produce half ranks.
 struct Ranks {
     /// Ranks of all samples, in ascending order.
@@ -135,6 +147,13 @@ mod tests {
         close(ranks.counted().1, 0.0020, 5e-5);
         close(ranks.normal(), 2.0 * Normal::standard().cdf(-2.8039), 1e-6);
         close(mann_whitney(&a, &b), 0.0040, 1e-3);
+    }
+
+    #[test]
+    fn superiority_is_the_share_of_larger_pairs() {
+        assert_eq!(superiority(&[1., 2.], &[3., 4., 5.]), 1.0);
+        assert_eq!(superiority(&[3.], &[1., 3., 4., 5.]), 2.5 / 4.0);
+        assert_eq!((superiority(&[], &[1.]), superiority(&[2.], &[2., 2.])), (0.5, 0.5));
     }
 
     proptest! {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::era::Era;
 use super::error::{TableError, wrong};
+use super::grid::{self, Layout, wrapped};
 use super::ours::{Rule, Table, Verdict};
 use super::set::{Row, Set};
 use crate::rng::Rng;
@@ -48,12 +49,14 @@ const RULES: [&str; 4] = ["pageyard", "p < 0.05", "mmtests-2019", "mmtests-2024"
 
 /// Counts false alarms between the measured columns, and over `deals` random deals of all samples
 /// of a metric to two sides. The deals show how a rule copes with this machine's spread. The
-/// columns show whether two runs differ by more than that, as they do if the machine drifts.
+/// columns show whether two runs differ by more than that, as they do if the machine drifts. Only
+/// primary metrics that every column has count.
 ///
 /// # Errors
 /// Fails if the columns have different policies or parameters, since that is not an A/A run, or if
 /// there are fewer than four samples.
 pub fn false_alarms(set: &Set, rule: Rule, deals: usize) -> Result<FalseAlarms, TableError> {
+    let set = &set.with(|m| m.primary && m.is_complete());
     let base = &set.columns[0];
     let differs = |c: &&super::Column| c.policy != base.policy || !c.parameters.is_empty();
     if let Some(other) = set.columns.iter().find(differs) {
@@ -150,7 +153,8 @@ fn star(era: Era, m: &Row, samples: &[f64]) -> bool {
 
 impl fmt::Display for FalseAlarms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "A/A: {}\n", self.heading)?;
+        wrapped(f, &format!("A/A: {}", self.heading), "  ")?;
+        writeln!(f)?;
         let header = ["false alarms of", "as measured", "of shuffled rows", "of shuffled tables"];
         let mut grid = vec![header.map(String::from).to_vec()];
         for r in &self.rates {
@@ -162,9 +166,8 @@ impl fmt::Display for FalseAlarms {
                 format!("{:.2}%", 100.0 * r.tables),
             ]);
         }
-        super::grid::print(f, &grid)?;
-        writeln!(
-            f,
+        grid::print(f, &grid, Layout::PLAIN)?;
+        let legend = format!(
             "{} shuffles of {} or more samples per side, {} {}, seed {}; pageyard's rule has a band \
              of ±{}%",
             self.deals,
@@ -173,6 +176,7 @@ impl fmt::Display for FalseAlarms {
             if self.metrics == 1 { "metric" } else { "metrics" },
             self.rule.seed,
             100.0 * self.rule.band
-        )
+        );
+        wrapped(f, &legend, "  ")
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Aggregate;
 use super::convention::Convention;
+use super::grid::Layout;
 use super::layout::zero;
 use super::set::Set;
 use crate::stats::Samples;
@@ -109,6 +110,6 @@ impl fmt::Display for Table {
             }
             grid.push(row);
         }
-        super::grid::print(f, &grid)
+        super::grid::print(f, &grid, Layout::PLAIN)
     }
 }

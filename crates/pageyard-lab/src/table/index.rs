@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::Aggregate;
 use super::convention::Convention;
+use super::grid::Layout;
 use super::set::Set;
 
 /// A table of indices.
@@ -93,6 +94,6 @@ impl fmt::Display for Table {
             row.extend(line.values.iter().map(number));
             grid.push(row);
         }
-        super::grid::print(f, &grid)
+        super::grid::print(f, &grid, Layout { headings: 2, together: 1 })
     }
 }

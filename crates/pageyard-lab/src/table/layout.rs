@@ -2,6 +2,9 @@
 //! lines of names.
 
 use std::fmt::{self, Write as _};
+use std::ops::Range;
+
+use super::grid::wrapped;
 
 /// Width of the value and of ` (   0.00%)` in a column of a table with percentages.
 pub(super) const PERCENT: usize = 23;
@@ -35,6 +38,24 @@ pub(super) fn widths(names: &[&str], first: usize, others: usize) -> Vec<usize> 
     names.iter().enumerate().map(width).collect()
 }
 
+/// Divides the columns into blocks, each of which fits in a line beside the labels if a single
+/// column does. The formatter's width is the length of a line.
+pub(super) fn blocks(f: &fmt::Formatter<'_>, margin: usize, widths: &[usize]) -> Vec<Range<usize>> {
+    let most = f.width().unwrap_or(usize::MAX);
+    let (mut blocks, mut used): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
+    for (i, width) in widths.iter().enumerate() {
+        match blocks.last_mut() {
+            Some(last) if used + width <= most => last.end = i + 1,
+            _ => {
+                blocks.push(i..i + 1);
+                used = margin;
+            }
+        }
+        used += width;
+    }
+    blocks
+}
+
 /// Prints the header, names right-aligned over their columns. It has one line if no name splits.
 pub(super) fn header(
     f: &mut fmt::Formatter<'_>,
@@ -48,10 +69,8 @@ pub(super) fn header(
         write!(lines[0], "{first:>width$}")?;
         write!(lines[1], "{second:>width$}")?;
     }
-    for line in lines.iter().map(|l| l.trim_end()).filter(|l| !l.is_empty()) {
-        writeln!(f, "{line}")?;
-    }
-    Ok(())
+    let mut lines = lines.iter().map(|l| l.trim_end()).filter(|l| !l.is_empty());
+    lines.try_for_each(|line| wrapped(f, line, "  "))
 }
 
 /// Maps NaN to 0, as NaN is printed (§5.4).

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::convention::Convention;
 use super::era::Era;
+use super::grid::wrapped;
 use super::layout::{self, zero};
 use super::set::{Row, Set};
 use super::totals::{Totals, is_total};
@@ -244,6 +245,15 @@ fn cells(
     samples.iter().enumerate().map(cell).collect()
 }
 
+impl Cell {
+    fn text(&self, field: usize, precision: usize) -> String {
+        // A NaN value has no percentage either.
+        let percent = if self.value.is_nan() { 0.0 } else { zero(self.percent) };
+        let (open, close) = if self.star { ('*', '*') } else { ('(', ')') };
+        format!("{:field$.precision$} {open}{percent:7.2}%{close}", zero(self.value))
+    }
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.columns.iter().map(String::as_str).collect();
@@ -252,20 +262,21 @@ impl fmt::Display for Table {
         };
         let (n, m) = (widest(|l| &l.statistic), widest(|l| &l.metric));
         let widths = layout::widths(&names, layout::PERCENT, layout::PERCENT);
-        if !self.lines.is_empty() {
-            layout::header(f, n + 1 + m, &names, &widths)?;
-        }
-        for line in &self.lines {
-            write!(f, "{:n$} {:m$}", line.statistic, line.metric)?;
-            for (cell, width) in line.cells.iter().zip(&widths) {
-                // A NaN value has no percentage either.
-                let percent = if cell.value.is_nan() { 0.0 } else { zero(cell.percent) };
-                let (open, close) = if cell.star { ('*', '*') } else { ('(', ')') };
-                let field = 12 + width - layout::PERCENT;
-                let precision = self.precision;
-                write!(f, "{:field$.precision$} {open}{percent:7.2}%{close}", zero(cell.value))?;
+        let blocks =
+            if self.lines.is_empty() { Vec::new() } else { layout::blocks(f, n + 1 + m, &widths) };
+        for (i, block) in blocks.into_iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
             }
-            writeln!(f)?;
+            let widths = &widths[block.clone()];
+            layout::header(f, n + 1 + m, &names[block.clone()], widths)?;
+            for line in &self.lines {
+                let mut text = format!("{:n$} {:m$}", line.statistic, line.metric);
+                for (cell, width) in line.cells[block.clone()].iter().zip(widths) {
+                    text += &cell.text(12 + width - layout::PERCENT, self.precision);
+                }
+                wrapped(f, &text, "  ")?;
+            }
         }
         self.totals.print(f, &names, !self.lines.is_empty())
     }

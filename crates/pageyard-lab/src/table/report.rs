@@ -6,8 +6,10 @@ use serde::Serialize;
 
 use super::convention::Convention;
 use super::era::Era;
+use super::grid::wrapped;
 use super::mmtests::Rows;
-use super::set::{Column, Set};
+use super::select::Selection;
+use super::set::{Column, Partial, Set};
 use super::{Aggregate, change, index, mmtests, ours, series, tab};
 
 /// The forms of tables.
@@ -48,10 +50,12 @@ impl Form {
 }
 
 /// Options of a table.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Options {
     /// The form.
     pub form: Form,
+    /// The metrics that are shown: [`Selection::of`] selects them before a report is built.
+    pub metrics: Selection,
     /// Form `pageyard`: the rule for claiming a change.
     pub rule: ours::Rule,
     /// mmtests: the rows to print.
@@ -66,6 +70,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             form: Form::default(),
+            metrics: Selection::default(),
             rule: ours::Rule::default(),
             rows: Rows::default(),
             precision: 2,
@@ -98,8 +103,10 @@ pub struct Titled {
     pub sources: Vec<Column>,
     /// The line above the table.
     pub heading: String,
-    /// The table.
+    /// The table. The forms other than `pageyard` and `series` have the metrics of all columns.
     pub table: Printed,
+    /// The metrics that not every column has.
+    pub partial: Vec<Partial>,
 }
 
 /// A table of any form.
@@ -128,9 +135,10 @@ impl Report {
             sources: set.columns.clone(),
             heading: set.to_string(),
             table: Printed::new(set, options),
+            partial: set.partial(),
         };
         let tables = sets.iter().map(titled).collect();
-        Report { version: env!("CARGO_PKG_VERSION"), options: *options, tables }
+        Report { version: env!("CARGO_PKG_VERSION"), options: options.clone(), tables }
     }
 
     /// Formats as CSV: one header; every row begins with its workload and machine.
@@ -154,13 +162,14 @@ impl Report {
 
 impl Printed {
     fn new(set: &Set, o: &Options) -> Printed {
-        let mmtests = |era| Printed::Mmtests(mmtests::Table::new(set, era, o.rows, o.precision));
-        let change = |c| Printed::Change(change::Table::new(set, c, o.aggregate));
+        let all = set.complete();
+        let mmtests = |era| Printed::Mmtests(mmtests::Table::new(&all, era, o.rows, o.precision));
+        let change = |c| Printed::Change(change::Table::new(&all, c, o.aggregate));
         match o.form {
             Form::Pageyard => Printed::Ours(ours::Table::new(set, o.rule)),
             Form::Mmtests2019 => mmtests(Era::Mmtests2019),
             Form::Mmtests2024 => mmtests(Era::Mmtests2024),
-            Form::Index => Printed::Index(index::Table::new(set, o.aggregate)),
+            Form::Index => Printed::Index(index::Table::new(&all, o.aggregate)),
             Form::Change => change(Convention::Change),
             Form::Change2024 => change(Convention::ChangePlusOne),
             Form::Series => Printed::Series(series::Table::new(set)),
@@ -179,13 +188,17 @@ impl Printed {
     }
 }
 
+/// The formatter's width, as in `{report:80}`, limits the length of lines: wide tables are folded.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, t) in self.tables.iter().enumerate() {
             if i > 0 {
                 writeln!(f)?;
             }
-            write!(f, "{}\n\n{}", t.heading, t.table)?;
+            t.heading.lines().try_for_each(|line| wrapped(f, line, "  "))?;
+            writeln!(f)?;
+            t.table.fmt(f)?;
+            t.partial.iter().try_for_each(|p| wrapped(f, &p.to_string(), "  "))?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::grid::Layout;
 use super::set::Set;
 
 /// All samples of all metrics, in order of measurement.
@@ -70,7 +71,7 @@ impl fmt::Display for Table {
                 row.extend(round.iter().map(text));
                 grid.push(row);
             }
-            super::grid::print(f, &grid)?;
+            super::grid::print(f, &grid, Layout::PLAIN)?;
         }
         Ok(())
     }

@@ -7,10 +7,11 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::error::{TableError, wrong};
+use super::select::mark_primary;
 use super::source::Source;
 use crate::result::{Better, Metric, RunResult, World};
 
-/// One workload with the same metrics under several policies, or from several files. The input of
+/// One workload under several policies, or from several files. The input of
 /// every form of table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Set {
@@ -20,7 +21,7 @@ pub struct Set {
     pub parameters: BTreeMap<String, String>,
     /// The columns; the first is the base.
     pub columns: Vec<Column>,
-    /// The metrics, in the base's order.
+    /// The metrics, in the base's order, then those that only other columns have.
     pub metrics: Vec<Row>,
 }
 
@@ -52,8 +53,26 @@ pub struct Row {
     pub unit: String,
     /// Which way is better.
     pub better: Better,
-    /// Samples by column; never empty.
+    /// Whether it states a result; other metrics explain one. Significance is corrected over the
+    /// primary metrics only.
+    pub primary: bool,
+    /// Samples by column; empty for a column that does not have the metric.
     pub samples: Vec<Vec<f64>>,
+}
+
+/// Metrics that not every column has, because an engine does not have them or nothing was counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Partial {
+    /// The columns that have them.
+    pub columns: Vec<String>,
+    /// The metrics.
+    pub metrics: Vec<String>,
+}
+
+impl fmt::Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "only in {}: {}", self.columns.join(", "), self.metrics.join(", "))
+    }
 }
 
 impl Set {
@@ -74,6 +93,35 @@ impl Set {
         }
         let each = self.columns.iter().map(|c| format!("{} {}", c.name, words(&c.world)));
         each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the set with the metrics that every column has.
+    pub(super) fn complete(&self) -> Set {
+        self.with(Row::is_complete)
+    }
+
+    /// Returns the set with the metrics that `keep` selects.
+    pub(super) fn with(&self, keep: impl Fn(&Row) -> bool) -> Set {
+        Set {
+            workload: self.workload.clone(),
+            parameters: self.parameters.clone(),
+            columns: self.columns.clone(),
+            metrics: self.metrics.iter().filter(|m| keep(m)).cloned().collect(),
+        }
+    }
+
+    /// Returns the metrics that not every column has, by the columns that have them.
+    pub(super) fn partial(&self) -> Vec<Partial> {
+        let mut all: Vec<Partial> = Vec::new();
+        for m in self.metrics.iter().filter(|m| !m.is_complete()) {
+            let has = self.columns.iter().zip(&m.samples).filter(|(_, s)| !s.is_empty());
+            let columns: Vec<String> = has.map(|(c, _)| c.name.clone()).collect();
+            match all.iter_mut().find(|p| p.columns == columns) {
+                Some(p) => p.metrics.push(m.name.clone()),
+                None => all.push(Partial { columns, metrics: vec![m.name.clone()] }),
+            }
+        }
+        all
     }
 
     /// Returns the workload with its parameters.
@@ -132,11 +180,12 @@ struct Group<'a> {
 /// for each workload and its parameters. Equal runs are merged.
 ///
 /// If every column has a workload with only one choice of parameters, the choices may differ; the
-/// heading says so.
+/// heading says so. A metric that a column does not have has no samples there.
 ///
 /// # Errors
-/// Fails if the columns have different workloads or metrics, if simulated and measured results are
-/// mixed, if the same simulated run occurs twice, or if [`Source::check`] fails.
+/// Fails if the columns have different workloads, if a column has no metric of the base, if a metric
+/// has different units, if simulated and measured results are mixed, if the same simulated run
+/// occurs twice, or if [`Source::check`] fails.
 pub fn align(sources: &[Source]) -> Result<Vec<Set>, TableError> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for source in sources {
@@ -289,7 +338,7 @@ fn set(
         .filter(|(k, v)| runs.iter().all(|r| r[0].parameters.get(*k) == Some(*v)))
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
-    let mut metrics: Vec<Row> = base.metrics.iter().map(Row::of).collect();
+    let mut rows = Rows::default();
     let mut columns = Vec::new();
     for ((group, name), runs) in groups.iter().zip(names).zip(runs) {
         let first = runs[0];
@@ -303,7 +352,7 @@ fn set(
             parameters: first.parameters.clone(),
         };
         column.parameters.retain(|k, _| !shared.contains_key(k));
-        for row in &mut metrics {
+        for row in &mut rows.all {
             row.samples.push(Vec::new());
         }
         let (mut seeds, mut versions) = (HashSet::new(), HashSet::new());
@@ -317,42 +366,72 @@ fn set(
             if versions.insert(&run.version) {
                 column.versions.push(run.version.clone());
             }
-            take(&place, &run.metrics, &mut metrics)?;
+            rows.take(&place, &run.metrics, columns.len())?;
         }
         columns.push(column);
+        // Engines have metrics of their own. Results without any common metric are of different
+        // workloads with one name.
+        let last = columns.len() - 1;
+        if !rows.all.iter().any(|row| !row.samples[0].is_empty() && !row.samples[last].is_empty()) {
+            let what = format!("no metric in common with the base, {}", at(&groups[0]));
+            return wrong(group.source.place(first), what, SAME_VERSION);
+        }
     }
-    Ok(Set { workload: base.workload.clone(), parameters: shared, columns, metrics })
+    let (workload, parameters) = (base.workload.clone(), shared);
+    let mut set = Set { workload, parameters, columns, metrics: rows.all };
+    mark_primary(&mut set);
+    Ok(set)
 }
 
 impl Row {
-    fn of(m: &Metric) -> Row {
-        Row { name: m.name.clone(), unit: m.unit.clone(), better: m.better, samples: Vec::new() }
+    /// Creates a row with empty columns.
+    fn of(m: &Metric, columns: usize) -> Row {
+        let samples = vec![Vec::new(); columns];
+        let (name, unit) = (m.name.clone(), m.unit.clone());
+        Row { name, unit, better: m.better, primary: true, samples }
+    }
+
+    /// Whether every column has samples.
+    pub(super) fn is_complete(&self) -> bool {
+        !self.samples.iter().any(Vec::is_empty)
     }
 }
 
-/// Appends a run's samples to the last column.
-fn take(place: &str, from: &[Metric], to: &mut [Row]) -> Result<(), TableError> {
-    const SAME: &str = "compare results of the same version of the workload";
-    let known: HashSet<&String> = to.iter().map(|row| &row.name).collect();
-    if let Some(m) = from.iter().find(|m| !known.contains(&m.name)) {
-        return wrong(format!("{place}: metric {}", m.name), "not in the base", SAME);
-    }
-    let by_name: HashMap<&String, &Metric> = from.iter().map(|m| (&m.name, m)).collect();
-    for row in to {
-        let Some(m) = by_name.get(&row.name) else {
-            let what = "missing, but in the base";
-            return wrong(format!("{place}: metric {}", row.name), what, SAME);
-        };
-        if (&m.unit, m.better) != (&row.unit, row.better) {
-            let what = format!(
-                "in \"{}\" with {:?} better, but in the base in \"{}\" with {:?} better",
-                m.unit, m.better, row.unit, row.better
-            );
-            return wrong(format!("{place}: metric {}", m.name), what, SAME);
+const SAME_VERSION: &str = "compare results of the same version of the workload";
+
+/// The rows of a set while its columns are read.
+#[derive(Default)]
+struct Rows {
+    all: Vec<Row>,
+    /// Places of the rows by name.
+    places: HashMap<String, usize>,
+}
+
+impl Rows {
+    /// Appends a run's samples to the last column; `before` columns precede it. A metric that no
+    /// earlier run had gets a row at the end.
+    fn take(&mut self, place: &str, from: &[Metric], before: usize) -> Result<(), TableError> {
+        for m in from {
+            let at = match self.places.get(&m.name) {
+                Some(&at) => at,
+                None => {
+                    self.places.insert(m.name.clone(), self.all.len());
+                    self.all.push(Row::of(m, before + 1));
+                    self.all.len() - 1
+                }
+            };
+            let row = &mut self.all[at];
+            if (&m.unit, m.better) != (&row.unit, row.better) {
+                let what = format!(
+                    "in \"{}\" with {:?} better, but before in \"{}\" with {:?} better",
+                    m.unit, m.better, row.unit, row.better
+                );
+                return wrong(format!("{place}: metric {}", m.name), what, SAME_VERSION);
+            }
+            if let Some(column) = row.samples.last_mut() {
+                column.extend(&m.samples);
+            }
         }
-        if let Some(column) = row.samples.last_mut() {
-            column.extend(&m.samples);
-        }
+        Ok(())
     }
-    Ok(())
 }

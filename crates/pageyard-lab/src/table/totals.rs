@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::era::Era;
+use super::grid::wrapped;
 use super::layout;
 use super::set::{Row, Set};
 
@@ -69,13 +70,20 @@ impl Totals {
             after = true;
             let m = totals.iter().map(|t| t.name.chars().count()).max().unwrap_or(0);
             let widths = layout::widths(names, first, others);
-            layout::header(f, kind.len() + m, names, &widths)?;
-            for t in totals {
-                write!(f, "{kind}{:m$}", t.name)?;
-                for (value, width) in t.values.iter().zip(&widths) {
-                    write!(f, "{value:width$.2}")?;
+            let margin = kind.len() + m;
+            for (i, block) in layout::blocks(f, margin, &widths).into_iter().enumerate() {
+                if i > 0 {
+                    writeln!(f)?;
                 }
-                writeln!(f)?;
+                let widths = &widths[block.clone()];
+                layout::header(f, margin, &names[block.clone()], widths)?;
+                for t in totals {
+                    let mut text = format!("{kind}{:m$}", t.name);
+                    for (value, width) in t.values[block.clone()].iter().zip(widths) {
+                        text += &format!("{value:width$.2}");
+                    }
+                    wrapped(f, &text, "  ")?;
+                }
             }
         }
         Ok(())

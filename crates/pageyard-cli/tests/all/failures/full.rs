@@ -35,6 +35,7 @@ const SLOW_WRITERS: &[&str] = &[
 ];
 /// Options whose file or folder is read.
 const READ: &[&str] = &[
+    "judge --trace",
     "record --proc",
     "record --sys",
     "record --tracefs",

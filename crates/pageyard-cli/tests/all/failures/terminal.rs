@@ -96,7 +96,6 @@ const LINES: &[(&str, i32)] = &[
     ("sweep EVILnone", 2),
     ("judge EVIL", 2),
     ("judge Step5 --only EVIL", 2),
-    ("judge Step5 --trace EVILgarbage", 2),
     ("judge Step5 --trace EVILnone", 2),
     ("knobs EVIL", 2),
     ("policies EVIL", 2),

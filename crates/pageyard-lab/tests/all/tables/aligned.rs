@@ -1,10 +1,10 @@
 //! Which results a table may compare, and which it refuses.
 
 use pageyard_lab::result::{Better, RunResult, World};
-use pageyard_lab::table::{Set, Source, align};
+use pageyard_lab::table::{Form, Set, Source, align};
 use pageyard_lab::track::{HeapTrack, ListTrack, Track, WaitTrack};
 
-use super::{lower, one, result, simulated, source};
+use super::{lower, one, policies, report, result, simulated, source};
 
 /// Runs of one policy with several seeds are samples of one column.
 #[test]
@@ -44,6 +44,43 @@ fn differing_parameters_make_sets_or_are_noted() {
     );
 }
 
+/// Engines have metrics of their own: what both have is compared, what only one has is named.
+#[test]
+fn metrics_of_one_side_are_named() {
+    let set = policies(&[
+        ("A", vec![lower("old", &[1.; 6]), lower("t", &[4.; 6])]),
+        ("B", vec![lower("t", &[2.; 6]), lower("new", &[3.; 6]), lower("more", &[0.; 6])]),
+        ("C", vec![lower("more", &[5.; 6]), lower("t", &[2.; 6])]),
+    ]);
+    let names: Vec<&str> = set.metrics.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["old", "t", "new", "more"]);
+    let n = |m: &pageyard_lab::table::Row| m.samples.iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(set.metrics.iter().map(n).collect::<Vec<_>>()[..2], [[6, 0, 0], [6, 6, 6]]);
+    let only = "only in A: old\nonly in B: new\nonly in B, C: more\n";
+    for (name, form) in Form::ALL {
+        let report = report(&set, form);
+        let text = report.to_string();
+        assert!(text.ends_with(only), "{name}: {text}");
+        let shown = |m: &str| report.csv().contains(&format!(",{m},"));
+        assert!(shown("t"), "{name}");
+        let all = matches!(form, Form::Pageyard | Form::Series);
+        assert_eq!(["old", "new", "more"].map(shown), [all; 3], "{name}");
+    }
+    let ours = report(&set, Form::Pageyard);
+    let text = ours.to_string();
+    let row = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+    let cells = |start: &str| row(start).split_whitespace().map(String::from).collect::<Vec<_>>();
+    assert_eq!(cells("old ")[4..], ["1", "[1,", "1]", "-", "-", "-", "-"]);
+    assert_eq!(cells("new ")[4..], ["-", "3", "[3,", "3]", "-", "-", "-"]);
+    assert!(row("t ").contains("2 [2, 2]  -50.00% [-50.00%, -50.00%] p=0.0043 better"), "{text}");
+    let json = serde_json::to_value(&ours).unwrap();
+    let cell = &json["tables"][0]["table"]["lines"][0]["cells"][1];
+    assert_eq!((&cell["n"], &cell["median"]), (&0.into(), &serde_json::Value::Null));
+    assert_eq!(cell["compared"], serde_json::Value::Null);
+    let csv = ours.csv();
+    assert!(csv.contains(",old,,lower,B,0,,,,,,,,,,,true\n"), "{csv}");
+}
+
 /// An error names the file, the place and the fix.
 #[test]
 fn errors_name_file_place_and_fix() {
@@ -75,7 +112,7 @@ fn errors_name_file_place_and_fix() {
         ),
         (
             |r| r.metrics[0].name = "u".into(),
-            "b.json: workload test under A: metric u: not in the base",
+            "b.json: workload test under A: no metric in common with the base, a.json: policy A",
         ),
         (
             |r| r.metrics[0].better = Better::Higher,
@@ -89,11 +126,19 @@ fn errors_name_file_place_and_fix() {
         let e = fails(good(), changed(change));
         assert!(e.starts_with(begins), "{e}");
     }
-    let mut two = good();
-    two.metrics.push(lower("u", &[1.0]));
-    let e = fails(two, good());
+    // The base of a metric may be any column before.
+    let in_units = |unit: &str| {
+        let mut r = good();
+        r.metrics.push(lower("u", &[1.0]));
+        r.metrics[1].unit = unit.into();
+        r
+    };
+    let sources = [good(), in_units("s"), in_units("ms")].map(|r| vec![r]);
+    let sources: Vec<Source> =
+        ["a.json", "b.json", "c.json"].iter().zip(sources).map(|(n, r)| source(n, r)).collect();
+    let e = align(&sources).unwrap_err().to_string();
     assert!(
-        e.starts_with("b.json: workload test under A: metric u: missing, but in the base"),
+        e.starts_with("c.json: workload test under A: metric u: in \"ms\" with Lower better, but"),
         "{e}"
     );
     let twice = source("a.json", vec![simulated("A", 7, &[1.0]), simulated("A", 7, &[1.0])]);

@@ -1,7 +1,7 @@
 //! Our own table: the changes it claims, and its rate of false alarms.
 
 use pageyard_lab::result::{Better, Metric};
-use pageyard_lab::table::{Form, Options, Report, Rule, Set, Source, false_alarms};
+use pageyard_lab::table::{Form, Options, Report, Rule, Selection, Set, Source, false_alarms};
 
 use super::{cascadelake, lower, metric, one, policies, report, result, simulated, source};
 
@@ -30,15 +30,49 @@ fn s10_our_table() {
         "\
 test, on this host, seed 1, pageyard 0.1.0
 
-median [95% interval]                             Base                       Step5                                      change
-time (ms, lower is better)     100.45 [100.10, 100.80]     80.360 [80.080, 80.640]  -20.00% [-20.32%, -19.68%] p<0.0001 better
-rate (higher is better)     2009000 [2002000, 2016000]  1004500 [1001000, 1008000]   -50.00% [-50.20%, -49.80%] p<0.0001 worse
-near (lower is better)         50.225 [50.050, 50.400]     50.125 [49.950, 50.299]          -0.20% [-0.60%, +0.20%] p=0.1051 ~
-trunc (lower is better)        540.00 [510.00, 540.00]     505.00 [500.00, 520.00]          -6.48% [-7.41%, +1.96%] p=0.0282 ~
-10 samples each; changes are relative to Base; p: Mann-Whitney, corrected by Holm over 4 comparisons; intervals of changes by bootstrap, seed 1
+median [95% interval]                                   Base                             Step5                                      change
+time (ms, lower is better)           100.45 [100.10, 100.80]           80.360 [80.080, 80.640]  -20.00% [-20.32%, -19.68%] p<0.0001 better
+rate (higher is better)     2 009 000 [2 002 000, 2 016 000]  1 004 500 [1 001 000, 1 008 000]   -50.00% [-50.20%, -49.80%] p<0.0001 worse
+near (lower is better)               50.225 [50.050, 50.400]           50.125 [49.950, 50.299]          -0.20% [-0.60%, +0.20%] p=0.1051 ~
+trunc (lower is better)                       540 [510, 540]                    505 [500, 520]     -6.48% [-7.41%, +1.96%] p=0.0282 ~ n=24
+10 samples each; changes are relative to Base; p: Mann-Whitney, corrected by Holm over 4 comparisons of primary metrics; intervals of changes by bootstrap, seed 1
 a change is reported where p < 0.05 and its whole interval is outside ±1%; ~: no change shown
+n=: samples on each side that would show a difference as large as this one, with 80% probability
 "
     );
+}
+
+/// Metrics that explain a result do not weaken the correction, and no change of theirs is claimed.
+#[test]
+fn s10_the_correction_covers_primary_metrics_only() {
+    let spread = |by: f64| (0..10).map(|i| by * (1.0 + f64::from(i) / 1000.0)).collect::<Vec<_>>();
+    let column = |by: f64| -> Vec<Metric> {
+        let names = ["time", "zone_lock", "hits-64", "Duration User"];
+        names.iter().map(|name| lower(name, &spread(by))).collect()
+    };
+    let set = policies(&[("A", column(100.0)), ("B", column(120.0)), ("C", column(130.0))]);
+    let compared = |set: &Set| {
+        let json = serde_json::to_value(report(set, Form::Pageyard)).unwrap();
+        let table = json["tables"][0]["table"].clone();
+        let of = |line: &serde_json::Value| {
+            let c = &line["cells"][1]["compared"];
+            (c["p"].as_f64().unwrap(), c["p_holm"].as_f64(), c["verdict"].clone())
+        };
+        let lines: Vec<_> = table["lines"].as_array().unwrap().iter().map(of).collect();
+        (table["comparisons"].as_u64().unwrap(), lines)
+    };
+    let (comparisons, lines) = compared(&set);
+    assert_eq!(comparisons, 2, "time in two columns");
+    assert!((lines[0].1.unwrap() / lines[0].0 - 2.0).abs() < 1e-9, "{lines:?}");
+    assert_eq!(lines[0].2, "worse");
+    for line in &lines[1..] {
+        assert_eq!((line.1, &line.2), (None, &"unjudged".into()), "{lines:?}");
+    }
+    // Selected metrics are primary, and no other one remains.
+    let selected = Selection::new(&["hits*", "zone_*"]).unwrap().of(vec![set]).unwrap();
+    let (comparisons, lines) = compared(&selected[0]);
+    assert_eq!((comparisons, lines.len()), (4, 2));
+    assert!(lines.iter().all(|line| line.2 == "worse"), "{lines:?}");
 }
 
 /// Within the band no change is claimed, however small p is; a wider band claims less.
@@ -65,11 +99,21 @@ fn s10_simulated_counts_are_exact() {
     let results = |a: f64, b: f64| vec![simulated("A", 7, &[a]), simulated("B", 7, &[b])];
     let text = |form, a, b| report(&one(&[source("a.json", results(a, b))]), form).to_string();
     let ours = text(Form::Pageyard, 1000.0, 1001.0);
-    assert!(ours.contains("1001.0  +0.10% exact worse\n"), "{ours}");
+    assert!(ours.contains("1 001  +0.10% exact ~\n"), "within the band: {ours}");
+    assert!(ours.contains("a change is reported outside ±1%\n"), "{ours}");
+    let ours = text(Form::Pageyard, 1000.0, 1011.0);
+    assert!(ours.contains("1 011  +1.10% exact worse\n"), "{ours}");
+    // One that varies is a sample, in a simulation too.
+    let varying = |policy: &str, by: f64| simulated(policy, 7, &[by, by + 1.0]);
+    let set = one(&[source("a.json", vec![varying("A", 100.0), varying("B", 200.0)])]);
+    let ours = report(&set, Form::Pageyard).to_string();
+    assert!(!ours.contains("exact") && ours.contains(" ~ n=6\n"), "{ours}");
     let ours = text(Form::Pageyard, 0.0, 3.0);
     assert!(ours.contains("from 0 exact worse\n"), "{ours}");
     let ours = text(Form::Pageyard, 5.0, 5.0);
     assert!(ours.contains("       =\n"), "{ours}");
+    let ours = text(Form::Pageyard, 0.0, 0.0);
+    assert!(ours.contains("       -\n") && ours.contains("-: nothing was counted"), "{ours}");
     for (name, form) in Form::ALL {
         let text = text(form, 1.0, 2.0);
         let heading = "test, simulated on two-nodes, seed 7, pageyard 0.1.0\n\n";
@@ -78,7 +122,7 @@ fn s10_simulated_counts_are_exact() {
     // On a host a single sample supports no claim.
     let host = policies(&[("A", vec![lower("t", &[1.0])]), ("B", vec![lower("t", &[9.0])])]);
     let ours = report(&host, Form::Pageyard).to_string();
-    assert!(ours.contains("+800.00% ~\n"), "{ours}");
+    assert!(ours.contains("+800.00% ~ n=4\n"), "{ours}");
 }
 
 /// Calibration: for samples from one distribution, each rule raises false alarms at its nominal

@@ -1,0 +1,124 @@
+//! Which metrics a table shows, and which of them state a result.
+
+use serde::{Serialize, Serializer};
+
+use super::error::{TableError, wrong};
+use super::set::Set;
+use super::totals::is_total;
+use crate::result::EXPLAINING;
+
+/// Metrics selected by name. In a pattern `*` stands for any characters and `?` for one.
+///
+/// The default, an empty selection, keeps all rows as they are.
+///
+/// ```
+/// # fn main() -> Result<(), pageyard_lab::table::TableError> {
+/// use pageyard_lab::table::Selection;
+///
+/// let holds = Selection::new(&["hold_*", "zone_lock"])?;
+/// assert!(holds.has("hold_alloc_p99") && holds.has("zone_lock") && !holds.has("time"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection(Vec<glob::Pattern>);
+
+impl Selection {
+    /// Parses patterns.
+    ///
+    /// # Errors
+    /// Fails on a pattern that is empty or malformed, such as one with an unclosed bracket.
+    pub fn new(patterns: &[impl AsRef<str>]) -> Result<Selection, TableError> {
+        const FIX: &str = "use names, with * for any characters and ? for one";
+        let mut all = Vec::new();
+        for text in patterns.iter().map(|p| p.as_ref().trim()) {
+            match glob::Pattern::new(text) {
+                _ if text.is_empty() => return wrong("metrics", "an empty name", FIX),
+                Ok(pattern) => all.push(pattern),
+                Err(e) => return wrong(format!("metric {text}"), e.msg, FIX),
+            }
+        }
+        Ok(Selection(all))
+    }
+
+    /// Whether a pattern matches this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|p| p.matches(name))
+    }
+
+    /// Keeps the selected metrics of each set, and makes them its primary ones. Sets without any of
+    /// them are left out.
+    ///
+    /// # Errors
+    /// Fails if a pattern matches no metric; the error lists the metrics.
+    pub fn of(&self, mut sets: Vec<Set>) -> Result<Vec<Set>, TableError> {
+        if self.0.is_empty() {
+            return Ok(sets);
+        }
+        let names = || sets.iter().flat_map(|s| &s.metrics).map(|m| m.name.as_str());
+        if let Some(lost) = self.0.iter().find(|p| !names().any(|n| p.matches(n))) {
+            let mut known: Vec<&str> = Vec::new();
+            for name in names() {
+                if !known.contains(&name) && known.len() <= MOST_LISTED {
+                    known.push(name);
+                }
+            }
+            let more = if known.len() > MOST_LISTED { ", …" } else { "" };
+            known.truncate(MOST_LISTED);
+            let what = format!("not in the results, which have {}{more}", known.join(", "));
+            return wrong(format!("metric {lost}"), what, "select one of these, or a pattern");
+        }
+        for set in &mut sets {
+            set.metrics.retain(|m| self.has(&m.name));
+            set.metrics.iter_mut().for_each(|m| m.primary = true);
+        }
+        sets.retain(|s| !s.metrics.is_empty());
+        Ok(sets)
+    }
+}
+
+/// The number of metrics that an error lists.
+const MOST_LISTED: usize = 30;
+
+impl Serialize for Selection {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.iter().map(glob::Pattern::as_str))
+    }
+}
+
+/// Marks the primary metrics: all but those that explain a result and the totals of a whole run. If
+/// that leaves none, all are primary.
+pub(super) fn mark_primary(set: &mut Set) {
+    for m in &mut set.metrics {
+        m.primary = !explains(&m.name);
+    }
+    if !set.metrics.iter().any(|m| m.primary) {
+        set.metrics.iter_mut().for_each(|m| m.primary = true);
+    }
+}
+
+/// Whether a metric explains a result; a point's label may follow its name, as in `hits-64`.
+fn explains(name: &str) -> bool {
+    let of = |known: &&str| {
+        name.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    is_total(name) || EXPLAINING.iter().any(|known| of(&known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_a_point_explain_too() {
+        let of = ["rate-64", "elsp-2", "zone_lock-64", "hits", "hitsmore", "Ops Swap Ins"];
+        assert_eq!(of.map(explains), [false, false, true, true, false, true]);
+    }
+
+    #[test]
+    fn malformed_patterns_are_rejected() {
+        let of = |p: &[&str]| Selection::new(p).unwrap_err().to_string();
+        assert!(of(&["time", "a["]).starts_with("metric a[: "));
+        assert!(of(&["time", " "]).starts_with("metrics: an empty name; "));
+    }
+}
