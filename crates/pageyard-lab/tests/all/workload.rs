@@ -233,7 +233,7 @@ fn lists_of_an_aged_heap_are_held_longer() {
     let holds = |age| {
         let options = Options { age, descriptor: 64, ..options("kbuild", &["BlockByBlock<Base>"]) };
         let result = &run("kbuild", &options)[0];
-        assert_eq!(result.parameters.get("machine.age").is_some(), age != 0);
+        assert_eq!(result.parameters.contains_key("machine.age"), age != 0);
         value(result, "hold_alloc_avg")
     };
     let (fresh, aged) = (holds(0), holds(40));
