@@ -9,13 +9,12 @@ use pageyard_lab::reproduce::sensitivity::{Sensitivity, sensitivity};
 use pageyard_lab::reproduce::{
     self, EXPERIMENTS, Experiment, Options, Report, ReproduceError, Scale, fast_path,
 };
-use pageyard_machine::Costs;
 use serde::Serialize;
 
 use crate::output::{self, print_json, write_file};
 use crate::picture::{Picture, command};
 use crate::progress::{Bar, Count};
-use crate::run::costs;
+use crate::run::Cost;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,8 +50,13 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
     /// Whose instructions the machine prices: pageyard, this allocator's, or linux, the kernel's own
-    #[arg(long, value_name = "linux|pageyard", default_value = "pageyard", value_parser = costs)]
-    cost: (&'static str, Costs),
+    #[arg(
+        long,
+        value_name = "linux|pageyard",
+        default_value = "pageyard",
+        hide_possible_values = true
+    )]
+    cost: Cost,
     /// Shorten the runs to seconds instead of minutes
     #[arg(long)]
     small: bool,
@@ -130,7 +134,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         seed: args.seed,
         iterations: args.iterations,
         scale: if args.small { Scale::Small } else { Scale::Full },
-        costs: args.cost.1.clone(),
+        costs: args.cost.costs(),
         program: Some(std::env::current_exe()?),
     };
     let text = !args.json && args.output.is_none();

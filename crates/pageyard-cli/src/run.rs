@@ -77,8 +77,13 @@ struct Run {
     age: u8,
     /// Whose instructions the machine prices: pageyard, this allocator's, or linux, the kernel's own,
     /// of which more run under the zone lock. Simulated machines only
-    #[arg(long, value_name = "linux|pageyard", default_value = "pageyard", value_parser = costs)]
-    cost: (&'static str, Costs),
+    #[arg(
+        long,
+        value_name = "linux|pageyard",
+        default_value = "pageyard",
+        hide_possible_values = true
+    )]
+    cost: Cost,
     #[command(flatten)]
     choices: Choices,
     /// Random seed
@@ -134,11 +139,22 @@ fn descriptor(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|n| [16, 64].contains(n)).ok_or("expected 16 or 64")
 }
 
-/// Parses the name of a cost model.
-pub(crate) fn costs(text: &str) -> Result<(&'static str, Costs), &'static str> {
-    let names = ["linux", "pageyard"];
-    let found = names.into_iter().find(|&name| name == text);
-    found.and_then(|name| Some((name, Costs::by_name(name)?))).ok_or("expected linux or pageyard")
+/// Whose instructions the machine prices.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Cost {
+    /// This allocator's.
+    Pageyard,
+    /// The kernel's own.
+    Linux,
+}
+
+impl Cost {
+    pub(crate) fn costs(self) -> Costs {
+        match self {
+            Cost::Pageyard => Costs::DEFAULT,
+            Cost::Linux => Costs::LINUX,
+        }
+    }
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -214,7 +230,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),
-                costs: args.cost.1.clone(),
+                costs: args.cost.costs(),
                 limits: None,
                 stop: Stop::default(),
             };
@@ -230,7 +246,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                     machine.name(),
                     machine.cpus().len(),
                     heap(args.age),
-                    if args.cost.0 == "linux" { ", costs of Linux's code" } else { "" },
+                    if args.cost == Cost::Linux { ", costs of Linux's code" } else { "" },
                 ),
             )
         }
@@ -247,7 +263,7 @@ fn run_workload(args: &Run) -> output::Outcome {
                             run --on machine:NAME"
                     .into());
             }
-            if args.cost.0 != "pageyard" {
+            if args.cost != Cost::Pageyard {
                 return Err("--cost: nothing is priced on the host; remove this option".into());
             }
             let mut host = Host::open(args.memory, &mut |at, all| {

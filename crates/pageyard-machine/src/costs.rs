@@ -216,22 +216,6 @@ impl Costs {
         ..Costs::DEFAULT
     };
 
-    /// Returns the costs of this name: `pageyard`, the defaults, or `linux`.
-    ///
-    /// ```
-    /// use pageyard_machine::Costs;
-    ///
-    /// assert_eq!(Costs::by_name("linux"), Some(Costs::LINUX));
-    /// assert_eq!(Costs::by_name("bsd"), None);
-    /// ```
-    pub fn by_name(name: &str) -> Option<Costs> {
-        match name {
-            "pageyard" => Some(Costs::DEFAULT),
-            "linux" => Some(Costs::LINUX),
-            _ => None,
-        }
-    }
-
     /// Returns the name and the value of each cost that differs from its default.
     pub fn changed(&self) -> Vec<(&'static str, u64)> {
         let of = |row: &Cost| (row.name, (row.get)(self), row.default);
