@@ -61,7 +61,7 @@ fn every_form_and_every_output() {
     for (form, line) in [
         (
             "pageyard",
-            "elapsed (ms, lower is better)  540.00 [540.00, 550.00]  530.00 [530.00, 530.00]  \
+            "elapsed (ms, lower is better)  540 [540, 550]  530 [530, 530]  \
              -1.85% [-3.64%, -1.85%] p<0.0001 better\n",
         ),
         ("mmtests-2019", "Amean     elapsed      543.00 (   0.00%)      530.00 *   2.39%*\n"),
