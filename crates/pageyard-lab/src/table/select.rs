@@ -102,7 +102,7 @@ fn explains(name: &str) -> bool {
     let of = |known: &&str| {
         name.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
-    is_total(name) || EXPLAINING.iter().any(|known| of(&known))
+    is_total(name) || EXPLAINING.iter().any(of)
 }
 
 #[cfg(test)]
