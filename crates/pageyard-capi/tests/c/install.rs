@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::here;
 
@@ -36,7 +36,7 @@ pub(crate) fn prefix() -> &'static Path {
         let _ = std::fs::remove_dir_all(&prefix);
         let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
         // The core's programs run on both engines.
-        run(script().args(["--packed", "--profile", profile]).arg(&prefix));
+        install(script().args(["--packed", "--profile", profile]).arg(&prefix));
         prefix
     })
 }
@@ -45,12 +45,19 @@ pub(crate) fn prefix() -> &'static Path {
 pub(crate) fn core_prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
-        // After the other build, so that they do not run concurrently.
         let prefix = self::prefix().with_extension("core-default");
         let _ = std::fs::remove_dir_all(&prefix);
-        run(script().arg("--core-only").arg(&prefix));
+        install(script().arg("--core-only").arg(&prefix));
         prefix
     })
+}
+
+/// Runs the script. It builds for each choice of options into one file of the target folder and
+/// copies that, so only one runs at a time.
+fn install(command: &mut Command) -> String {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    run(command)
 }
 
 /// Runs a command that must succeed. Returns its output.
@@ -90,12 +97,11 @@ fn every_file_is_installed() {
 /// Debian's folder for libraries is two folders deep, and `/lib` is a link to `/usr/lib` there.
 #[test]
 fn libraries_go_where_libdir_says() {
-    // After the other build, so that they do not run concurrently.
     let prefix = self::prefix().with_extension("libdir");
     let _ = std::fs::remove_dir_all(&prefix);
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let options = ["--packed", "--profile", profile, "--libdir", "lib/multi-arch"];
-    run(script().args(options).arg(&prefix));
+    install(script().args(options).arg(&prefix));
     let libraries = prefix.join("lib/multi-arch");
     assert!(libraries.join("libpageyard.so.0").exists());
     for file in std::fs::read_dir(prefix.join("lib")).unwrap() {
@@ -141,7 +147,7 @@ fn the_core_alone_is_small() {
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi-core");
     let _ = std::fs::remove_dir_all(&prefix);
     let options = ["--core-only", "--opt-level", "s", "--without-hooks", "--without-text"];
-    let said = run(script().args(options).arg(&prefix));
+    let said = install(script().args(options).arg(&prefix));
     assert!(said.contains(".text : { *(.text .text.*) }"), "{said}");
     let (library, header) = ("lib/libpageyard-core.a", "include/pageyard_core.h");
     assert!(prefix.join(library).exists() && prefix.join(header).exists());
