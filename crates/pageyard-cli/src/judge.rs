@@ -4,13 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use pageyard_lab::topology::size;
 use pageyard_sweep::finish;
 use pageyard_sweep::judge::{Judgement, Proposal, Suite};
 use serde::Serialize;
 
 use crate::output::{self, print_json};
-use crate::sweep::{compute, with_fix};
+use crate::sweep::{Limits, compute, with_fix};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,12 +49,8 @@ pub(crate) struct Args {
     /// Folder for the results
     #[arg(short, long, value_name = "DIR", default_value = "judge.results")]
     output: PathBuf,
-    /// Number of runs at once [default: one per CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
-    jobs: Option<u64>,
-    /// Memory for all runs together, such as 16G [default: three quarters of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    memory: Option<u64>,
+    #[command(flatten)]
+    limits: Limits,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -77,7 +72,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         full: args.full,
         only: args.only.clone(),
     })?;
-    let (_, results) = compute(&suite.plan, &args.output, args.jobs, args.memory)?;
+    let (_, results) = compute(&suite.plan, &args.output, &args.limits)?;
     let name = format!("{} against {}", suite.policy, suite.against);
     finish(&name, &args.output, &results).map_err(with_fix)?;
     let judgement = Judgement::new(&suite, &results);

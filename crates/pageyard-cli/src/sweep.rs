@@ -39,15 +39,22 @@ pub(crate) struct Args {
     /// Folder for the results [default: the description's path with .results in place of .toml]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Number of cells at once [default: one per CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
-    jobs: Option<u64>,
-    /// Memory for all cells together, such as 16G [default: three quarters of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    memory: Option<u64>,
+    #[command(flatten)]
+    limits: Limits,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// What cells may take of this machine.
+#[derive(clap::Args)]
+pub(crate) struct Limits {
+    /// Number of runs at once [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    jobs: Option<u64>,
+    /// Memory for all runs together, such as 16G [default: three quarters of the available memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
 }
 
 /// Adds what to do where there is no room for a file.
@@ -76,15 +83,14 @@ struct Json<'a> {
 pub(crate) fn compute(
     plan: &Plan,
     folder: &Path,
-    jobs: Option<u64>,
-    memory: Option<u64>,
+    limits: &Limits,
 ) -> Result<(Done, Vec<CellResult>), Box<dyn Error>> {
     let store = Store::open(&folder.join(CELLS))?;
     let program = std::env::current_exe().and_then(|path| hash_of_file(&path));
     let (program, _) = program.map_err(|e| format!("this program's file: {e}"))?;
     let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = jobs.map_or_else(cpus, |n| n as usize);
-    let memory = memory.unwrap_or_else(available_memory);
+    let jobs = limits.jobs.map_or_else(cpus, |n| n as usize);
+    let memory = limits.memory.unwrap_or_else(available_memory);
     let bar = Mutex::new(Bar::new());
     // A signal ends the program at any moment; finished cells are whole files.
     let stop = Stop::default();
@@ -99,7 +105,7 @@ pub(crate) fn compute(
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let plan = Plan::read(&args.sweep)?;
     let folder = args.output.clone().unwrap_or_else(|| args.sweep.with_extension("results"));
-    let (done, results) = compute(&plan, &folder, args.jobs, args.memory)?;
+    let (done, results) = compute(&plan, &folder, &args.limits)?;
     let name = args.sweep.file_stem().unwrap_or_default().to_string_lossy();
     let fronts = finish(&name, &folder, &results).map_err(with_fix)?;
     if args.json {

@@ -90,7 +90,7 @@ pub struct Metric {
 /// Metrics of the lab's own workloads that explain a result: what the allocator and the machine did
 /// on the way to it. Metrics with other names are the result itself. A point's label may follow,
 /// as in `hits-64`.
-pub const EXPLAINING: [&str; 21] = [
+pub const EXPLAINING: [&str; 24] = [
     "busy",
     "zone_lock",
     "free_high",
@@ -112,7 +112,15 @@ pub const EXPLAINING: [&str; 21] = [
     "request_p9999",
     "request_max",
     "allocator",
+    "warm_up",
+    "warm_up_time",
+    "warm_up_change",
 ];
+
+/// Returns whether a metric is the one called `name`, whose points have labels: `hits-64` is `hits`.
+pub fn is_named(metric: &str, name: &str) -> bool {
+    metric.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
 
 /// Which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

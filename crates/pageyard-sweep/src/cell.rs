@@ -283,11 +283,6 @@ impl Cell {
     }
 }
 
-/// Whether a metric's name is `name`, or `name` at a point of the workload (`name-LABEL`).
-pub(crate) fn is_named(metric: &str, name: &str) -> bool {
-    metric.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-}
-
 /// Returns the figures of a replay: every number of the policy's column.
 fn replayed(report: &replay::Report) -> Result<Vec<Value>, String> {
     let column = report.policies.first().ok_or("a replay without a column")?;

@@ -1,6 +1,8 @@
 //! The Pareto front: policies that no other policy beats in every respect.
 
-use crate::cell::{CellResult, Work, is_named};
+use pageyard_lab::result::is_named;
+
+use crate::cell::{CellResult, Work};
 
 /// What policies are judged by. Lower is better for all of them.
 pub const OBJECTIVES: [&str; 4] = ["zone lock", "idle pages", "fragmentation", "latency"];

@@ -174,7 +174,7 @@ fn a_trace_that_changes_after_the_plan_gives_no_result() {
     let text = "policies = [\"Base\"]\n[[trace]]\nfile = \"a.txt\"\n";
     let plan = Plan::read(&described(folder.path(), text)).unwrap();
     let store = Store::open(&folder.path().join(CELLS)).unwrap();
-    // A sound trace, but not the one whose hash the cell's key has.
+    // A valid trace. The cell's key has the hash of the first one.
     fs::copy(sample, &trace).unwrap();
     let changed = run(&plan, &store, "p", 1, u64::MAX, &Stop::default(), &|_| {}).unwrap_err();
     assert!(changed.to_string().contains("a.txt: its content is not"), "{changed}");

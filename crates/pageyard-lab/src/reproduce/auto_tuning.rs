@@ -1,9 +1,9 @@
 //! Per-CPU lists that tune themselves (A.4): the steps of the series under three loads, the sweep
 //! of batches, and the maximum size of the lists.
 //!
-//! The kernel build has its memory, not its CPUs, bound to one node (`numactl -m 1`), is unbound, and
-//! runs in eight groups, as published. The seeds ran for a fixed time, but the simulated socket benchmarks do a
-//! fixed amount of work, so their counters are converted to rates per second.
+//! The kernel build runs with its memory, not its CPUs, bound to one node (`numactl -m 1`), unbound,
+//! and in eight groups, as published. The seeds ran for a fixed time, but the simulated socket
+//! benchmarks do a fixed amount of work, so their counters are converted to rates per second.
 
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;

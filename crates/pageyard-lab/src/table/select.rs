@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use super::error::{TableError, wrong};
 use super::set::Set;
 use super::totals::is_total;
-use crate::result::EXPLAINING;
+use crate::result::{EXPLAINING, is_named};
 
 /// Metrics selected by name. In a pattern `*` stands for any characters and `?` for one.
 ///
@@ -99,10 +99,7 @@ pub(super) fn mark_primary(set: &mut Set) {
 
 /// Whether a metric explains a result; a point's label may follow its name, as in `hits-64`.
 fn explains(name: &str) -> bool {
-    let of = |known: &&str| {
-        name.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    };
-    is_total(name) || EXPLAINING.iter().any(of)
+    is_total(name) || EXPLAINING.iter().any(|known| is_named(name, known))
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@
 mod suite;
 mod text;
 
-use pageyard_lab::result::Better;
+use pageyard_lab::result::{Better, is_named};
 use serde::Serialize;
 
 pub use suite::{Proposal, Suite};
 
-use crate::cell::{CellResult, Value, Work, is_named};
+use crate::cell::{CellResult, Value, Work};
 
 /// Relative changes up to this are no change.
 pub const BAND: f64 = 0.01;
