@@ -8,8 +8,9 @@ use super::convention::Convention;
 use super::era::Era;
 use super::grid::wrapped;
 use super::layout::{self, zero};
+use super::role::is_total;
 use super::set::{Row, Set};
-use super::totals::{Totals, is_total};
+use super::totals::Totals;
 use crate::result::Better;
 use crate::stats::Samples;
 

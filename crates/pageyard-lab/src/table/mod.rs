@@ -45,6 +45,7 @@ mod mmtests;
 mod ops;
 mod ours;
 mod report;
+mod role;
 mod select;
 mod series;
 mod set;

@@ -4,8 +4,6 @@ use serde::{Serialize, Serializer};
 
 use super::error::{TableError, wrong};
 use super::set::Set;
-use super::totals::is_total;
-use crate::result::{EXPLAINING, is_named};
 
 /// Metrics selected by name. In a pattern `*` stands for any characters and `?` for one.
 ///
@@ -86,31 +84,9 @@ impl Serialize for Selection {
     }
 }
 
-/// Marks the primary metrics: all but those that explain a result and the totals of a whole run. If
-/// that leaves none, all are primary.
-pub(super) fn mark_primary(set: &mut Set) {
-    for m in &mut set.metrics {
-        m.primary = !explains(&m.name);
-    }
-    if !set.metrics.iter().any(|m| m.primary) {
-        set.metrics.iter_mut().for_each(|m| m.primary = true);
-    }
-}
-
-/// Whether a metric explains a result; a point's label may follow its name, as in `hits-64`.
-fn explains(name: &str) -> bool {
-    is_total(name) || EXPLAINING.iter().any(|known| is_named(name, known))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_with_a_point_explain_too() {
-        let of = ["rate-64", "elsp-2", "zone_lock-64", "hits", "hitsmore", "Ops Swap Ins"];
-        assert_eq!(of.map(explains), [false, false, true, true, false, true]);
-    }
 
     #[test]
     fn malformed_patterns_are_rejected() {

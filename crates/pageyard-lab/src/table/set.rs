@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::error::{TableError, wrong};
-use super::select::mark_primary;
+use super::role::explains;
 use super::source::Source;
 use crate::result::{Better, Metric, RunResult, World};
 
@@ -379,7 +379,10 @@ fn set(
     }
     let (workload, parameters) = (base.workload.clone(), shared);
     let mut set = Set { workload, parameters, columns, metrics: rows.all };
-    mark_primary(&mut set);
+    // Without a result of its own, every metric is one.
+    if set.metrics.iter().any(|m| !explains(&m.name)) {
+        set.metrics.iter_mut().for_each(|m| m.primary = !explains(&m.name));
+    }
     Ok(set)
 }
 

@@ -7,15 +7,8 @@ use serde::Serialize;
 use super::era::Era;
 use super::grid::wrapped;
 use super::layout;
+use super::role::{DURATION, OPS};
 use super::set::{Row, Set};
-
-const DURATION: &str = "Duration ";
-const OPS: &str = "Ops ";
-
-/// Whether a metric of this name is a total of the whole run: `Duration User`, `Ops Swap Ins`.
-pub(super) fn is_total(name: &str) -> bool {
-    name.starts_with(DURATION) || name.starts_with(OPS)
-}
 
 /// Both tables. They have no percentages and no stars.
 #[derive(Clone, Debug, Serialize)]
