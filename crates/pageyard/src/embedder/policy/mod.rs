@@ -1,0 +1,124 @@
+//! How the allocator behaves: a policy gives its [`Rules`].
+//!
+//! The policies here are zero-sized types whose rules are constants, so a feature that such a
+//! policy does not use costs nothing at run time. A reference to [`Rules`] is also a policy, chosen
+//! at run time, with the same results.
+//!
+//! [`Linux612`] behaves like Linux 6.12. [`Base`] to [`Step10`] are the tuning series that led
+//! there (spec §5.17). Each differs from `Linux612` only in the tuning of the per-CPU lists, so two
+//! columns of an experiment differ only in the named step. [`Vanilla`], [`TwoPassBulkFree`] and
+//! [`NoHighOrder`] change one thing of the policy they wrap and compose:
+//! `TwoPassBulkFree<NoHighOrder<Base>>` is a policy. [`Linux61`] is a complete older kernel.
+
+mod history;
+mod modifiers;
+mod packed;
+mod rules;
+
+pub use history::*;
+pub use modifiers::*;
+pub use packed::*;
+pub use rules::*;
+
+/// Provides an allocator's rules.
+///
+/// ```
+/// use pageyard::policy::{Linux612, Policy};
+///
+/// fn keeps_high_orders(policy: impl Policy) -> bool {
+///     policy.rules().high_order_lists
+/// }
+/// assert!(keeps_high_orders(Linux612));
+/// ```
+pub trait Policy: Copy {
+    /// The engine of the rules, if it is known at compile time. The common path then holds the code of
+    /// one engine. `None` is always right.
+    const ENGINE: Option<Engine> = None;
+
+    /// Returns the allocator's rules: the same at every call.
+    fn rules(&self) -> &Rules;
+}
+
+/// Rules chosen at run time.
+///
+/// ```
+/// use pageyard::policy::{Linux612, Policy, Rules, StaticPolicy};
+///
+/// let chosen = Rules { high_order_lists: false, ..Linux612::RULES };
+/// assert!(!(&chosen).rules().high_order_lists);
+/// ```
+impl Policy for &Rules {
+    #[inline]
+    fn rules(&self) -> &Rules {
+        self
+    }
+}
+
+/// A policy known at compile time.
+///
+/// ```
+/// use pageyard::policy::{Linux61, StaticPolicy};
+///
+/// fn describe<P: StaticPolicy>() -> String {
+///     format!("{}: types carried: {}", P::NAME, P::RULES.carried_types)
+/// }
+/// assert_eq!(describe::<Linux61>(), "Linux61: types carried: true");
+/// ```
+pub trait StaticPolicy: Policy {
+    /// The policy's name in tables and on the command line.
+    const NAME: &'static str;
+    /// The policy's rules.
+    const RULES: Rules;
+    /// The only value of the type.
+    const POLICY: Self;
+}
+
+/// A policy or modifier that is chosen by name, for example on a command line.
+///
+/// ```
+/// use pageyard::policy::POLICIES;
+///
+/// let old = POLICIES.iter().find(|p| p.name == "Linux61").unwrap();
+/// assert!(old.makes.carried_types);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Named<T> {
+    /// The name of the type.
+    pub name: &'static str,
+    /// The type's documentation.
+    pub about: &'static str,
+    /// The rules, or the function that changes another policy's rules.
+    pub makes: T,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_can_be_chosen_by_name() {
+        let whole = |name| POLICIES.iter().find(|p| p.name == name).map(|p| *p.makes);
+        assert_eq!(whole("Linux61"), Some(Linux61::RULES));
+        for m in MODIFIERS {
+            assert_ne!((m.makes)(Base::RULES), Base::RULES, "{}", m.name);
+            assert!(m.about.len() > 20 && whole(m.name).is_none());
+        }
+        for m in NUMBERED {
+            assert_ne!((m.makes)(m.most, Base::RULES), Base::RULES, "{}", m.name);
+            assert!((m.makes)(m.most, Base::RULES).out_of_range().is_none(), "{}", m.name);
+            assert!((m.makes)(m.most + 1, Base::RULES).out_of_range().is_some(), "{}", m.name);
+        }
+        assert_eq!((NUMBERED[0].makes)(3, Base::RULES), Guarded::<3, Base>::RULES);
+        assert_eq!((NUMBERED[1].makes)(2, Base::RULES), Scale::<2, Base>::RULES);
+    }
+
+    #[test]
+    fn policies_compose() {
+        type P = TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>;
+        let r = P::RULES;
+        assert_eq!(r.bulk_free, BulkFree::TwoPass);
+        assert!(!r.high_order_lists && r.carried_types);
+        assert_eq!(r.pcp, Base::RULES.pcp);
+        assert_eq!(<Vanilla>::RULES.pcp, Linux612::RULES.pcp);
+    }
+}

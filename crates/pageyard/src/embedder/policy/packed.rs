@@ -1,0 +1,89 @@
+//! The policy of the packed engine, and what other policies cannot ask of it.
+
+use super::history::LINUX612;
+use super::rules::{BulkFree, Engine, Fallback, PcpRules, Rules};
+use super::{Policy, StaticPolicy};
+
+/// The packed engine: the zones, watermarks, reserves and reclaim of Linux 6.12, with free memory as
+/// bits, magazines in place of per-CPU lists, and allocations in the fullest pageblocks. Modifiers
+/// do not apply to it. Needs the feature `packed`, which is on by default.
+///
+/// ```
+/// use pageyard::policy::Packed;
+/// use pageyard::{Bare, Gfp, Order, Yard};
+/// # type Lock = spin::mutex::SpinMutex<()>;
+///
+/// let usable = [0x1_0000_0000..0x1_0400_0000];
+/// let yard: Yard<'_, Bare<Lock, (), Packed>> = Yard::from_memory_map(&usable, &[], 1, ())?;
+/// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+/// yard.free(page, Order::ZERO)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packed;
+
+impl Policy for Packed {
+    const ENGINE: Option<Engine> = Some(Self::RULES.engine);
+
+    #[inline(always)]
+    fn rules(&self) -> &Rules {
+        const { &Self::RULES }
+    }
+}
+
+impl StaticPolicy for Packed {
+    const NAME: &'static str = "Packed";
+    const RULES: Rules = Rules { engine: Engine::Packed, ..LINUX612 };
+    const POLICY: Self = Packed;
+}
+
+impl Rules {
+    /// Returns the name of the first rule that the packed engine does not follow, if the policy asks
+    /// for that engine.
+    pub(crate) const fn not_on_packed(&self) -> Option<&'static str> {
+        let safety = &self.safety;
+        if matches!(self.engine, Engine::Exact) {
+            None
+        } else if !self.high_order_lists {
+            Some("high_order_lists")
+        } else if !matches!(self.bulk_free, BulkFree::SinglePass) {
+            Some("bulk_free")
+        } else if self.carried_types {
+            Some("carried_types")
+        } else if !matches!(self.fallback, Fallback::ClaimThenSteal) {
+            Some("fallback")
+        } else if self.moves_unclaimed {
+            Some("moves_unclaimed")
+        } else if self.boost_on_steal {
+            Some("boost_on_steal")
+        } else if !self.limits_follow {
+            Some("limits_follow")
+        } else if self.type_checks {
+            Some("type_checks")
+        } else if safety.checks_pages() || safety.guard_min_order > 0 {
+            Some("safety")
+        } else {
+            self.pcp.differs_from(&LINUX612.pcp)
+        }
+    }
+}
+
+impl PcpRules {
+    /// Returns `"pcp"` if a rule of the per-CPU lists differs.
+    const fn differs_from(&self, other: &PcpRules) -> Option<&'static str> {
+        let same = self.high as u8 == other.high as u8
+            && self.scale_max == other.scale_max
+            && self.free_high_twice == other.free_high_twice
+            && self.keep_batch as u8 == other.keep_batch as u8
+            && self.free_scale_capped == other.free_scale_capped
+            && self.alloc_scale == other.alloc_scale
+            && self.growth as u8 == other.growth as u8
+            && self.below_high as u8 == other.below_high as u8
+            && self.count_min == other.count_min
+            && self.free_count == other.free_count
+            && self.free_high_late == other.free_high_late
+            && self.chunked_drain == other.chunked_drain
+            && self.decay as u8 == other.decay as u8;
+        if same { None } else { Some("pcp") }
+    }
+}
