@@ -288,6 +288,9 @@ pub(crate) struct Owned<'a> {
 /// One pageblock's entry: three bits of type and the compaction skip bit (spec §1.4). Read without
 /// a lock and changed under the zone lock. All zero is a valid initial state.
 ///
+/// Isolation is a bit beside the type, so the type that the pageblock had is known until its
+/// isolation ends.
+///
 /// ```
 /// use pageyard::{PAGEBLOCK_PAGES, Pageblock};
 ///
@@ -304,8 +307,14 @@ const TAINTED: u8 = 0x40;
 const TYPE_MASK: u8 = 0x7;
 /// Set while compaction may skip the block (§7.4).
 const SKIP: u8 = 0x8;
-/// Set while a CMA block is isolated.
-const ISOLATED_CMA: u8 = 0x10;
+/// Set while the block is isolated.
+const ISOLATED: u8 = 0x10;
+
+#[inline(always)]
+fn type_in(entry: u8) -> MigrateType {
+    // Types from 5 on are read as isolated, as is every type with the bit.
+    MigrateType::from_bits(u32::from(if entry & ISOLATED == 0 { entry } else { TYPE_MASK }))
+}
 
 impl Pageblock {
     /// Returns the entry of a pageblock of unmovable memory.
@@ -315,7 +324,7 @@ impl Pageblock {
 
     #[inline(always)]
     fn migrate_type(&self) -> MigrateType {
-        MigrateType::from_bits(self.0.load(Relaxed).into())
+        type_in(self.0.load(Relaxed))
     }
 
     /// Returns the pageblock's type if a block in it may go to a per-CPU list: it is not isolated
@@ -324,15 +333,16 @@ impl Pageblock {
     #[inline]
     pub(crate) fn cached_type(&self) -> Option<MigrateType> {
         let entry = self.0.load(Relaxed);
-        let t = MigrateType::from_bits(entry.into());
+        let t = type_in(entry);
         (entry & TAINTED == 0 && t != MigrateType::Isolate).then_some(t)
     }
 
     /// Returns the pageblock's type if a block in it may go straight to a per-CPU list. It must be
-    /// one of the three list types and not tainted by a poisoned frame; one comparison checks both.
+    /// one of the three list types, not isolated and not tainted by a poisoned frame; one comparison
+    /// checks all.
     #[inline(always)]
     pub(crate) fn listed_type(&self) -> Option<MigrateType> {
-        match self.0.load(Relaxed) & (TYPE_MASK | TAINTED) {
+        match self.0.load(Relaxed) & (TYPE_MASK | ISOLATED | TAINTED) {
             0 => Some(MigrateType::Unmovable),
             1 => Some(MigrateType::Movable),
             2 => Some(MigrateType::Reclaimable),
@@ -484,21 +494,23 @@ impl<'a> Map<'a> {
         b.0.store(if tainted { keep | TAINTED } else { keep }, Relaxed);
     }
 
-    /// Relabels the pageblock that contains the frame and keeps its skip bit. Zone lock.
+    /// Relabels the pageblock that contains the frame and keeps its skip bit. If it becomes isolated,
+    /// its own type stays too. Zone lock.
     pub(crate) fn set_block_type(&self, idx: u32, t: MigrateType) {
         if let Some(b) = self.pageblock(idx) {
             let was = b.0.load(Relaxed);
-            let keep = was & !(TYPE_MASK | ABSENT | ISOLATED_CMA);
-            let isolated_cma = t == MigrateType::Isolate
-                && (was & TYPE_MASK == MigrateType::Cma as u8 || was & ISOLATED_CMA != 0);
-            let mark = if isolated_cma { ISOLATED_CMA } else { 0 };
-            b.0.store(keep | mark | t as u8, Relaxed);
+            let keep = was & !(TYPE_MASK | ABSENT | ISOLATED);
+            let label = match t {
+                MigrateType::Isolate => was & TYPE_MASK | ISOLATED,
+                t => t as u8,
+            };
+            b.0.store(keep | label, Relaxed);
         }
     }
 
-    /// Returns whether the pageblock is isolated and was CMA before.
-    pub(crate) fn is_isolated_cma(&self, idx: u32) -> bool {
-        self.block(idx).0.load(Relaxed) & ISOLATED_CMA != 0
+    /// Returns the pageblock's type; while it is isolated, the type it had before.
+    pub(crate) fn own_type(&self, idx: u32) -> MigrateType {
+        MigrateType::from_bits((self.block(idx).0.load(Relaxed) & TYPE_MASK).into())
     }
 
     /// Relabels every pageblock of a block of order `PAGEBLOCK_ORDER` or more.

@@ -97,6 +97,9 @@ pub struct CpuRecord {
 /// - the allocated blocks, guards and bad blocks, ascending, each followed by its poisoned frames;
 /// - for each CPU, one `Cpu` and its cached blocks: lists ascending, each from head to tail.
 ///
+/// Under a policy with [`isolate_bit`](crate::policy::Rules::isolate_bit), an isolated pageblock has
+/// two records: its own type, then `Isolate`.
+///
 /// Frames that no record names are holes or reserved. Frame numbers are absolute.
 ///
 /// [`restore`](crate::Yard::restore) accepts the records after the zone's in any order, with four

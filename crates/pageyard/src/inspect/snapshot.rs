@@ -65,7 +65,11 @@ impl<'a, C: Config> Yard<'a, C> {
         while idx < z.map.len() {
             if !z.map.block_is_absent(idx) {
                 let pfn = z.pfn(idx).max(z.start);
-                each(Record::Block { pfn, migrate_type: z.map.block_type(idx) });
+                let migrate_type = z.map.block_type(idx);
+                if self.rules().isolate_bit && migrate_type == MigrateType::Isolate {
+                    each(Record::Block { pfn, migrate_type: z.map.own_type(idx) });
+                }
+                each(Record::Block { pfn, migrate_type });
             }
             idx += PAGEBLOCK_PAGES;
         }
@@ -232,7 +236,12 @@ impl<R: RawMutex> Zone<'_, R> {
             Record::Zone(_) | Record::Cpu(_) => {}
             Record::Block { pfn, migrate_type } => {
                 let idx = self.index_of(pfn).ok_or("the frame is outside the zone")?;
-                ensure(self.map.block_is_absent(idx), "the pageblock appears twice")?;
+                let is_isolated = || self.map.block_type(idx) == MigrateType::Isolate;
+                let isolates = migrate_type == MigrateType::Isolate && rules.isolate_bit;
+                ensure(
+                    self.map.block_is_absent(idx) || isolates && !is_isolated(),
+                    "the pageblock appears twice",
+                )?;
                 self.map.set_block_type(idx, migrate_type);
             }
             Record::Free { pfn, order, migrate_type } => {

@@ -40,11 +40,6 @@ impl<'a> Blocks<'a> {
         self.meta(block).is_set_apart()
     }
 
-    /// Returns whether a pageblock is isolated and was one of a CMA area before.
-    pub(crate) fn is_isolated_cma(&self, block: u32) -> bool {
-        self.is_isolated(block) && self.block_type(block) == MigrateType::Cma
-    }
-
     /// Returns the pages of the highatomic reserve and of CMA pageblocks, free or not.
     #[cold]
     #[inline(never)]

@@ -371,6 +371,8 @@ impl<C: Config> At<'_, '_, C> {
             // isolated pageblock.
             let _locked = self.lock();
             zone.map.set_states(block, PAGEBLOCK_PAGES, State::TAIL);
+            // The type that it gets when its isolation ends.
+            zone.map.set_block_type(block, MigrateType::Movable);
             zone.map.set_block_type(block, MigrateType::Isolate);
             zone.isolated_blocks.fetch_add(1, Relaxed);
             zone.map.refresh_taint(block);
@@ -396,6 +398,10 @@ impl<C: Config> Locked<'_, '_, C> {
         let is_isolated = |&b: &u32| zone.map.block_type(b) == MigrateType::Isolate;
         let isolated = blocks(frames).filter(is_isolated).count() as u64;
         zone.isolated_blocks.fetch_sub(isolated, Relaxed);
+        if self.rules().isolate_bit {
+            let reserved = |&b: &u32| zone.map.own_type(b) == MigrateType::HighAtomic;
+            zone.shrink_reserve(blocks(frames).filter(reserved).count() as u64);
+        }
         zone.map.clear_range(frames.start, pages(frames));
         zone.managed.fetch_sub(pages(frames).into(), Relaxed);
         zone.present.fetch_sub(pages(frames).into(), Relaxed);

@@ -113,14 +113,17 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Ends the isolation of every pageblock that the range touches. Isolated pageblocks get type
-    /// `t`, whatever they had before (spec §4.11); others are unchanged.
+    /// `t`, whatever they had before (spec §4.11); others are unchanged. Under a policy with
+    /// [`isolate_bit`](crate::policy::Rules::isolate_bit), each gets the type it had before.
     ///
     /// # Errors
     /// [`IsolateError`] for an invalid range or type; nothing has changed then.
     pub fn unisolate(&self, range: Range<Pfn>, t: MigrateType) -> Result<(), IsolateError> {
         let (at, frames) = self.frames_of(range, t)?;
         for block in each_block(blocks_of(&frames)) {
-            at.lock().unisolate_block(block, t);
+            let locked = at.lock();
+            let t = if at.rules().isolate_bit { at.own_type(block) } else { t };
+            locked.unisolate_block(block, t);
         }
         Ok(())
     }
@@ -197,15 +200,22 @@ impl<C: Config> At<'_, '_, C> {
     }
 
     /// Ends an isolation made by the allocator itself. CMA blocks stay CMA ones, whatever isolated
-    /// them: the type is a promise to the owner of their area.
+    /// them: the type is a promise to the owner of their area. Under a policy with `isolate_bit`, all
+    /// blocks get the type they had.
     pub(crate) fn unisolate(&self, frames: Range<u32>, t: MigrateType) {
         for block in each_block(blocks_of(&frames)) {
             let locked = self.lock();
-            let cma = match self.zone.region() {
-                None => self.zone.map.is_isolated_cma(block),
-                Some(region) => region.blocks.is_isolated_cma(block / PAGEBLOCK_PAGES),
-            };
-            locked.unisolate_block(block, if cma { MigrateType::Cma } else { t });
+            let own = self.own_type(block);
+            let keeps = self.rules().isolate_bit || own == MigrateType::Cma;
+            locked.unisolate_block(block, if keeps { own } else { t });
+        }
+    }
+
+    /// Returns a pageblock's type; while it is isolated, the type it had before. Zone lock.
+    fn own_type(&self, block: u32) -> MigrateType {
+        match self.zone.region() {
+            None => self.zone.map.own_type(block),
+            Some(region) => region.blocks.block_type(block / PAGEBLOCK_PAGES),
         }
     }
 }
@@ -232,11 +242,10 @@ impl<C: Config> Locked<'_, '_, C> {
             return Err(IsolateError::ZoneEdge(z.pfn(block)));
         }
         z.isolated_blocks.fetch_add(1, Relaxed);
-        if was == MigrateType::HighAtomic && purpose == Purpose::Leave {
+        let leaves = purpose == Purpose::Leave && !self.rules().isolate_bit;
+        if was == MigrateType::HighAtomic && leaves {
             // The pageblock is removed, or becomes movable again: it leaves the reserve either way.
-            let reserved = z.reserved_highatomic.load(Relaxed);
-            let left = reserved.saturating_sub(PAGEBLOCK_PAGES.into());
-            z.reserved_highatomic.store(left, Relaxed);
+            z.shrink_reserve(1);
         }
         Ok(())
     }
@@ -293,6 +302,13 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
+    /// Takes pageblocks that are no longer reserved out of the highatomic reserve's size. Zone lock.
+    pub(crate) fn shrink_reserve(&self, blocks: u64) {
+        let reserved = self.reserved_highatomic.load(Relaxed);
+        let left = reserved.saturating_sub(blocks * u64::from(PAGEBLOCK_PAGES));
+        self.reserved_highatomic.store(left, Relaxed);
+    }
+
     /// Returns the head of the free block that contains the frame, else the frame itself. The
     /// caller must hold the zone lock.
     pub(crate) fn free_over(&self, idx: u32) -> u32 {

@@ -364,7 +364,8 @@ impl<'a, C: Config> Yard<'a, C> {
         if req.context.cpuset.is_some() {
             flags |= AllocFlags::CPUSET;
         }
-        if self.preferred(req)?.nofragment.load(Relaxed) {
+        let preferred = self.preferred(req)?;
+        if self.rules().defrag_mode || preferred.nofragment.load(Relaxed) {
             flags |= AllocFlags::NOFRAGMENT;
         }
         self.attempt(req, flags)
@@ -377,6 +378,9 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut zones = self.zones_for(req);
         let preferred = zones.next()?;
         let mut dirty = NodeMask::NONE;
+        // With `defrag_mode` the slow path decides when types may mix.
+        let drops_nofragment =
+            |flags: AllocFlags| flags.contains(AllocFlags::NOFRAGMENT) && !self.rules().defrag_mode;
         'scan: loop {
             zones.rewind();
             for zone in zones.by_ref() {
@@ -392,7 +396,7 @@ impl<'a, C: Config> Yard<'a, C> {
                         continue;
                     }
                 }
-                if flags.contains(AllocFlags::NOFRAGMENT) && zone.node != preferred.node {
+                if drops_nofragment(flags) && zone.node != preferred.node {
                     // Fragmentation in the preferred node is better than remote memory.
                     flags.remove(AllocFlags::NOFRAGMENT);
                     continue 'scan;
@@ -402,7 +406,7 @@ impl<'a, C: Config> Yard<'a, C> {
                     return Some(zone.pfn(idx));
                 }
             }
-            if !flags.contains(AllocFlags::NOFRAGMENT) {
+            if !drops_nofragment(flags) {
                 return None;
             }
             // Fragmentation is better than failure.

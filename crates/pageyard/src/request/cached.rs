@@ -449,8 +449,8 @@ impl<C: Config> At<'_, '_, C> {
         while todo > 0 {
             // Both locks are released between batches, to limit how long other CPUs wait.
             let mut pageset = self.slot.pageset.lock();
-            let chunked = matches!(self.rules().pcp.decay, Decay::Eighth);
-            let n = if chunked { todo.min(pageset.tuning.limits.batch.max(1)) } else { todo };
+            let by_batches = matches!(self.rules().pcp.decay, Decay::Eighth);
+            let n = if by_batches { todo.min(pageset.tuning.limits.batch.max(1)) } else { todo };
             pageset.bulk_free(self, n, 0, DrainReason::Decay);
             todo -= n;
         }

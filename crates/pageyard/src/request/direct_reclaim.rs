@@ -5,7 +5,7 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{NodeId, Order, ZoneId, ZoneKind};
+use crate::base::units::{NodeId, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneId, ZoneKind};
 use crate::base::watermark::HIGH;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
@@ -38,6 +38,20 @@ impl<R: RawMutex> Zone<'_, R> {
         if supply.free < self.drift_mark.load(Relaxed) {
             supply = self.supply_exact();
         }
+        let (order, flags) = (order.get(), AllocFlags::WMARK_MIN);
+        let mark = self.watermarks.effective(mark as usize);
+        let has_block = || self.has_block(order, flags);
+        self.watermarks.ok(order, mark, highest, flags, supply, has_block)
+    }
+
+    /// Like [`passes_safely`](Self::passes_safely), but only free pages in wholly free pageblocks
+    /// count (B.1).
+    pub(crate) fn passes_in_pageblocks(&self, mark: Mark, order: Order, highest: ZoneKind) -> bool {
+        let mut supply = self.supply();
+        // Isolated pageblocks may be free or not: all are taken off, so that no page counts that no
+        // request can get.
+        let isolated = self.isolated_blocks.load(Relaxed).saturating_mul(PAGEBLOCK_PAGES.into());
+        supply.free = self.areas.pages_from(PAGEBLOCK_ORDER).saturating_sub(isolated);
         let (order, flags) = (order.get(), AllocFlags::WMARK_MIN);
         let mark = self.watermarks.effective(mark as usize);
         let has_block = || self.has_block(order, flags);

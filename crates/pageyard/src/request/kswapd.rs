@@ -29,11 +29,13 @@ impl<'a, C: Config> Yard<'a, C> {
         if !req.gfp.contains(Gfp::KSWAPD_RECLAIM) {
             return;
         }
+        // With `defrag_mode`, reclaim restores whole pageblocks before types have to mix (B.1).
+        let order = if self.rules().defrag_mode { req.order.max(Order::HUGE) } else { req.order };
         let mut last = None;
         for zone in self.zones_for(req).filter(|z| z.is_managed()) {
             if last != Some(zone.node) {
                 last = Some(zone.node);
-                self.wake_node(zone.node, req.order, req.gfp, req.highest);
+                self.wake_node(zone.node, order, req.gfp, req.highest);
             }
         }
     }
@@ -78,7 +80,11 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut any = false;
         managed.any(|z| {
             any = true;
-            z.passes_safely(mark, order, highest)
+            if self.rules().defrag_mode && order > Order::ZERO {
+                z.passes_in_pageblocks(mark, order, highest)
+            } else {
+                z.passes_safely(mark, order, highest)
+            }
         }) || !any
     }
 

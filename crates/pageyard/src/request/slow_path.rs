@@ -136,7 +136,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 Step::On | Step::Retry => run_steps!(
                     self, c: unless_changed, wake_reclaim, use_reserves, attempt_now, may_reclaim,
                     reclaim_directly, compact_directly, try_compacted, may_retry, worth_reclaiming_again,
-                    worth_compacting_again, unless_changed, out_of_memory
+                    worth_compacting_again, mix_types, unless_changed, out_of_memory
                 ),
                 Step::NoPage => {
                     run_steps!(self, c: unless_changed, drain_and_retry, no_page)
@@ -159,6 +159,9 @@ impl<'a, C: Config> Yard<'a, C> {
         c.req.spread_dirty = false;
         c.req.nodes = c.req.asked;
         c.flags = AllocFlags::slow(c.req.gfp, c.req.order.get()) | AllocFlags::CPUSET;
+        if self.rules().defrag_mode {
+            c.flags |= AllocFlags::NOFRAGMENT;
+        }
         let context = &c.req.context;
         if c.req.gfp.contains(Gfp::DIRECT_RECLAIM) {
             if context.is(TaskFlags::REALTIME) && !context.is(TaskFlags::INTERRUPT) {
@@ -321,12 +324,27 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Goes to *nopage* if the request may not sleep or comes from a caller that is reclaiming.
+    /// With `defrag_mode`, one that may not sleep mixes types first.
     #[inline(never)]
     fn may_reclaim(&self, c: &mut SlowPath<'_>) -> Step {
-        if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) || self.frees_memory(c.req) {
-            return Step::NoPage;
+        if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) {
+            return match self.mix_types(c) {
+                Step::On => Step::NoPage,
+                retry => retry,
+            };
         }
-        Step::On
+        if self.frees_memory(c.req) { Step::NoPage } else { Step::On }
+    }
+
+    /// Retries with leave to mix types in a pageblock, once per restart, if the policy has put that
+    /// off until now (B.1).
+    #[inline(always)]
+    fn mix_types(&self, c: &mut SlowPath<'_>) -> Step {
+        if !self.rules().defrag_mode || !c.flags.contains(AllocFlags::NOFRAGMENT) {
+            return Step::On;
+        }
+        c.flags.remove(AllocFlags::NOFRAGMENT);
+        Step::Retry
     }
 
     /// Runs direct reclaim (§7.3). If it freed pages, makes an attempt, then unreserves highatomic

@@ -60,6 +60,11 @@ impl FreeAreas {
         self.area(order).blocks.load(Relaxed)
     }
 
+    /// Returns the free pages, of any type, in blocks of this order and above.
+    pub(crate) fn pages_from(&self, order: u8) -> u64 {
+        (order..=MAX_ORDER).map(|o| self.blocks(o) << o).sum()
+    }
+
     /// Makes the frame the head of a free block. The block's other frames must be tails.
     #[inline]
     pub(crate) fn insert(&self, map: &Map<'_>, idx: u32, order: u8, t: MigrateType, end: End) {

@@ -11,7 +11,7 @@ use std::thread;
 
 use common::owners::*;
 use common::{Chosen, Machine, frames, o};
-use pageyard::policy::{Linux612, Packed, StaticPolicy, TypeChecked, Vanilla};
+use pageyard::policy::{Linux612, Linux618, Packed, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{CpuId, Gfp, MigrateType, Pfn, Relocation, ZoneKind};
 
 const PAGES: u64 = 24_576;
@@ -219,6 +219,11 @@ fn run(rules: Chosen) {
 #[test]
 fn isolated_blocks_and_ranges_are_withheld_under_linux612() {
     run(&<TypeChecked<Linux612>>::RULES);
+}
+
+#[test]
+fn isolated_blocks_and_ranges_are_withheld_under_linux618() {
+    run(&<TypeChecked<Linux618>>::RULES);
 }
 
 #[test]

@@ -134,6 +134,8 @@ invariants_under! {
     invariants_under_two_passes: TypeChecked<TwoPassBulkFree>;
     invariants_under_no_high_order: NoHighOrder;
     invariants_under_a_composition: TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>;
+    invariants_under_linux618: TypeChecked<Linux618>;
+    invariants_under_defrag_mode: DefragMode<Linux619>;
     invariants_under_another_composition: TypeChecked<TwoPassBulkFree<Step7>>;
 }
 
@@ -154,6 +156,8 @@ snapshots_under! {
     snapshots_under_step9: Step9;
     snapshots_under_two_passes: TwoPassBulkFree;
     snapshots_under_no_high_order: NoHighOrder;
+    snapshots_under_linux618: Linux618;
+    snapshots_under_defrag_mode: DefragMode;
 }
 
 macro_rules! values_are_types {
@@ -173,6 +177,8 @@ values_are_types! {
     base_is_its_rules: Base;
     step7_is_its_rules: Step7;
     linux61_is_its_rules: Linux61;
+    linux619_is_its_rules: Linux619;
+    defrag_mode_is_its_rules: DefragMode;
     a_composition_is_its_rules: TypeChecked<TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>>;
 }
 

@@ -13,6 +13,8 @@ pub(super) const LINUX612: Rules = Rules {
     fallback: Fallback::ClaimThenSteal,
     moves_unclaimed: false,
     boost_on_steal: false,
+    isolate_bit: false,
+    defrag_mode: false,
     limits_follow: true,
     pcp: PcpRules {
         high: High::ShareOfLow,
@@ -56,6 +58,7 @@ const STEP8: PcpRules =
     PcpRules { growth: Growth::UnlessBelowHigh, below_high: BelowHigh::TestedAlways, ..STEP7 };
 const STEP9: PcpRules = PcpRules { count_min: true, ..STEP8 };
 const STEP10: PcpRules = PcpRules { free_count: true, ..STEP9 };
+const LATE: PcpRules = PcpRules { free_high_late: true, ..LINUX612.pcp };
 
 /// Declares policies that are plain types.
 macro_rules! policies {
@@ -116,6 +119,18 @@ policies! {
     /// batches), the decay (one eighth, batch by batch), the floor of the shrinking (a batch), and
     /// in testing the high watermark only while it held.
     Step10 = "Step10", Rules { pcp: STEP10, ..LINUX612 };
+    /// Linux 6.18 with its default settings: high-order frees drain the lists later (6.16), and a
+    /// pageblock keeps its type while it is isolated (6.17). From published rules, not recorded. (6.18
+    /// may also make background reclaim try again when a zone rises above its high watermark; the
+    /// source is not certain, and that is not modelled.)
+    Linux618 = "Linux618", Rules { pcp: LATE, isolate_bit: true, ..LINUX612 };
+    /// Linux 6.19 with its default settings: [`Linux618`], where a free that overflows a CPU's lists
+    /// drains them a batch at a time (B.4). From published rules, not recorded.
+    Linux619 = "Linux619", Rules {
+        pcp: PcpRules { chunked_drain: true, ..LATE },
+        isolate_bit: true,
+        ..LINUX612
+    };
     /// Linux 6.1.192: no auto-tuning but for the cap of bulk frees at 2^5 batches, which its
     /// stable updates brought; types carried by cached pages; one fallback search, which boosts
     /// the watermarks even where it only takes a page. (Its bulk frees also stop looking at the

@@ -96,6 +96,15 @@ modifiers! {
         pcp: PcpRules { chunked_drain: true, ..r.pcp },
         ..r
     };
+    /// Isolation is a bit beside a pageblock's type, as from Linux 6.17 on: when it ends, each
+    /// pageblock has the type it had before, whatever the caller names. From published rules, not
+    /// recorded.
+    IsolateBit = "IsolateBit", |r| Rules { isolate_bit: true, ..r };
+    /// The setting `vm.defrag_mode` of Linux 6.15 and later (B.1). A request does not mix types in a
+    /// pageblock until reclaim and compaction declined to try again; one that cannot reclaim does so
+    /// on its second attempt. Background reclaim is woken for whole pageblocks and counts only free
+    /// pages in them. From published rules, not recorded.
+    DefragMode = "DefragMode", |r| Rules { defrag_mode: true, ..r };
     /// A fixed `high` of six batches, as in Linux 5.4, where the defect of [`EarlyLimits`] hurt:
     /// `EarlyLimits<SixBatches<Base>>` is the machine of seed figures A.5.
     SixBatches = "SixBatches", |r| Rules {

@@ -56,6 +56,10 @@ impl Rules {
             Some("moves_unclaimed")
         } else if self.boost_on_steal {
             Some("boost_on_steal")
+        } else if self.isolate_bit {
+            Some("isolate_bit")
+        } else if self.defrag_mode {
+            Some("defrag_mode")
         } else if !self.limits_follow {
             Some("limits_follow")
         } else if self.type_checks {

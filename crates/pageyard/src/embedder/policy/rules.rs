@@ -36,6 +36,13 @@ pub struct Rules {
     /// Boost the watermarks also for a fallback that only steals, as for a claim (before 6.12.29,
     /// §3.4).
     pub boost_on_steal: bool,
+    /// Isolation is a bit beside a pageblock's type, and a pageblock gets its own type back when its
+    /// isolation ends, as in Linux 6.17 and later. Off: it gets the type that the caller names
+    /// (§4.11).
+    pub isolate_bit: bool,
+    /// Requests mix types in a pageblock only after reclaim and compaction declined, and background
+    /// reclaim balances whole pageblocks: `vm.defrag_mode` of Linux 6.15 and later (B.1).
+    pub defrag_mode: bool,
     /// Recompute the limits of the per-CPU lists with everything else that depends on the zone
     /// sizes (§8.3). Off: compute them once, at the start.
     pub limits_follow: bool,

@@ -101,7 +101,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 Record::Block { pfn, migrate_type } => {
                     let block = pfn.0 >> 9;
                     assert!(
-                        blocks.insert((zone, block)),
+                        blocks.insert((zone, block, migrate_type)),
                         "{zone}: pageblock {block:#x} comes twice"
                     );
                     let isolated =
