@@ -61,9 +61,10 @@ const fn near(major: u16, minor: u16, policy: &'static str, what: &'static str) 
 
 /// What 6.1's per-CPU lists were like, before its stable updates.
 const OLDER: &str = "no policy models this kernel exactly";
+const PUBLISHED: &str = "from published rules, not compared with a recording";
 
 /// All eras, in ascending order.
-const ERAS: [Era; 10] = [
+const ERAS: [Era; 13] = [
     near(0, 0, "TwoPassBulkFree<NoHighOrder<Vanilla<SixBatches<Base>>>>", OLDER),
     near(5, 14, "TwoPassBulkFree<Vanilla<Base>>", OLDER),
     near(5, 18, "Vanilla<Base>", OLDER),
@@ -74,21 +75,16 @@ const ERAS: [Era; 10] = [
     era(6, 12, 29, "Linux612"),
     near(6, 13, "LargestFirst", "stable updates of this kernel may search as Linux612 does"),
     era(6, 15, 0, "Linux612"),
+    near(6, 16, "LateFreeHigh", PUBLISHED),
+    near(6, 17, "Linux618", PUBLISHED),
+    near(6, 19, "Linux619", PUBLISHED),
 ];
-
-/// The newest era: from published rules, of which no recording was compared.
-const NEWEST: Era = Era {
-    from: (6, 16, 0),
-    policy: "LateFreeHigh",
-    near: Some("from published rules of 6.16, not compared with a recording"),
-};
 
 /// Returns the era of a release. An unknown stable update counts as the newest.
 fn era_of(release: Release) -> &'static Era {
     let Release { major, minor, patch } = release;
     let version = (major, minor, patch.unwrap_or(u16::MAX));
-    let eras = || ERAS.iter().chain([&NEWEST]);
-    eras().rfind(|era| era.from <= version).unwrap_or(&ERAS[0])
+    ERAS.iter().rfind(|era| era.from <= version).unwrap_or(&ERAS[0])
 }
 
 impl Kernel {
@@ -204,10 +200,10 @@ mod tests {
 
     #[test]
     fn every_era_names_a_policy_and_begins_after_the_previous() {
-        for era in ERAS.iter().chain([&NEWEST]) {
+        for era in &ERAS {
             assert_eq!(by_name(era.policy).unwrap().name, era.policy);
         }
-        assert!(ERAS.iter().chain([&NEWEST]).is_sorted_by(|a, b| a.from < b.from));
+        assert!(ERAS.iter().is_sorted_by(|a, b| a.from < b.from));
     }
 
     #[test]
@@ -226,8 +222,9 @@ mod tests {
             ("6.12.117+deb12-cloud-amd64", "Linux612"),
             ("6.14.1", "LargestFirst"),
             ("6.15-rc1", "Linux612"),
-            ("6.18.44", "LateFreeHigh"),
-            ("7.0.1", "LateFreeHigh"),
+            ("6.16.2", "LateFreeHigh"),
+            ("6.18.44", "Linux618"),
+            ("7.0.1", "Linux619"),
         ] {
             assert_eq!(policy(release), stands, "{release}");
         }
