@@ -148,6 +148,8 @@ bitflags::bitflags! {
         const CMA = 0x80;
         const NOFRAGMENT = 0x100;
         const HIGHATOMIC = 0x200;
+        /// Waits for no lock (B.2).
+        const NO_WAIT = 0x400;
         const KSWAPD = 0x800;
         const RESERVES = Self::OOM.bits() | Self::NON_BLOCK.bits()
             | Self::MIN_RESERVE.bits() | Self::HIGHATOMIC.bits();

@@ -52,10 +52,11 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Passes a zone's complete state to `each`, record by record, without any lock. Returns
     /// whether the zone exists.
     ///
-    /// No other thread may be inside the allocator during the call, and `each` must not change the
-    /// yard.
+    /// First frees what [`free_nowait`](Yard::free_nowait) queued. No other thread may be inside the
+    /// allocator during the call, and `each` must not change the yard.
     pub fn snapshot(&self, zone: impl Into<ZoneId>, mut each: impl FnMut(Record)) -> bool {
         let Some(z) = self.zone(zone) else { return false };
+        self.flush_queues();
         each(Record::Zone(z.record()));
         if let Some(region) = z.region() {
             z.snapshot_packed(region, &mut each);

@@ -52,13 +52,15 @@ impl<C: Config> Yard<'_, C> {
     /// **No other thread may be inside the allocator during the call**: no request, free, drain,
     /// tick, change of a setting, compaction, report or hotplug. No hook may call this. Otherwise
     /// it may report an intermediate state, but does no harm. It holds each CPU's list lock and
-    /// each zone lock for a while in turn. It changes nothing and needs no memory. A zone
+    /// each zone lock for a while in turn. It frees what [`free_nowait`](Yard::free_nowait) queued,
+    /// changes nothing else and needs no memory. A zone
     /// [restored](Yard::restore) from a hand-made snapshot is only as consistent as that snapshot.
     ///
     /// # Errors
     /// [`Invalid`] names the first invariant that does not hold, its zone, and its frame if there
     /// is one.
     pub fn validate(&self) -> Result<(), Invalid> {
+        self.flush_queues();
         self.zones.iter().try_for_each(|zone| {
             Look {
                 zone,

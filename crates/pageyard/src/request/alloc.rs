@@ -427,12 +427,12 @@ impl<'a, C: Config> Yard<'a, C> {
         let zone = at.zone;
         if !at.watermark_holds(req, flags)
             && !flags.contains(AllocFlags::NO_WATERMARKS)
-            && !self.make_room(at, preferred, req, flags)
+            && (flags.contains(AllocFlags::NO_WAIT) || !self.make_room(at, preferred, req, flags))
         {
             return None;
         }
         let mut answer = self.serve(at, req, flags);
-        if answer.is_none() {
+        if answer.is_none() && !flags.contains(AllocFlags::NO_WAIT) {
             let mut growths = self.growths(zone, req.gfp);
             answer = growths.find_map(|_| self.serve(at, req, flags));
         }
@@ -569,7 +569,7 @@ impl<C: Config> At<'_, '_, C> {
     fn take_from_zone(&self, req: &Request, flags: AllocFlags) -> Option<u32> {
         let order = req.order.get();
         let t = req.migrate_type;
-        let zone = self.lock();
+        let zone = self.lock_for(flags)?;
         let mut idx = None;
         if flags.contains(AllocFlags::HIGHATOMIC) {
             idx = zone.rmqueue_smallest(order, MigrateType::HighAtomic);

@@ -86,7 +86,7 @@ impl Pageset {
         let map = &at.zone.map;
         let mut source = Source::Own;
         let mut blocks = 0;
-        let zone = at.lock();
+        let Some(zone) = at.lock_for(flags) else { return };
         // Without free CMA pages, the request's own free list comes first (§4.3).
         let own_first = at.zone.supply().cma == 0;
         while blocks < wanted {
@@ -200,7 +200,7 @@ impl Pageset {
 
     /// Pushes a block on its list. The caller updates the tuning.
     #[inline(always)]
-    fn push<C: Config>(
+    pub(crate) fn push<C: Config>(
         &mut self,
         at: &At<'_, '_, C>,
         idx: u32,
@@ -444,6 +444,7 @@ impl<C: Config> At<'_, '_, C> {
             zone.fold(self.slot.diff());
             self.slot.expire.store(3, Relaxed);
         }
+        self.flush_queue();
         let mut todo = self.decay();
         let drained = todo > 0;
         while todo > 0 {
@@ -505,6 +506,7 @@ impl<C: Config> At<'_, '_, C> {
     #[inline(never)]
     pub(crate) fn drain(&self, owner: CpuId) {
         let Some(slot) = self.zone.slot(owner) else { return };
+        self.flush_queue();
         loop {
             let mut pageset = slot.pageset.lock();
             let count = pageset.tuning.count;

@@ -1,4 +1,5 @@
-//! Allocating and freeing: the fast path, the per-CPU lists, the slow path, background reclaim.
+//! Allocating and freeing: the fast path, the per-CPU lists, the slow path, background reclaim, and
+//! requests that never wait.
 
 pub(crate) mod alloc;
 pub(crate) mod bulk;
@@ -9,6 +10,7 @@ pub(crate) mod free;
 pub(crate) mod highatomic;
 pub(crate) mod interleave;
 pub(crate) mod kswapd;
+pub(crate) mod nowait;
 pub(crate) mod packed;
 pub(crate) mod prepare;
 pub(crate) mod slow_path;

@@ -25,6 +25,8 @@ use crate::packed::{CpuCounts, Region};
 use crate::zone::at::At;
 use crate::zone::state::{PerCpu, Zone};
 
+/// The flags of a free or a batch that may wait for a lock.
+const WAITS: AllocFlags = AllocFlags::WMARK_MIN;
 /// Blocks that a batch frees under one lock.
 const BATCH: usize = 31;
 
@@ -83,7 +85,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     pub(crate) fn take_packed(&self, order: u8, t: MigrateType, flags: AllocFlags) -> Option<u32> {
         let region = self.zone.region()?;
         let mixes = !flags.contains(AllocFlags::NOFRAGMENT);
-        if region.blocks.has_set_apart() {
+        if region.blocks.has_set_apart() && !flags.contains(AllocFlags::NO_WAIT) {
             return self.take_with_set_apart(region, order, t, flags, mixes);
         }
         self.take_ordinary(region, order, t, flags, mixes)
@@ -163,12 +165,16 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
                     self.settle(region, &mut own);
                     let after = own.counts;
                     drop(own);
-                    self.note_mixing(&before, &after, flags.contains(AllocFlags::KSWAPD));
+                    self.note_mixing(&before, &after, flags);
                     return frame;
                 }
                 Some(_) => {}
                 None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
             }
+        }
+        if flags.contains(AllocFlags::NO_WAIT) {
+            // Counting what bypasses the magazines takes the zone lock.
+            return None;
         }
         let frame = region.take_without_cpu(self.cpu.0, order, t, mixes);
         self.zone.count_loose(region);
@@ -198,12 +204,12 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.settle(region, &mut own);
         let after = own.counts;
         drop(own);
-        self.note_mixing(&before, &after, false);
+        self.note_mixing(&before, &after, WAITS);
         got
     }
 
     /// Returns a block that has left its owner to this CPU's magazines or to the zone.
-    pub(crate) fn put_packed(&self, frame: u32, order: u8) {
+    pub(crate) fn put_packed(&self, frame: u32, order: u8, flags: AllocFlags) {
         let Some(region) = self.zone.region() else { return };
         // What goes to an isolated pageblock is waited for: it is not collected first.
         let isolated = region.blocks.is_isolated(frame / PAGEBLOCK_PAGES);
@@ -217,7 +223,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             Some(_) => {}
             None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
         }
-        self.put_packed_direct(frame, order);
+        self.put_packed_direct(frame, order, flags);
     }
 
     /// Returns up to [`BATCH`] blocks that have left their owners to this CPU's magazines or to the
@@ -247,17 +253,20 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         }
         if direct != 0 {
             let left = blocks.iter().enumerate().filter(|(n, _)| direct >> n & 1 != 0);
-            left.for_each(|(_, &(frame, order))| self.put_packed_direct(frame, order));
+            left.for_each(|(_, &(frame, order))| self.put_packed_direct(frame, order, WAITS));
         }
     }
 
-    /// Returns a block that has left its owner to the zone.
-    fn put_packed_direct(&self, frame: u32, order: u8) {
+    /// Returns a block that has left its owner to the zone. A free that must not wait is not counted
+    /// if the zone lock, which guards the counter, is taken.
+    fn put_packed_direct(&self, frame: u32, order: u8, flags: AllocFlags) {
         let Some(region) = self.zone.region() else { return };
         let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
         region.free_large(frame, order, self.cpu.0);
         self.count_frees(region);
-        self.lock().slot.counters.direct_frees.add(order, t);
+        if let Some(zone) = self.lock_for(flags) {
+            zone.slot.counters.direct_frees.add(order, t);
+        }
     }
 
     /// Returns a block to the zone after a hook panicked before the caller received it. The observer
@@ -265,7 +274,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     pub(crate) fn give_up_packed(&self, frame: u32, order: u8) {
         let Some(region) = self.zone.region() else { return };
         if region.begin_leaving(frame, order) {
-            self.put_packed_direct(frame, order);
+            self.put_packed_direct(frame, order, WAITS);
         }
     }
 
@@ -300,7 +309,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Counts pageblocks that served another type, and boosts the watermarks after one that changed
     /// its type (§3.4).
-    fn note_mixing(&self, before: &CpuCounts, after: &CpuCounts, kswapd: bool) {
+    fn note_mixing(&self, before: &CpuCounts, after: &CpuCounts, flags: AllocFlags) {
         let claims = after.claims.wrapping_sub(before.claims);
         let steals = after.steals.wrapping_sub(before.steals);
         let relabels = after.relabels.wrapping_sub(before.relabels);
@@ -311,8 +320,10 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         counters.claims_whole.add_shared(claims);
         counters.claims_part.add_shared(relabels);
         counters.steals.add_shared(steals.saturating_sub(relabels));
-        if relabels > 0 {
-            self.lock().boost(kswapd);
+        if relabels > 0
+            && let Some(zone) = self.lock_for(flags)
+        {
+            zone.boost(flags.contains(AllocFlags::KSWAPD));
         }
     }
 
@@ -514,7 +525,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Reports a free and completes it.
     pub(crate) fn finish_free_packed(&self, at: &At<'_, 'a, C>, frame: u32, order: Order) {
         self.report_free_packed(at, frame, order);
-        at.put_packed(frame, order.get());
+        at.put_packed(frame, order.get(), WAITS);
     }
 
     /// Reports a free. If the observer panics, the block stays its owner's.
@@ -532,7 +543,15 @@ impl<'a, C: Config> Yard<'a, C> {
     pub(crate) fn free_direct_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, frame) = self.begin_free_packed(pfn, order)?;
         self.report_free_packed(&at, frame, order);
-        at.put_packed_direct(frame, order.get());
+        at.put_packed_direct(frame, order.get(), WAITS);
+        Ok(())
+    }
+
+    /// [`free_nowait`](Yard::free_nowait) on this engine, which has a way past every lock.
+    pub(crate) fn free_nowait_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let (at, frame) = self.begin_free_packed(pfn, order)?;
+        self.report_free_packed(&at, frame, order);
+        at.put_packed(frame, order.get(), AllocFlags::NO_WAIT);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use core::ops::Deref;
 
 use lock_api::{MutexGuard, RawMutex};
 
+use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_PAGES};
 use crate::base::watermark::{HIGH, boost_cap};
@@ -69,6 +70,12 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.held(asked, self.zone.lock.lock())
     }
 
+    /// Takes the zone lock; for an attempt that must not wait, only if it is free.
+    #[inline]
+    pub(crate) fn lock_for(&self, flags: AllocFlags) -> Option<Locked<'_, 'a, C>> {
+        if flags.contains(AllocFlags::NO_WAIT) { self.try_lock() } else { Some(self.lock()) }
+    }
+
     /// Takes the zone lock if it is free.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_, 'a, C>> {
         let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
@@ -86,7 +93,11 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             counters.wait_ns.add(waited);
             counters.waits.note(waited);
         }
-        Locked { at: self, since, _guard: guard }
+        let locked = Locked { at: self, since, _guard: guard };
+        if !self.zone.queue.is_empty() {
+            locked.free_queued();
+        }
+        locked
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod compaction_state;
 pub(crate) mod defences;
 pub(crate) mod defences_state;
 pub(crate) mod deferred_part;
+pub(crate) mod free_queue;
 pub(crate) mod mobility;
 pub(crate) mod node;
 pub(crate) mod reporting_state;

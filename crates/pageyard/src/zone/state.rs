@@ -24,6 +24,7 @@ use crate::zone::area::FreeAreas;
 use crate::zone::compaction_state::{Compaction, Daemon};
 use crate::zone::defences_state::ZoneSafety;
 use crate::zone::deferred_part::DeferredPart;
+use crate::zone::free_queue::FreeQueue;
 use crate::zone::reporting_state::Reporting;
 
 /// A claim boosted the watermarks: the next attempt that may wake background reclaim wakes it.
@@ -155,6 +156,8 @@ pub struct Zone<'a, R: RawMutex> {
     pub(crate) free_cma: AtomicU64,
 
     pub(crate) lock: Mutex<R, ()>,
+    /// Frees that could not take the lock.
+    pub(crate) queue: FreeQueue,
     /// The zone's memory on the packed engine; map and areas are empty then. Frames have the same
     /// indices in both.
     pub(crate) packed: Option<Region<'a, R>>,
@@ -214,6 +217,7 @@ impl<R: RawMutex> Zone<'_, R> {
             free_highatomic: AtomicU64::new(0),
             free_cma: AtomicU64::new(0),
             lock: Mutex::new(()),
+            queue: FreeQueue::new(),
             packed: None,
             areas: FreeAreas::new(),
             start: Pfn(0),

@@ -47,6 +47,7 @@ mod kswapd;
 mod lock_times;
 mod model;
 mod nodes;
+mod nowait;
 mod packed_faulty;
 mod packed_restore;
 mod packed_set_apart;

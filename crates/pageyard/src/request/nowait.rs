@@ -1,0 +1,127 @@
+//! Requests and frees that never wait (spec B.2): for callers that may have interrupted a holder of
+//! any of the allocator's locks, as a non-maskable interrupt or a tracing program does.
+
+use crate::allocator::yard::Yard;
+use crate::base::free_error::FreeError;
+use crate::base::gfp::{AllocFlags, Gfp};
+use crate::base::node_mask::NodeChoice;
+use crate::base::sync::Ordering::Relaxed;
+use crate::base::units::{Order, Pfn};
+use crate::embedder::config::Config;
+use crate::embedder::hooks::Defences;
+use crate::embedder::platform::Platform;
+use crate::pcp::pageset::is_cached_order;
+use crate::request::alloc::AllocError;
+use crate::zone::at::At;
+
+impl<'a, C: Config> Yard<'a, C> {
+    /// Allocates a block without waiting for a lock and without reclaim (spec B.2).
+    ///
+    /// Makes one attempt, down to the MIN watermark, and only for the orders that per-CPU lists keep
+    /// (§5.2). A zone whose lock is taken is passed over. Flags that allow reclaim, wake reclaim or give
+    /// access to reserves are ignored. Fails where [`alloc`](Yard::alloc) may succeed, so its caller needs
+    /// an answer to that.
+    ///
+    /// It may interrupt any other call on the same CPU, if the hooks that a request calls may
+    /// ([`Platform::cpu`](crate::Platform::cpu), [`Platform::prepare`](crate::Platform::prepare), the
+    /// observer's events and the checks that the policy asks for).
+    ///
+    /// ```
+    /// # use pageyard::*;
+    /// # type Y = Yard<'static, Bare<spin::mutex::SpinMutex<()>, ()>>;
+    /// # let yard = Y::from_memory_map(&[0x1_0000_0000..0x1_0400_0000], &[], 1, ()).unwrap();
+    /// // In an interrupt that no lock can mask:
+    /// if let Ok(page) = yard.try_alloc(Order::ZERO, Gfp::empty()) {
+    ///     yard.free_nowait(page, Order::ZERO)?;
+    /// }
+    /// # Ok::<(), FreeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`alloc`](Yard::alloc). [`AllocError::NoMemory`] also means that a lock was taken, or that the
+    /// order is on no per-CPU list.
+    #[inline(never)]
+    pub fn try_alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        self.try_alloc_on(NodeChoice::LOCAL, order, gfp)
+    }
+
+    /// Like [`try_alloc`](Yard::try_alloc), with a preferred node, a set of allowed nodes, or both.
+    ///
+    /// # Errors
+    /// As [`try_alloc`](Yard::try_alloc); also [`AllocError::UnknownNode`].
+    pub fn try_alloc_on(
+        &self,
+        nodes: impl Into<NodeChoice>,
+        order: Order,
+        gfp: Gfp,
+    ) -> Result<Pfn, AllocError> {
+        let kept = Gfp::MOVABLE
+            | Gfp::RECLAIMABLE
+            | Gfp::DMA
+            | Gfp::DMA32
+            | Gfp::HIGHMEM
+            | Gfp::ZERO
+            | Gfp::COMP
+            | Gfp::THISNODE;
+        let gfp = gfp.intersection(kept) | Gfp::NOWARN | Gfp::NOMEMALLOC;
+        let req = self.request(order, gfp, nodes.into())?;
+        if !is_cached_order(self.rules(), order.get()) || self.hooks.fail(order, gfp) {
+            return Err(AllocError::NoMemory);
+        }
+        let flags = AllocFlags::WMARK_MIN | AllocFlags::NO_WAIT | AllocFlags::of(gfp);
+        let pfn = self.attempt(&req, flags).ok_or(AllocError::NoMemory)?;
+        self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
+        Ok(pfn)
+    }
+
+    /// Frees what [`free_nowait`](Yard::free_nowait) queued.
+    pub(crate) fn flush_queues(&self) {
+        let cpu = self.hooks.cpu();
+        self.zones.iter().filter_map(|zone| self.at(zone, cpu)).for_each(|at| at.flush_queue());
+    }
+
+    /// Frees a block without waiting for a lock (spec B.2), from where [`try_alloc`](Yard::try_alloc) may
+    /// be called.
+    ///
+    /// The block goes to this CPU's list, which may exceed its `high` until the next
+    /// [`free`](Yard::free); else to the zone; else, if both locks are taken, to a queue that the next
+    /// holder of the zone lock empties, a drain and a [tick](Yard::tick) included. Until then the block is
+    /// neither allocated nor free.
+    ///
+    /// # Errors
+    /// As [`free`](Yard::free).
+    #[inline(never)]
+    pub fn free_nowait(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if self.is_packed() {
+            return self.free_nowait_packed(pfn, order);
+        }
+        let (at, idx) = self.begin_free(pfn, order)?;
+        if at.prepare_free(idx, order.get()) && !at.list_nowait(idx, order.get()) {
+            match at.try_lock() {
+                Some(zone) => zone.take_back(idx, order.get()),
+                None => at.zone.queue.push(&at.zone.map, idx),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<C: Config> At<'_, '_, C> {
+    /// Puts a block that is being freed on this CPU's list, however long the list is. Returns whether
+    /// the list takes it.
+    fn list_nowait(&self, idx: u32, order: u8) -> bool {
+        if !is_cached_order(self.rules(), order) {
+            return false;
+        }
+        let Some(mut pageset) = self.slot.pageset.try_lock() else {
+            self.zone.bypasses.fetch_add(1, Relaxed);
+            return false;
+        };
+        // Disabled lists stay empty (§5.5).
+        let is_disabled = pageset.tuning.limits.high_max == 0;
+        let Some(t) = self.zone.map.cached_type(idx).filter(|_| !is_disabled) else { return false };
+        pageset.push(self, idx, self.zone.map.frame(idx), order, t);
+        pageset.tuning.count += 1 << order;
+        true
+    }
+}

@@ -1,0 +1,352 @@
+//! Spec B.2: requests and frees that never wait, from inside any other operation.
+#![allow(unsafe_code)] // a lock
+
+use crate::common;
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Mutex, OnceLock};
+
+use common::{Chosen, LINUX612, Lock, Machine, Stage, Y, deferred, frames, o};
+use lock_api::RawMutex;
+use pageyard::policy::{Base, ChunkedDrain, Linux618, Packed, StaticPolicy, TypeChecked, Vanilla};
+use pageyard::{
+    AllocError, CpuId, Defences, Event, FreeError, Gfp, Hooked, MigrateType, Observer,
+    OwnedStorage, Pfn, Platform, Reclaim, SECTION_PAGES, Yard, ZoneKind,
+};
+
+const ZONE: ZoneKind = ZoneKind::Normal;
+const PAGES: u64 = 1 << 14;
+const CPU: CpuId = CpuId(0);
+
+thread_local! {
+    /// What an event interrupts its operation with.
+    static INTERRUPT: RefCell<Option<Box<dyn FnMut(&Interrupted, Event)>>> = const { RefCell::new(None) };
+    static CPU_NOW: Cell<u32> = const { Cell::new(0) };
+    /// Whether a call that must not wait is running.
+    static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A lock that panics instead of waiting, and where waiting would have been possible.
+struct NeverWaits(spin::mutex::SpinMutex<()>);
+
+// SAFETY: exclusion is the inner lock's, to which every operation is forwarded.
+unsafe impl RawMutex for NeverWaits {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = NeverWaits(spin::mutex::SpinMutex::new(()));
+    type GuardMarker = lock_api::GuardSend;
+
+    fn lock(&self) {
+        assert!(!MUST_NOT_WAIT.get(), "this call takes locks only if they are free");
+        assert!(self.try_lock(), "this thread already holds the lock");
+    }
+
+    fn try_lock(&self) -> bool {
+        RawMutex::try_lock(&self.0)
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller holds the lock, so the inner one is held.
+        unsafe { RawMutex::unlock(&self.0) };
+    }
+}
+
+fn try_alloc(y: &Interrupted, order: u8, gfp: Gfp) -> Result<Pfn, AllocError> {
+    MUST_NOT_WAIT.set(true);
+    let answer = y.try_alloc(o(order), gfp);
+    MUST_NOT_WAIT.set(false);
+    answer
+}
+
+fn free_nowait(y: &Interrupted, pfn: Pfn, order: u8) -> Result<(), FreeError> {
+    MUST_NOT_WAIT.set(true);
+    let answer = y.free_nowait(pfn, o(order));
+    MUST_NOT_WAIT.set(false);
+    answer
+}
+
+type Interrupted = Yard<'static, Hooked<NeverWaits, Hooks, Chosen>>;
+
+/// Hooks whose events interrupt the operation that they report, some of them under its locks.
+#[derive(Default)]
+struct Hooks {
+    yard: OnceLock<&'static Interrupted>,
+}
+
+impl Platform for Hooks {
+    fn cpu(&self) -> CpuId {
+        CpuId(CPU_NOW.get())
+    }
+}
+impl Reclaim for Hooks {}
+impl Defences for Hooks {}
+impl Observer for Hooks {
+    fn event(&self, _: CpuId, event: Event) {
+        let interrupt = INTERRUPT.with_borrow_mut(Option::take);
+        if let (Some(mut interrupt), Some(yard)) = (interrupt, self.yard.get()) {
+            interrupt(yard, event);
+            INTERRUPT.with_borrow_mut(|i| *i = Some(interrupt));
+        }
+    }
+}
+
+fn interrupted(rules: Chosen) -> &'static Interrupted {
+    let machine = Machine::normal(PAGES).cpus(&[0, 0]);
+    let layout = machine.layout();
+    let needs = layout.needs_on::<NeverWaits>(rules.engine).unwrap();
+    let y: &'static mut Interrupted =
+        Box::leak(Box::new(Yard::with_policy(Hooks::default(), rules)));
+    let maps = Box::leak(Box::new(OwnedStorage::for_needs(&needs).unwrap()));
+    y.init(&layout, maps.storage()).unwrap();
+    let y: &Interrupted = y;
+    assert!(y.hooks().yard.set(y).is_ok());
+    y
+}
+
+/// Calls `f`, interrupted at each event by `interrupt`.
+fn interrupt_with(interrupt: impl FnMut(&Interrupted, Event) + 'static, f: impl FnOnce()) {
+    INTERRUPT.set(Some(Box::new(interrupt)));
+    f();
+    INTERRUPT.set(None);
+}
+
+fn free(y: &Interrupted) -> u64 {
+    y.zone_info(ZONE).unwrap().free_exact
+}
+
+const POLICIES: [Chosen; 6] = [
+    &<TypeChecked>::RULES,
+    &Base::RULES,
+    &<Vanilla>::RULES,
+    &Linux618::RULES,
+    &<ChunkedDrain>::RULES,
+    &Packed::RULES,
+];
+
+/// Every operation, interrupted at each of its events by requests and frees that do not wait.
+#[test]
+fn b2_nothing_waits_and_no_page_is_lost() {
+    for rules in POLICIES {
+        let y = interrupted(rules);
+        y.make_cma(frames(0..512)).unwrap();
+        let mut kept: Vec<(Pfn, u8)> = Vec::new();
+        let all = std::rc::Rc::new(RefCell::new(Vec::new()));
+        let left = all.clone();
+        let interrupt = move |y: &Interrupted, _: Event| {
+            // First a free: on the packed engine no request succeeds where this CPU's lock is held.
+            if kept.len() > 20 {
+                let (pfn, order) = kept.remove(0);
+                free_nowait(y, pfn, order).unwrap();
+                assert_eq!(free_nowait(y, pfn, order), Err(FreeError::DoubleFree));
+            }
+            for order in [0, 1, 3] {
+                let room = kept.len() < 40;
+                if room && let Ok(pfn) = try_alloc(y, order, Gfp::HIGHUSER_MOVABLE) {
+                    kept.push((pfn, order));
+                }
+            }
+            left.replace(kept.clone());
+        };
+        interrupt_with(interrupt, || {
+            for round in 0..3 {
+                let gfp =
+                    [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::NOWAIT | Gfp::RECLAIMABLE][round];
+                let orders = [0, 0, 0, 1, 3, 4, 9];
+                let blocks: Vec<(Pfn, u8)> = (0..)
+                    .map(|i| orders[i % orders.len()])
+                    .map_while(|order| Some((y.alloc(o(order), gfp | Gfp::NOWARN).ok()?, order)))
+                    .collect();
+                assert!(blocks.len() > 100, "{}", blocks.len());
+                for (i, &(pfn, order)) in blocks.iter().enumerate() {
+                    CPU_NOW.set((i % 2) as u32);
+                    y.free(pfn, o(order)).unwrap();
+                }
+                CPU_NOW.set(0);
+                y.tick(CPU);
+                if y.isolate(frames(512..1536), MigrateType::Movable).is_ok() {
+                    y.drain_all(None);
+                    y.unisolate(frames(512..1536), MigrateType::Movable).unwrap();
+                }
+                drop(y.disable_pcp(ZONE));
+                y.drain_all(None);
+            }
+        });
+        for (pfn, order) in all.take() {
+            free_nowait(y, pfn, order).unwrap();
+        }
+        y.drain_all(None);
+        y.validate().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(free(y), PAGES);
+    }
+}
+
+#[test]
+fn b2_a_queued_page_is_freed_by_the_next_holder_of_the_zone_lock() {
+    let takers: [fn(&Interrupted); 5] = [
+        |y| _ = y.tick(CPU),
+        |y| y.drain_all(None),
+        |y| y.drain_cpu(CpuId(1), None),
+        |y| y.validate().unwrap_or_else(|e| panic!("{e}")),
+        |y| _ = y.snapshot(ZONE, |_| {}),
+    ];
+    for taker in takers {
+        let y = interrupted(LINUX612);
+        let page = y.alloc(o(0), Gfp::KERNEL).unwrap();
+        // The drain of a page is reported under the zone lock and the lock of the lists.
+        let interrupt = move |y: &Interrupted, event: Event| {
+            if matches!(event, Event::Drain { .. }) && free_nowait(y, page, 0).is_ok() {
+                assert_eq!(try_alloc(y, 0, Gfp::KERNEL), Err(AllocError::NoMemory));
+            }
+        };
+        interrupt_with(interrupt, || y.drain_cpu(CPU, None));
+        assert_eq!(free(y), PAGES - 1, "the page is on the queue, everything else is in the zone");
+        assert_eq!(y.free(page, o(0)), Err(FreeError::DoubleFree));
+        taker(y);
+        assert_eq!(free(y), PAGES);
+    }
+}
+
+#[test]
+fn b2_only_orders_of_the_per_cpu_lists_and_no_reserves() {
+    for rules in [LINUX612, &Packed::RULES] {
+        Machine::normal(PAGES).run_under(rules, |y: &Y<'_>| {
+            assert!(y.try_alloc(o(3), Gfp::KERNEL).is_ok());
+            assert_eq!(y.try_alloc(o(10), Gfp::KERNEL), Err(AllocError::NoMemory));
+            assert_eq!(
+                y.try_alloc(o(0), Gfp::MOVABLE | Gfp::RECLAIMABLE),
+                Err(AllocError::BadType)
+            );
+            let urgent = Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::HIGH;
+            let taken = std::iter::from_fn(|| y.try_alloc(o(0), urgent).ok()).count() as u64;
+            let min = y.zone_info(ZONE).unwrap().watermarks[0];
+            let left = PAGES - 8 - taken;
+            // The lists may hold pages that the mark no longer lets out.
+            assert!(min > 0 && left >= min && left < min + 128, "{left} left, MIN {min}");
+            assert!(y.hooks().wakes().is_empty(), "background reclaim is not woken");
+            assert!(y.alloc(o(0), urgent | Gfp::NOWARN).is_ok());
+        });
+    }
+}
+
+#[test]
+fn b2_a_deferred_zone_does_not_grow() {
+    let y = deferred(&Machine::normal(4 * SECTION_PAGES), Stage::default(), LINUX612);
+    let managed = || y.zone_info(ZONE).unwrap().managed;
+    for order in [9, 0] {
+        while y.try_alloc(o(order), Gfp::KERNEL).is_ok() {}
+        assert_eq!(managed(), SECTION_PAGES);
+    }
+    assert!(y.alloc(o(9), Gfp::NOWAIT).is_ok() && managed() > SECTION_PAGES);
+}
+
+#[test]
+fn b2_a_free_that_does_not_wait_leaves_the_list_above_high() {
+    Machine::normal(1 << 16).run(|y: &Y<'_>| {
+        let pages: Vec<Pfn> = (0..9000).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
+        let drains = || y.cpu_stats(ZONE, CPU).unwrap().drains.iter().sum::<u64>();
+        let before = drains();
+        pages[1..].iter().for_each(|&p| y.free_nowait(p, o(0)).unwrap());
+        let tuning = y.pageset(ZONE, CPU).unwrap();
+        assert!(tuning.count > tuning.limits.high_max && drains() == before, "{tuning:?}");
+        y.free(pages[0], o(0)).unwrap();
+        assert!(drains() > before, "the next free drains");
+        y.validate().unwrap_or_else(|e| panic!("{e}"));
+    });
+}
+
+#[test]
+fn b2_disabled_lists_and_isolated_pageblocks_take_nothing() {
+    Machine::normal(1 << 16).run(|y: &Y<'_>| {
+        let count = || y.pageset(ZONE, CPU).unwrap().count;
+        let pages: Vec<Pfn> =
+            (0..3).map(|_| y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+        y.drain_all(None);
+        let disabled = y.disable_pcp(ZONE).unwrap();
+        y.free_nowait(pages[0], o(0)).unwrap();
+        assert_eq!(count(), 0);
+        drop(disabled);
+        y.set_movable(pages[1], o(0), true).unwrap();
+        y.set_movable(pages[2], o(0), true).unwrap();
+        let block = pages[1].0 & !511;
+        y.isolate(frames(block..block + 512), MigrateType::Movable).unwrap();
+        y.free_nowait(pages[1], o(0)).unwrap();
+        assert_eq!(count(), 0);
+    });
+}
+
+/// Threads that interrupt each other's holds: some requests and frees wait, some do not.
+#[test]
+fn b2_no_page_has_two_owners() {
+    const THREADS: u32 = 4;
+    const STEPS: u32 = 30_000;
+    #[derive(Default)]
+    struct ByThread;
+    thread_local! { static MINE: Cell<u32> = const { Cell::new(0) } }
+    impl Platform for ByThread {
+        fn cpu(&self) -> CpuId {
+            CpuId(MINE.get())
+        }
+    }
+    impl Reclaim for ByThread {}
+    impl Observer for ByThread {}
+    impl Defences for ByThread {}
+
+    for rules in [LINUX612, &<ChunkedDrain>::RULES, &Packed::RULES] {
+        // Two CPUs for all threads, so that lists are busy too.
+        let machine = Machine::normal(PAGES).cpus(&[0, 0]);
+        let owned: Vec<AtomicBool> = (0..PAGES).map(|_| AtomicBool::new(false)).collect();
+        let (served, left) = (AtomicU32::new(0), Mutex::new(Vec::new()));
+        machine.run_on_under(ByThread, rules, |y: &Yard<'_, Hooked<Lock, ByThread, Chosen>>| {
+            std::thread::scope(|s| {
+                for thread in 0..THREADS {
+                    let (owned, served, left) = (&owned, &served, &left);
+                    s.spawn(move || {
+                        MINE.set(thread % 2);
+                        let (mut mine, mut random) = (Vec::new(), u64::from(thread) + 1);
+                        for step in 0..STEPS {
+                            random ^= random << 13;
+                            random ^= random >> 7;
+                            random ^= random << 17;
+                            let waits = random & 1 == 0;
+                            if random >> 8 & 15 < 8 && mine.len() < 1000 {
+                                let order = [0, 0, 1, 3][(random >> 16 & 3) as usize];
+                                let block = match waits {
+                                    true => y.alloc(o(order), Gfp::NOWAIT | Gfp::NOWARN),
+                                    false => y.try_alloc(o(order), Gfp::HIGHUSER_MOVABLE),
+                                };
+                                let Ok(pfn) = block else { continue };
+                                served.fetch_add(u32::from(!waits), Relaxed);
+                                for f in pfn.0..pfn.0 + (1 << order) {
+                                    assert!(!owned[f as usize].swap(true, SeqCst), "frame {f:#x}");
+                                }
+                                mine.push((pfn, order));
+                            } else if !mine.is_empty() {
+                                let at = (random >> 16) as usize % mine.len();
+                                let (pfn, order) = mine.swap_remove(at);
+                                for f in pfn.0..pfn.0 + (1 << order) {
+                                    assert!(owned[f as usize].swap(false, SeqCst), "frame {f:#x}");
+                                }
+                                let freed = match waits {
+                                    true => y.free(pfn, o(order)),
+                                    false => y.free_nowait(pfn, o(order)),
+                                };
+                                freed.unwrap();
+                            }
+                            if step % 512 == 0 {
+                                y.tick(CpuId(thread % 2));
+                                y.drain_cpu(CpuId(1 - thread % 2), None);
+                            }
+                        }
+                        left.lock().unwrap().append(&mut mine);
+                    });
+                }
+            });
+            let left = left.lock().unwrap();
+            left.iter().for_each(|&(pfn, order)| y.free_nowait(pfn, o(order)).unwrap());
+            assert!(served.load(Relaxed) > 1000);
+            y.drain_all(None);
+            y.validate().unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(y.zone_info(ZONE).unwrap().free_exact, PAGES);
+        });
+    }
+}
