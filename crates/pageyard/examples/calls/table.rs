@@ -48,6 +48,10 @@ calls! {
         -> Result<Pfn, AllocError> { y.alloc(order, gfp) }
     call_alloc_on(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL, node: NodeId = NodeId(0))
         -> Result<Pfn, AllocError> { y.alloc_on(node, order, gfp) }
+    call_try_alloc(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
+        -> Result<Pfn, AllocError> { y.try_alloc(order, gfp) }
+    call_try_alloc_on(y, order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL, node: NodeId = NodeId(0))
+        -> Result<Pfn, AllocError> { y.try_alloc_on(node, order, gfp) }
     call_alloc_bulk_on(y, slots: &mut [Option<Pfn>] = &mut [None; 100], gfp: Gfp = Gfp::KERNEL,
             mask: NodeMask = NodeMask(1))
         -> Result<usize, AllocError> { y.alloc_bulk_on(mask, gfp, slots) }
@@ -67,6 +71,8 @@ calls! {
         -> Result<(), FreeError> { y.free_owned(pfn, order) }
     call_free_direct(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
         -> Result<(), FreeError> { y.free_direct(pfn, order) }
+    call_free_nowait(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Result<(), FreeError> { y.free_nowait(pfn, order) }
     call_free_shared(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
         -> Result<(), FreeError> { y.free_shared(pfn, order) }
     call_split(y, pfn: Pfn = Pfn(7), order: Order = Order::MAX, into: Order = Order::ZERO)

@@ -6,6 +6,7 @@ pub mod compact;
 pub(crate) mod contig;
 pub(crate) mod cursor;
 pub(crate) mod deferred;
+pub(crate) mod evacuate;
 pub(crate) mod hotplug;
 pub(crate) mod hwpoison;
 pub(crate) mod isolate;

@@ -128,12 +128,23 @@ impl<C: Config> Locked<'_, '_, C> {
     /// CLAIM (§4.4): from the largest order down, claims a block if that is worthwhile.
     fn claim(&self, order: u8, start: MigrateType, flags: AllocFlags) -> Option<u32> {
         let lowest = lowest_order(order, flags);
+        let steers = self.rules().steered && start != Movable;
+        if steers
+            && let Some((idx, o, from)) = self.steered(lowest, start)
+            && let Some(taken) = self.claim_block(idx, o, from, order, start, flags)
+        {
+            self.zone.steered_to.store(taken, Relaxed);
+            return Some(taken);
+        }
         for o in (lowest..=MAX_ORDER).rev() {
             let Some((idx, from)) = self.fallback_at(o, start) else { continue };
             if !self.zone.claimable(o, start) {
                 return None;
             }
             if let Some(taken) = self.claim_block(idx, o, from, order, start, flags) {
+                if steers {
+                    self.zone.steered_to.store(taken, Relaxed);
+                }
                 return Some(taken);
             }
         }

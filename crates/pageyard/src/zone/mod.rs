@@ -14,5 +14,6 @@ pub(crate) mod reporting_state;
 pub(crate) mod run;
 pub(crate) mod shuffle;
 pub(crate) mod state;
+pub(crate) mod steer;
 pub(crate) mod view;
 pub(crate) mod zonelist;

@@ -181,6 +181,8 @@ pub struct Zone<'a, R: RawMutex> {
     /// State of the random number generator of shuffled lists; 0 if not shuffled (§1.11). Zone
     /// lock.
     pub(crate) shuffle: AtomicU64,
+    /// A frame of the pageblock that was claimed last, under a policy that steers. Zone lock.
+    pub(crate) steered_to: AtomicU32,
     pub(crate) failures: AtomicU64,
     /// Pages of contiguous ranges and of places that compaction moved blocks to. The kernel's events
     /// do not count them as allocated, but their frees (§9.1).
@@ -235,6 +237,7 @@ impl<R: RawMutex> Zone<'_, R> {
             drift_mark: AtomicU64::new(0),
             counters: ZoneCounters::new(),
             shuffle: AtomicU64::new(0),
+            steered_to: AtomicU32::new(0),
             failures: AtomicU64::new(0),
             placed_pages: AtomicU64::new(0),
             bypasses: AtomicU64::new(0),

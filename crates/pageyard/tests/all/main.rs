@@ -70,6 +70,7 @@ mod shootdown;
 mod shuffle;
 mod slow_path;
 mod small;
+mod steered;
 mod threads;
 mod touches;
 mod vanilla;

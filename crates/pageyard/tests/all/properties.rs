@@ -135,6 +135,7 @@ invariants_under! {
     invariants_under_no_high_order: NoHighOrder;
     invariants_under_a_composition: TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>;
     invariants_under_linux618: TypeChecked<Linux618>;
+    invariants_under_steered: Steered;
     invariants_under_defrag_mode: DefragMode<Linux619>;
     invariants_under_another_composition: TypeChecked<TwoPassBulkFree<Step7>>;
 }

@@ -15,6 +15,7 @@ pub(super) const LINUX612: Rules = Rules {
     boost_on_steal: false,
     isolate_bit: false,
     defrag_mode: false,
+    steered: false,
     limits_follow: true,
     pcp: PcpRules {
         high: High::ShareOfLow,

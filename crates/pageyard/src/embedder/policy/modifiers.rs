@@ -105,6 +105,13 @@ modifiers! {
     /// on its second attempt. Background reclaim is woken for whole pageblocks and counts only free
     /// pages in them. From published rules, not recorded.
     DefragMode = "DefragMode", |r| Rules { defrag_mode: true, ..r };
+    /// Requests that are not movable are steered into 1 GiB regions that hold such pages already
+    /// (tainted regions), a proposal of 2026. Where such a request has to claim a pageblock, it
+    /// claims a whole free one of a tainted region if there is one, before any other. [Background
+    /// compaction](crate::Yard::compact_background) evacuates movable pages from each tainted region
+    /// with at most one free pageblock, until it has two. Under
+    /// [`Fallback::LargestBlock`] nothing is steered. From published rules, not recorded.
+    Steered = "Steered", |r| Rules { steered: true, ..r };
     /// A fixed `high` of six batches, as in Linux 5.4, where the defect of [`EarlyLimits`] hurt:
     /// `EarlyLimits<SixBatches<Base>>` is the machine of seed figures A.5.
     SixBatches = "SixBatches", |r| Rules {

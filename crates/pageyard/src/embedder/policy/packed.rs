@@ -60,6 +60,8 @@ impl Rules {
             Some("isolate_bit")
         } else if self.defrag_mode {
             Some("defrag_mode")
+        } else if self.steered {
+            Some("steered")
         } else if !self.limits_follow {
             Some("limits_follow")
         } else if self.type_checks {

@@ -43,6 +43,9 @@ pub struct Rules {
     /// Requests mix types in a pageblock only after reclaim and compaction declined, and background
     /// reclaim balances whole pageblocks: `vm.defrag_mode` of Linux 6.15 and later (B.1).
     pub defrag_mode: bool,
+    /// Requests that are not movable claim whole pageblocks in 1 GiB regions that hold such pages
+    /// already, and background compaction keeps two pageblocks free there.
+    pub steered: bool,
     /// Recompute the limits of the per-CPU lists with everything else that depends on the zone
     /// sizes (§8.3). Off: compute them once, at the start.
     pub limits_follow: bool,

@@ -92,6 +92,9 @@ impl<'a, C: Config> Yard<'a, C> {
         let Some(holder) = self.daemon(node) else {
             return Background { worked: false, sleep: None };
         };
+        if self.rules().steered {
+            self.evacuate_regions(node);
+        }
         let daemon = &holder.daemon;
         let now = self.hooks.now();
         let triggered = daemon.triggered.swap(false, Relaxed);
