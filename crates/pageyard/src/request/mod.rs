@@ -9,6 +9,7 @@ pub(crate) mod free;
 pub(crate) mod highatomic;
 pub(crate) mod interleave;
 pub(crate) mod kswapd;
+pub(crate) mod owned;
 pub(crate) mod packed;
 pub(crate) mod prepare;
 pub(crate) mod slow_path;

@@ -9,6 +9,7 @@ pub(crate) mod defences_state;
 pub(crate) mod deferred_part;
 pub(crate) mod mobility;
 pub(crate) mod node;
+pub(crate) mod owned;
 pub(crate) mod reporting_state;
 pub(crate) mod run;
 pub(crate) mod shuffle;
