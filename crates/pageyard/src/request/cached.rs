@@ -95,7 +95,8 @@ impl Pageset {
         let mut blocks = 0;
         let zone = at.lock();
         if owns {
-            blocks = (zone.take_own(order, t, (wanted as u32) << order, room, &own) >> order) as i32;
+            blocks =
+                (zone.take_own(order, t, (wanted as u32) << order, room, &own) >> order) as i32;
         }
         // Without free CMA pages, the request's own free list comes first (§4.3).
         let own_first = owns || at.zone.supply().cma == 0;

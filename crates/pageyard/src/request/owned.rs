@@ -158,7 +158,13 @@ impl Pageset {
 
     /// Takes the frames of a block of this order off the lists, if all of them are on them. Their
     /// heads but the first become tails.
-    fn unlink_all<C: Config>(&self, at: &At<'_, '_, C>, first: u32, order: u8, t: MigrateType) -> bool {
+    fn unlink_all<C: Config>(
+        &self,
+        at: &At<'_, '_, C>,
+        first: u32,
+        order: u8,
+        t: MigrateType,
+    ) -> bool {
         let map = &at.zone.map;
         let end = first.saturating_add(1 << order);
         let mut idx = first;

@@ -85,6 +85,18 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         self.map.frame(block + which).set_word(word);
     }
 
+    /// Returns the CPU's own pageblocks of one type of which a part is free. Zone lock.
+    pub(crate) fn own_blocks(
+        &self,
+        slot: &PerCpu<R>,
+        t: MigrateType,
+    ) -> impl Iterator<Item = u32> + use<'_, 'a, R> {
+        let first = slot.own_blocks.get(t as usize).map_or(END, |head| head.load(Relaxed));
+        let all = core::iter::successors(linked(first), |&b| linked(self.word(b, NEXT)));
+        // Bounded, in case of a ring.
+        all.take((self.map.len() >> PAGEBLOCK_ORDER) as usize)
+    }
+
     /// Returns whether the pageblock is on its owner's list of those of which a part is free.
     pub(crate) fn is_listed_by_owner(&self, block: u32) -> bool {
         self.word(block, NEXT) != UNLISTED

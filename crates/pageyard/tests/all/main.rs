@@ -45,6 +45,7 @@ mod kswapd;
 mod lock_times;
 mod model;
 mod nodes;
+mod owned_blocks;
 mod packed_faulty;
 mod packed_restore;
 mod packed_set_apart;
