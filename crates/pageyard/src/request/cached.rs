@@ -125,7 +125,7 @@ impl Pageset {
         }
         drop(zone);
         self.tuning.count += blocks << order;
-        if !own.is_empty() {
+        if owns && !own.is_empty() {
             self.list_own(at, &own, order, t);
         }
         if let Some(order) = Order::new(order) {

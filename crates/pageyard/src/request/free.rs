@@ -315,7 +315,8 @@ impl<'a, C: Config> Yard<'a, C> {
         for (pfn, order) in group.filter(|b| is_cached_order(self.rules(), b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
             let Some(here) = self.at(zone, cpu) else { continue };
-            let at = here.at_owner(idx);
+            let owner = here.at_owner(idx);
+            let at = owner.as_ref().unwrap_or(&here);
             let frame = zone.map.frame(idx);
             if !frame.state().is(Kind::BeingFreed, order.get()) {
                 continue; // bad page: taken out of use by `prepare_free`
@@ -323,7 +324,7 @@ impl<'a, C: Config> Yard<'a, C> {
             self.hooks.event(cpu, Event::FreeBatched { pfn });
             if let Some((of, pageset)) = &mut held
                 && core::ptr::eq(*of, at.slot)
-                && pageset.push_reported(&at, idx, frame, order.get())
+                && pageset.push_reported(at, idx, frame, order.get())
             {
                 continue;
             }
@@ -335,7 +336,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 Some((_, pageset)) => {
                     let t = zone.map.cached_type(idx);
                     if let Some(t) = t.filter(|_| at.takes_frees()) {
-                        if let Some(rest) = pageset.put(&at, idx, order.get(), t) {
+                        if let Some(rest) = pageset.put(at, idx, order.get(), t) {
                             drop(held.take());
                             at.drain_rest(rest);
                         }
@@ -451,9 +452,10 @@ impl<C: Config> At<'_, '_, C> {
     #[inline(always)]
     fn free_to_pcp_fast<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
         let pageblock = self.zone.map.pageblock(block.idx)?;
-        let at = self.at_owner(block.idx);
+        let owner = self.at_owner(block.idx);
+        let at = owner.as_ref().unwrap_or(self);
         let mut pageset = at.slot.pageset.try_lock()?;
-        if !pageset.push_fast::<_, OWNED>(&at, block, pageblock, order) {
+        if !pageset.push_fast::<_, OWNED>(at, block, pageblock, order) {
             return None;
         }
         // Each exit releases the lock itself: a shared release costs three more instructions.
@@ -472,12 +474,13 @@ impl<C: Config> At<'_, '_, C> {
     #[inline]
     pub(crate) fn free_prepared(&self, idx: u32, order: u8) {
         if is_cached_order(self.rules(), order) {
-            let at = self.at_owner(idx);
+            let owner = self.at_owner(idx);
+            let at = owner.as_ref().unwrap_or(self);
             match at.slot.pageset.try_lock() {
                 Some(mut pageset) => {
                     let t = self.zone.map.cached_type(idx);
                     if let Some(t) = t.filter(|_| at.takes_frees()) {
-                        let rest = pageset.put(&at, idx, order, t);
+                        let rest = pageset.put(at, idx, order, t);
                         drop(pageset);
                         if let Some(rest) = rest {
                             at.drain_rest(rest);

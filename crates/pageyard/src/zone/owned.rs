@@ -105,16 +105,13 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
 impl<C: Config> At<'_, '_, C> {
     /// Returns the same view with the lists of the CPU that owns the block's pageblock, if one does:
-    /// a free goes there. Stays true while the block is on no free list, except that the ownership
-    /// may end.
+    /// a free goes there. While the block is on no free list, no other CPU can become the owner.
     #[inline(always)]
-    pub(crate) fn at_owner(&self, idx: u32) -> Self {
-        if self.rules().pcp.owned_blocks
-            && let Some(slot) = self.zone.owner_slot(idx)
-        {
-            return self.with_lists(slot);
+    pub(crate) fn at_owner(&self, idx: u32) -> Option<Self> {
+        if !self.rules().pcp.owned_blocks {
+            return None;
         }
-        *self
+        Some(self.with_lists(self.zone.owner_slot(idx)?))
     }
 
     /// Returns whether these lists take a free: another CPU's do while it is online. List lock.
