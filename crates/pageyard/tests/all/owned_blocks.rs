@@ -707,9 +707,9 @@ fn block_range(p: Pfn) -> std::ops::Range<Pfn> {
 
 fn free_on_1(y: &Yielding, pages: &[Pfn]) {
     CPU.set(1);
-    let (one_by_one, batch) = pages.split_at(20);
-    one_by_one.iter().for_each(|&p| y.free(p, o(0)).unwrap());
-    y.free_batch_of(o(0), batch).unwrap();
+    pages[..10].iter().for_each(|&p| y.free(p, o(0)).unwrap());
+    pages[10..20].iter().for_each(|&p| y.free_rest(p, o(0)).unwrap());
+    y.free_batch_of(o(0), &pages[20..]).unwrap();
 }
 
 fn drain_owner(y: &Yielding, pages: &[Pfn]) {
@@ -736,6 +736,21 @@ fn none_cached(y: &Yielding) {
     let v = normal(y);
     let isolated = |p: u64| v.label(p) == MigrateType::Isolate;
     assert!(v.all_cached().all(|(p, _, _)| !isolated(p)));
+}
+
+#[test]
+fn free_that_overflows_the_owners_lists_drains_them() {
+    // This lock panics where a thread takes it twice.
+    let y: Yielding = Reused::under(OWNED, machine()).next(ByThread);
+    CPU.set(0);
+    let all: Vec<Pfn> = (0..512).map(|_| y.alloc(o(0), MOVABLE).unwrap()).collect();
+    assert!(y.set_pcp_limits(ZONE, Limits { batch: 16, high_min: 100, high_max: 100 }));
+    CPU.set(1);
+    all.iter().for_each(|&p| y.free(p, o(0)).unwrap());
+    assert!(y.pageset(ZONE, CpuId(0)).unwrap().count < 120);
+    assert_eq!(y.pageset(ZONE, CpuId(1)).unwrap().count, 0);
+    nothing_lost(&y);
+    CPU.set(0);
 }
 
 #[test]
