@@ -38,15 +38,19 @@ pub struct Frame {
     next: AtomicU32,
     prev: AtomicU32,
     state: AtomicU32,
-    /// Flags that survive every change of state. Zone lock.
-    marks: AtomicU8,
+    /// Flags that survive every change of state, and above them a word of the frame's pageblock.
+    /// Zone lock.
+    marks: AtomicU32,
 }
 
 /// The memory of this frame is faulty ([`Yard::poison_frame`](crate::Yard::poison_frame)).
-const POISONED: u8 = 1;
+const POISONED: u32 = 1;
 /// The frame was reserved at the start and released since
 /// ([`Yard::release`](crate::Yard::release)).
-const RELEASED: u8 = 2;
+const RELEASED: u32 = 2;
+/// Bits of a word above the marks.
+pub(crate) const WORD_BITS: u32 = 24;
+const WORD_SHIFT: u32 = 32 - WORD_BITS;
 
 /// What the frame is (low bits of its state word).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +91,8 @@ const MOVABLE_BIT: u32 = 1 << 12;
 const MEMORY_BIT: u32 = 1 << 13;
 const PFMEMALLOC_BIT: u32 = 1 << 14;
 const REPORTED_BIT: u32 = 1 << 15;
+/// In the state of a cached block: it is on a list of the CPU that owns its pageblock.
+const AT_OWNER_BIT: u32 = 1 << 16;
 
 impl State {
     pub(crate) const TAIL: State = State(Kind::Tail as u32);
@@ -136,6 +142,16 @@ impl State {
         self.0 & MOVABLE_BIT != 0
     }
 
+    /// Whether a cached block is on a list of the CPU that owns its pageblock.
+    #[inline(always)]
+    pub(crate) const fn is_at_owner(self) -> bool {
+        self.0 & (0xf | AT_OWNER_BIT) == Kind::Cached as u32 | AT_OWNER_BIT
+    }
+
+    pub(crate) const fn at_owner(self) -> State {
+        State(self.0 | AT_OWNER_BIT)
+    }
+
     pub(crate) const fn with_movable(self, movable: bool) -> State {
         State(if movable { self.0 | MOVABLE_BIT } else { self.0 & !MOVABLE_BIT })
     }
@@ -173,7 +189,7 @@ impl Frame {
             next: AtomicU32::new(0),
             prev: AtomicU32::new(0),
             state: AtomicU32::new(0),
-            marks: AtomicU8::new(0),
+            marks: AtomicU32::new(0),
         }
     }
 
@@ -268,8 +284,21 @@ impl Frame {
         self.mark(RELEASED, released);
     }
 
+    /// Returns the frame's word, 0 at first. What it means depends on the frame's place in its
+    /// pageblock (`zone/owned.rs`).
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u32 {
+        self.marks.load(Relaxed) >> WORD_SHIFT
+    }
+
+    /// Sets the frame's word, of [`WORD_BITS`] bits. Zone lock.
+    pub(crate) fn set_word(&self, word: u32) {
+        let marks = self.marks.load(Relaxed) & ((1 << WORD_SHIFT) - 1);
+        self.marks.store(word << WORD_SHIFT | marks, Relaxed);
+    }
+
     /// Sets or clears a mark. Zone lock, so that no other mark is lost.
-    fn mark(&self, mark: u8, on: bool) {
+    fn mark(&self, mark: u32, on: bool) {
         let others = self.marks.load(Relaxed) & !mark;
         self.marks.store(if on { others | mark } else { others }, Relaxed);
     }

@@ -17,6 +17,8 @@ use crate::packed::Region;
 use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_order};
 use crate::zone::state::{Zone, first_mark};
 
+mod owners;
+
 /// The largest threshold of a per-CPU delta (§9.2).
 const MOST_THRESHOLD: u32 = 125;
 
@@ -33,6 +35,8 @@ impl<C: Config> Yard<'_, C> {
     /// - Free buddies below the order of a pageblock have merged.
     /// - Free blocks are on the lists of their pageblocks' type, unless the policy carries types.
     /// - Poisoned frames are neither free nor cached.
+    /// - A pageblock with an owner is not wholly free, and no other CPU's lists hold a block marked as
+    ///   the owner's.
     ///
     /// Lists: links are consistent in both directions from the first frame to the last. A list
     /// contains only heads of its order and type. Every free or cached head is on a list.
@@ -66,6 +70,7 @@ impl<C: Config> Yard<'_, C> {
                 zone,
                 carried: self.rules().carried_types,
                 high_orders: is_cached_order(self.rules(), 1),
+                owned: self.rules().pcp.owned_blocks,
                 least_reported: <C::Hooks as Reclaim>::REPORT_ORDER,
                 mark: first_mark(self.rules()),
             }
@@ -81,6 +86,8 @@ struct Look<'z, 'a, R: RawMutex> {
     carried: bool,
     /// Per-CPU lists keep blocks of higher orders too.
     high_orders: bool,
+    /// CPUs own pageblocks.
+    owned: bool,
     least_reported: Option<Order>,
     /// The watermark that the cached watermark is derived from.
     mark: usize,
@@ -154,6 +161,9 @@ impl<R: RawMutex> Look<'_, '_, R> {
         self.count(Tally::AllCached, cached, seen.cached_blocks)?;
         self.counters(&seen)?;
         self.pageblocks()?;
+        if self.owned {
+            self.owners()?;
+        }
         self.marks()
     }
 

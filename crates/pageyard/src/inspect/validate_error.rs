@@ -80,6 +80,10 @@ pub enum Broken {
     /// The pageblock that begins at the frame has the wrong taint: it does not match whether a
     /// poisoned frame in it is in use.
     Taint,
+    /// The owner of the pageblock at the frame contradicts the pageblock's state, its blocks on
+    /// per-CPU lists, or the owner's list of pageblocks with free parts
+    /// ([`OwnedBlocks`](crate::policy::OwnedBlocks)).
+    Owner,
     /// The free block at the frame is marked as reported, but its order is never reported.
     Reported(Order),
     /// The frame is on a list, but is not the head of a free or cached block that belongs there.
@@ -218,6 +222,7 @@ impl Broken {
             Broken::Unmerged(o) => put!(out, "not merged with its buddy of order ", o.get()),
             Broken::Poison => put!(out, "poisoned and in use, or good and out of use"),
             Broken::Taint => put!(out, "its pageblock is wrong about poisoned frames"),
+            Broken::Owner => put!(out, "its pageblock is wrong about its owner"),
             Broken::Reported(o) => put!(out, "reported, though of order ", o.get()),
             Broken::Misplaced { order } => {
                 put!(out, "on a list of order ", order.get(), ", but not of it")

@@ -278,6 +278,25 @@ impl Tuning {
         if n > 1 { (n >> order).max(2) } else { n }
     }
 
+    /// Returns how many pages a refill may add in whole pageblocks, after
+    /// [`nr_alloc`](Self::nr_alloc): none while memory is short. `high` grows with them.
+    pub(crate) fn room_for_blocks(&self, rules: &PcpRules, zone: Pressure) -> i32 {
+        if zone != Pressure::default() {
+            return 0;
+        }
+        let tuned = !matches!(rules.growth, Growth::Fixed);
+        let most = if tuned { self.limits.high_max } else { self.high };
+        (most - self.count - self.limits.batch).max(0)
+    }
+
+    /// Raises `high` to a batch above the count, after a refill that added whole pageblocks.
+    pub(crate) fn hold_blocks(&mut self, rules: &PcpRules) {
+        if !matches!(rules.growth, Growth::Fixed) {
+            let need = (self.count + self.limits.batch).min(self.limits.high_max);
+            self.high = self.high.max(need);
+        }
+    }
+
     /// Counts a block that a caller frees to the lists (§5.9). Returns whether this free must drain
     /// the lists because of a run of high-order frees.
     #[inline]

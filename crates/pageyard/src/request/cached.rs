@@ -6,7 +6,7 @@ use crate::base::gfp::AllocFlags;
 use crate::base::list::List;
 use crate::base::stats::{Counter, DrainReason};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, Order, ZoneId, ZoneKind};
+use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
 use crate::base::watermark::HIGH;
 use crate::embedder::config::Config;
 use crate::embedder::events::Event;
@@ -78,17 +78,28 @@ impl Pageset {
         t: MigrateType,
         flags: AllocFlags,
     ) {
+        let owns = at.rules().pcp.owned_blocks && order < PAGEBLOCK_ORDER;
+        if owns && self.split_own(at, order, t) {
+            return;
+        }
         let was = self.tuning.high;
-        let wanted =
-            self.tune(&at.rules().pcp, |t| t.nr_alloc(&at.rules().pcp, order, at.zone.pressure()));
+        let pressure = at.zone.pressure();
+        let wanted = self.tune(&at.rules().pcp, |t| t.nr_alloc(&at.rules().pcp, order, pressure));
         self.note_high(at, was, HighReason::Refill);
+        let own = List::new();
+        let room =
+            if owns { self.tuning.room_for_blocks(&at.rules().pcp, pressure) as u32 } else { 0 };
         let list = self.list(list_index(order, t));
         let map = &at.zone.map;
         let mut source = Source::Own;
         let mut blocks = 0;
         let Some(zone) = at.lock_for(flags) else { return };
+        if owns {
+            blocks =
+                (zone.take_own(order, t, (wanted as u32) << order, room, &own) >> order) as i32;
+        }
         // Without free CMA pages, the request's own free list comes first (§4.3).
-        let own_first = at.zone.supply().cma == 0;
+        let own_first = owns || at.zone.supply().cma == 0;
         while blocks < wanted {
             let run = if own_first && source == Source::Own {
                 zone.rmqueue_run(order, t, (wanted - blocks) as u32)
@@ -102,7 +113,7 @@ impl Pageset {
                     None => break,
                 },
             };
-            list_run(list, map, run, t);
+            list_run(list, map, run, State::new(Kind::Cached, order, t));
             blocks += run.blocks as i32;
         }
         let counters = &zone.slot.counters;
@@ -114,6 +125,9 @@ impl Pageset {
         }
         drop(zone);
         self.tuning.count += blocks << order;
+        if owns && !own.is_empty() {
+            self.list_own(at, &own, order, t);
+        }
         if let Some(order) = Order::new(order) {
             let (zone, wanted, blocks) = (at.zone.kind, wanted as u32, blocks as u32);
             at.hooks.event(at.cpu, Event::Refill { zone, order, wanted, blocks });
@@ -208,8 +222,7 @@ impl Pageset {
         order: u8,
         t: MigrateType,
     ) {
-        let carried = if at.rules().carried_types { t } else { MigrateType::Unmovable };
-        frame.set_state(State::new(Kind::Cached, order, carried));
+        frame.set_state(at.cached_state(idx, order, t));
         self.list(list_index(order, t)).push_head(&at.zone.map, idx, frame);
         at.slot.counters.frees.add(order, t);
     }
@@ -273,6 +286,16 @@ impl Pageset {
             return;
         }
         let zone = match at.rules().bulk_free {
+            BulkFree::SinglePass | BulkFree::BlockByBlock if at.rules().pcp.owned_blocks => {
+                let gathered = List::new();
+                self.gather_merged(at, n, start, &gathered);
+                let zone = at.lock();
+                while let Some(idx) = gathered.last() {
+                    let order = at.zone.map.frame(idx).state().order();
+                    free_tail_run(&zone, &gathered, idx, order, i32::MAX);
+                }
+                zone
+            }
             BulkFree::SinglePass | BulkFree::BlockByBlock => {
                 let zone = at.lock();
                 self.single_pass(&zone, n, start);
@@ -300,8 +323,6 @@ impl Pageset {
     fn single_pass<C: Config>(&mut self, zone: &Locked<'_, '_, C>, n: i32, start: usize) {
         let mut left = n;
         let mut index = start;
-        let joins =
-            matches!(zone.rules().bulk_free, BulkFree::SinglePass) && !zone.rules().carried_types;
         // All lists but the last are left empty, so one visit to each is enough.
         for _ in 0..lists_used(zone.rules()) {
             if left <= 0 {
@@ -312,23 +333,7 @@ impl Pageset {
             while left > 0
                 && let Some(idx) = self.list(index).last()
             {
-                let mut run = Run::empty_at(idx, order);
-                self.list(index).pop_tail_while(&zone.zone.map, |idx, frame| {
-                    let more = left > 0 && (joins || run.blocks == 0) && run.extend(idx);
-                    if more {
-                        left -= 1 << order;
-                        // A carried type is read again when the block is freed.
-                        if !zone.rules().carried_types {
-                            frame.set_state(State::TAIL);
-                        }
-                    }
-                    more
-                });
-                if run.blocks == 1 {
-                    zone.free_from_pcp(idx, order);
-                } else {
-                    zone.free_run(run);
-                }
+                left = free_tail_run(zone, self.list(index), idx, order, left);
             }
             self.tuning.count -= before - left;
             index = next_list(zone.rules(), index);
@@ -360,6 +365,7 @@ impl Pageset {
             let order = list_order(index);
             while left > 0 && take > 0 {
                 let Some(idx) = self.list(index).pop_tail(map) else { break };
+                let (idx, order) = self.merge_own(at, idx, order, left);
                 if <C::Hooks as Observer>::SEES_TOUCHES {
                     at.hooks.touch(at.zone.pfn(idx));
                 }
@@ -372,12 +378,45 @@ impl Pageset {
     }
 }
 
+/// Frees the blocks at a list's end, from its last one at `idx` on, as far as they follow each other in
+/// memory and until `left` pages are freed. Returns how many pages are left to free.
+#[inline(always)]
+fn free_tail_run<C: Config>(
+    zone: &Locked<'_, '_, C>,
+    list: &List,
+    idx: u32,
+    order: u8,
+    mut left: i32,
+) -> i32 {
+    let rules = zone.rules();
+    let joins = matches!(rules.bulk_free, BulkFree::SinglePass) && !rules.carried_types;
+    let mut run = Run::empty_at(idx, order);
+    list.pop_tail_while(&zone.zone.map, |idx, frame| {
+        // Merged blocks of all orders are on one list.
+        let fits = !rules.pcp.owned_blocks || frame.state().order() == order;
+        let more = left > 0 && fits && (joins || run.blocks == 0) && run.extend(idx);
+        if more {
+            left -= 1 << order;
+            // A carried type is read again when the block is freed.
+            if !rules.carried_types {
+                frame.set_state(State::TAIL);
+            }
+        }
+        more
+    });
+    if run.blocks == 1 {
+        zone.free_from_pcp(idx, order);
+    } else {
+        zone.free_run(run);
+    }
+    left
+}
+
 /// Puts the blocks of a run on a list. Outlined so that the loops do not compete for registers with
 /// the locals of `refill`.
 #[inline(never)]
-fn list_run(list: &List, map: &Map<'_>, run: Run, t: MigrateType) {
+pub(super) fn list_run(list: &List, map: &Map<'_>, run: Run, state: State) {
     let Run { first, blocks, order, .. } = run;
-    let state = State::new(Kind::Cached, order, t);
     for frame in map.run(first, blocks << order).iter().step_by(1 << order) {
         frame.set_state(state);
     }
@@ -486,7 +525,7 @@ impl<C: Config> At<'_, '_, C> {
     /// Reports a change of `high`. Guarded by a constant: otherwise the counters would be read even
     /// if no hook observes the event.
     #[inline(always)]
-    fn tell_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
+    pub(super) fn tell_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
         if <C::Hooks as Observer>::SEES_TUNING && from != to {
             let counters = &self.slot.counters;
             let change = HighChange {

@@ -17,7 +17,7 @@ use crate::embedder::platform::Platform;
 use crate::packed::Region;
 use crate::pcp::pageset::{Pageset, is_cached_order};
 use crate::zone::at::{At, Locked};
-use crate::zone::state::Zone;
+use crate::zone::state::{PerCpu, Zone};
 
 /// Why a batch was not freed. Nothing has changed.
 ///
@@ -311,32 +311,32 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Frees the cached orders of one group, under one lock for consecutive blocks of the same
     /// zone.
     fn free_group(&self, group: impl Iterator<Item = (Pfn, Order)>, cpu: CpuId) {
-        let mut held: Option<(&Zone<'_, _>, MutexGuard<'_, _, Pageset>)> = None;
+        let mut held: Option<(&PerCpu<_>, MutexGuard<'_, _, Pageset>)> = None;
         for (pfn, order) in group.filter(|b| is_cached_order(self.rules(), b.1.get())) {
             let Some((zone, idx)) = self.locate(pfn) else { continue };
-            let Some(at) = self.at(zone, cpu) else { continue };
+            let Some(here) = self.at(zone, cpu) else { continue };
+            let owner = here.at_owner(idx);
+            let at = owner.as_ref().unwrap_or(&here);
             let frame = zone.map.frame(idx);
             if !frame.state().is(Kind::BeingFreed, order.get()) {
                 continue; // bad page: taken out of use by `prepare_free`
             }
             self.hooks.event(cpu, Event::FreeBatched { pfn });
             if let Some((of, pageset)) = &mut held
-                && core::ptr::eq(*of, zone)
-                && pageset.push_reported(&at, idx, frame, order.get())
+                && core::ptr::eq(*of, at.slot)
+                && pageset.push_reported(at, idx, frame, order.get())
             {
                 continue;
             }
-            if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, zone)) {
+            if !held.as_ref().is_some_and(|(of, _)| core::ptr::eq(*of, at.slot)) {
                 drop(held.take());
-                held = zone
-                    .slot(at.cpu)
-                    .and_then(|slot| slot.pageset.try_lock())
-                    .map(|guard| (zone, guard));
+                held = at.slot.pageset.try_lock().map(|guard| (at.slot, guard));
             }
             match &mut held {
                 Some((_, pageset)) => {
-                    if let Some(t) = zone.map.cached_type(idx) {
-                        if let Some(rest) = pageset.put(&at, idx, order.get(), t) {
+                    let t = zone.map.cached_type(idx);
+                    if let Some(t) = t.filter(|_| at.takes_frees()) {
+                        if let Some(rest) = pageset.put(at, idx, order.get(), t) {
                             drop(held.take());
                             at.drain_rest(rest);
                         }
@@ -345,7 +345,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 }
                 None => _ = zone.bypasses.fetch_add(1, Relaxed),
             }
-            at.free_to_zone(idx, order.get());
+            here.free_to_zone(idx, order.get());
         }
     }
 
@@ -447,13 +447,15 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// Puts a checked block on this CPU's list, if that only takes a push and a count. `None`:
-    /// nothing has changed. `OWNED`: no other thread can free the block.
+    /// Puts a checked block on this CPU's list, or that of its pageblock's owner, if that only takes a
+    /// push and a count. `None`: nothing has changed. `OWNED`: no other thread can free the block.
     #[inline(always)]
     fn free_to_pcp_fast<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
         let pageblock = self.zone.map.pageblock(block.idx)?;
-        let mut pageset = self.slot.pageset.try_lock()?;
-        if !pageset.push_fast::<_, OWNED>(self, block, pageblock, order) {
+        let owner = self.at_owner(block.idx);
+        let at = owner.as_ref().unwrap_or(self);
+        let mut pageset = at.slot.pageset.try_lock()?;
+        if !pageset.push_fast::<_, OWNED>(at, block, pageblock, order) {
             return None;
         }
         // Each exit releases the lock itself: a shared release costs three more instructions.
@@ -468,17 +470,21 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
-    /// Frees a checked block to this CPU's lists, or to the zone if the lists do not take it.
+    /// Frees a checked block to this CPU's lists or those of its pageblock's owner, or to the zone if
+    /// the lists do not take it.
     #[inline]
     pub(crate) fn free_prepared(&self, idx: u32, order: u8) {
         if is_cached_order(self.rules(), order) {
-            match self.slot.pageset.try_lock() {
+            let owner = self.at_owner(idx);
+            let at = owner.as_ref().unwrap_or(self);
+            match at.slot.pageset.try_lock() {
                 Some(mut pageset) => {
-                    if let Some(t) = self.zone.map.cached_type(idx) {
-                        let rest = pageset.put(self, idx, order, t);
+                    let t = self.zone.map.cached_type(idx);
+                    if let Some(t) = t.filter(|_| at.takes_frees()) {
+                        let rest = pageset.put(at, idx, order, t);
                         drop(pageset);
                         if let Some(rest) = rest {
-                            self.drain_rest(rest);
+                            at.drain_rest(rest);
                         }
                         return;
                     }

@@ -11,6 +11,7 @@ pub(crate) mod highatomic;
 pub(crate) mod interleave;
 pub(crate) mod kswapd;
 pub(crate) mod nowait;
+pub(crate) mod owned;
 pub(crate) mod packed;
 pub(crate) mod prepare;
 pub(crate) mod slow_path;

@@ -107,20 +107,22 @@ impl<'a, C: Config> Yard<'a, C> {
 }
 
 impl<C: Config> At<'_, '_, C> {
-    /// Puts a block that is being freed on this CPU's list, however long the list is. Returns whether
-    /// the list takes it.
+    /// Puts a block that is being freed on this CPU's list, or that of its pageblock's owner, however
+    /// long the list is. Returns whether the list takes it.
     fn list_nowait(&self, idx: u32, order: u8) -> bool {
         if !is_cached_order(self.rules(), order) {
             return false;
         }
-        let Some(mut pageset) = self.slot.pageset.try_lock() else {
+        let owner = self.at_owner(idx);
+        let at = owner.as_ref().unwrap_or(self);
+        let Some(mut pageset) = at.slot.pageset.try_lock() else {
             self.zone.bypasses.fetch_add(1, Relaxed);
             return false;
         };
         // Disabled lists stay empty (§5.5).
-        let is_disabled = pageset.tuning.limits.high_max == 0;
-        let Some(t) = self.zone.map.cached_type(idx).filter(|_| !is_disabled) else { return false };
-        pageset.push(self, idx, self.zone.map.frame(idx), order, t);
+        let is_open = pageset.tuning.limits.high_max > 0 && at.takes_frees();
+        let Some(t) = self.zone.map.cached_type(idx).filter(|_| is_open) else { return false };
+        pageset.push(at, idx, self.zone.map.frame(idx), order, t);
         pageset.tuning.count += 1 << order;
         true
     }

@@ -77,6 +77,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.drain_cpu(cpu, None);
         for zone in self.zones.iter().filter(|z| z.region().is_none()) {
             if let Some(at) = self.at(zone, cpu) {
+                at.disown_all(cpu);
                 let locked = at.lock();
                 locked.fold(at.slot.diff());
             }

@@ -58,6 +58,13 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         At { zone, hooks, cpu, slot, policy }
     }
 
+    /// Returns the same view with another CPU's part of the zone. Its counters change under the same
+    /// locks as for that CPU itself; events name this CPU.
+    #[inline(always)]
+    pub(crate) fn with_lists(&self, slot: &'z PerCpu<C::Lock>) -> Self {
+        At { slot, ..*self }
+    }
+
     #[inline(always)]
     pub(crate) fn rules(&self) -> &Rules {
         self.policy.rules()

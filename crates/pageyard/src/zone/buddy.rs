@@ -45,6 +45,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let (mut idx, mut order) = (idx, order);
         while order < MAX_ORDER {
             if taken(idx, order) {
+                self.note_whole(idx, order);
                 return;
             }
             let buddy = idx ^ (1 << order);
@@ -85,6 +86,7 @@ impl<C: Config> Locked<'_, '_, C> {
     pub(crate) fn list_free(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.zone.areas.insert(&self.zone.map, idx, order, t, end);
         self.tell_links(idx, order, t);
+        self.note_part(idx, order);
         if let Some(least) = self.hooks.report_order()
             && order >= least.get()
         {

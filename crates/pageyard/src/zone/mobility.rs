@@ -315,6 +315,7 @@ impl<C: Config> Locked<'_, '_, C> {
     pub(crate) fn convert(&self, idx: u32, from: MigrateType, to: MigrateType) -> Option<u32> {
         let to = self.effective_type(to);
         let moved = self.move_free_pages(idx, from, to)?;
+        self.end_ownership(idx);
         self.zone.map.set_block_type(idx & !(PAGEBLOCK_PAGES - 1), to);
         Some(moved)
     }

@@ -10,6 +10,7 @@ pub(crate) mod deferred_part;
 pub(crate) mod free_queue;
 pub(crate) mod mobility;
 pub(crate) mod node;
+pub(crate) mod owned;
 pub(crate) mod reporting_state;
 pub(crate) mod run;
 pub(crate) mod shuffle;

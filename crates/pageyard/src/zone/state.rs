@@ -25,6 +25,7 @@ use crate::zone::compaction_state::{Compaction, Daemon};
 use crate::zone::defences_state::ZoneSafety;
 use crate::zone::deferred_part::DeferredPart;
 use crate::zone::free_queue::FreeQueue;
+use crate::zone::owned::{END, PCP_TYPES};
 use crate::zone::reporting_state::Reporting;
 
 /// A claim boosted the watermarks: the next attempt that may wake background reclaim wakes it.
@@ -62,6 +63,8 @@ pub struct PerCpu<R: RawMutex> {
     /// Ticks until an unused remote pageset is drained (§5.15).
     pub(crate) expire: AtomicU8,
     pub(crate) node: AtomicU32,
+    /// By type: the first pageblock that the CPU owns and of which a part is free. Zone lock.
+    pub(crate) own_blocks: [AtomicU32; PCP_TYPES],
     /// The CPU is online. The lists of an offline CPU are disabled and empty (§8.5).
     pub(crate) up: AtomicBool,
     pub(crate) counters: CpuCounters,
@@ -77,6 +80,7 @@ impl<R: RawMutex> PerCpu<R> {
             domain_threshold: AtomicU32::new(0),
             expire: AtomicU8::new(0),
             node: AtomicU32::new(0),
+            own_blocks: [const { AtomicU32::new(END) }; PCP_TYPES],
             up: AtomicBool::new(true),
             counters: CpuCounters::new(),
         }

@@ -48,6 +48,7 @@ mod lock_times;
 mod model;
 mod nodes;
 mod nowait;
+mod owned_blocks;
 mod packed_faulty;
 mod packed_restore;
 mod packed_set_apart;

@@ -9,7 +9,9 @@ use std::sync::{Mutex, OnceLock};
 
 use common::{Chosen, LINUX612, Lock, Machine, Stage, Y, deferred, frames, o};
 use lock_api::RawMutex;
-use pageyard::policy::{Base, ChunkedDrain, Linux618, Packed, StaticPolicy, TypeChecked, Vanilla};
+use pageyard::policy::{
+    Base, ChunkedDrain, Linux618, OwnedBlocks, Packed, StaticPolicy, TypeChecked, Vanilla,
+};
 use pageyard::{
     AllocError, CpuId, Defences, Event, FreeError, Gfp, Hooked, MigrateType, Observer,
     OwnedStorage, Pfn, Platform, Reclaim, SECTION_PAGES, Yard, ZoneKind,
@@ -114,11 +116,12 @@ fn free(y: &Interrupted) -> u64 {
     y.zone_info(ZONE).unwrap().free_exact
 }
 
-const POLICIES: [Chosen; 6] = [
+const POLICIES: [Chosen; 7] = [
     &<TypeChecked>::RULES,
     &Base::RULES,
     &<Vanilla>::RULES,
     &Linux618::RULES,
+    &<OwnedBlocks>::RULES,
     &<ChunkedDrain>::RULES,
     &Packed::RULES,
 ];
@@ -291,7 +294,7 @@ fn b2_no_page_has_two_owners() {
     impl Observer for ByThread {}
     impl Defences for ByThread {}
 
-    for rules in [LINUX612, &<ChunkedDrain>::RULES, &Packed::RULES] {
+    for rules in [LINUX612, &<ChunkedDrain>::RULES, &<OwnedBlocks>::RULES, &Packed::RULES] {
         // Two CPUs for all threads, so that lists are busy too.
         let machine = Machine::normal(PAGES).cpus(&[0, 0]);
         let owned: Vec<AtomicBool> = (0..PAGES).map(|_| AtomicBool::new(false)).collect();

@@ -133,6 +133,8 @@ invariants_under! {
     invariants_under_vanilla: Vanilla;
     invariants_under_two_passes: TypeChecked<TwoPassBulkFree>;
     invariants_under_no_high_order: NoHighOrder;
+    invariants_under_owned_blocks: TypeChecked<OwnedBlocks>;
+    invariants_under_owned_blocks_and_vanilla: OwnedBlocks<TwoPassBulkFree<Vanilla<Base>>>;
     invariants_under_a_composition: TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>;
     invariants_under_linux618: TypeChecked<Linux618>;
     invariants_under_steered: Steered;
@@ -180,6 +182,7 @@ values_are_types! {
     linux61_is_its_rules: Linux61;
     linux619_is_its_rules: Linux619;
     defrag_mode_is_its_rules: DefragMode;
+    owned_blocks_is_its_rules: OwnedBlocks;
     a_composition_is_its_rules: TypeChecked<TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>>;
 }
 

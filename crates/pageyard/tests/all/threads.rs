@@ -206,6 +206,16 @@ fn four_threads_under_two_passes_and_step_9() {
 }
 
 #[test]
+fn four_threads_under_owned_blocks() {
+    run(&<TypeChecked<OwnedBlocks>>::RULES);
+}
+
+#[test]
+fn four_threads_under_owned_blocks_in_chunks() {
+    run(&<TypeChecked<OwnedBlocks<ChunkedDrain<TwoPassBulkFree>>>>::RULES);
+}
+
+#[test]
 fn four_threads_under_vanilla() {
     run(&<Vanilla>::RULES);
 }

@@ -30,6 +30,7 @@ pub(super) const LINUX612: Rules = Rules {
         free_count: true,
         free_high_late: false,
         chunked_drain: false,
+        owned_blocks: false,
         decay: Decay::Eighth,
     },
     type_checks: false,
@@ -49,6 +50,7 @@ const BASE: PcpRules = PcpRules {
     free_count: false,
     free_high_late: false,
     chunked_drain: false,
+    owned_blocks: false,
     decay: Decay::None,
 };
 const STEP1: PcpRules = PcpRules { free_high_twice: true, ..BASE };

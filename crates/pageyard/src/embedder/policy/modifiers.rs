@@ -140,6 +140,15 @@ modifiers! {
     };
     /// Free memory is unmapped (§11.6, the kernel's `debug_pagealloc`).
     Unmapped = "Unmapped", |r| Rules { safety: Safety { unmap: true, ..r.safety }, ..r };
+    /// A CPU claims whole pageblocks and splits them without the zone lock. A page of an owned block is
+    /// freed to the owner's lists, whichever CPU frees it, and merges with its neighbours there before
+    /// it is drained. A refill prefers fragments of own blocks that were drained earlier, then a whole
+    /// block, then parts of blocks of its type. Proposed for Linux on 2026-04-03 ("pcp buddy
+    /// allocator"). From published rules, not recorded.
+    OwnedBlocks = "OwnedBlocks", |r| Rules {
+        pcp: PcpRules { owned_blocks: true, ..r.pcp },
+        ..r
+    };
 }
 
 /// A modifier with a number that is chosen by name, as in `Guarded<3, Base>`.

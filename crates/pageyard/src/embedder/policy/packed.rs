@@ -89,6 +89,7 @@ impl PcpRules {
             && self.free_count == other.free_count
             && self.free_high_late == other.free_high_late
             && self.chunked_drain == other.chunked_drain
+            && self.owned_blocks == other.owned_blocks
             && self.decay as u8 == other.decay as u8;
         if same { None } else { Some("pcp") }
     }

@@ -248,6 +248,9 @@ pub struct PcpRules {
     /// A free that overflows a CPU's lists drains them a batch at a time, without a lock in between
     /// (B.4).
     pub chunked_drain: bool,
+    /// A CPU claims whole pageblocks for its lists and splits them without the zone lock. Their pages
+    /// return to its lists, whichever CPU frees them, and merge there before they are drained.
+    pub owned_blocks: bool,
     /// How far `high` falls in each tick.
     pub decay: Decay,
 }

@@ -14,7 +14,7 @@ use crate::base::units::{NodeId, Pfn, ZoneKind};
 use crate::embedder::config::Hooked;
 use crate::embedder::hooks::{Defences, Observer, Reclaim};
 use crate::embedder::platform::Platform;
-use crate::embedder::policy::{Guarded, Linux612, StaticPolicy};
+use crate::embedder::policy::{Guarded, Linux612, OwnedBlocks, StaticPolicy};
 use crate::zone::area::End;
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -336,4 +336,25 @@ fn watermarks() {
     assert_eq!(falling, Broken::Watermarks);
     let stale = planted(|_, z, _| z.watermarks.set_boost(512));
     assert_eq!(stale, Broken::CachedMark);
+}
+
+#[test]
+fn wrong_owners_of_pageblocks_are_detected() {
+    let planted = |plant: fn(&Zone<'_, Lock>, u32)| {
+        let mut found = None;
+        with_yard::<OwnedBlocks>(|y, z, _| {
+            plant(z, free(z, PAGEBLOCK_ORDER).0);
+            found = Some(y.validate().unwrap_err().broken);
+        });
+        assert_eq!(found, Some(Broken::Owner));
+    };
+    planted(|z, whole| z.map.frame(whole).set_word(1));
+    planted(|z, whole| z.map.frame(whole + 1).set_word(1));
+    planted(|z, _| {
+        let idx = z.cpus[0].pageset.lock().list(0).first().unwrap();
+        let frame = z.map.frame(idx);
+        frame.set_state(frame.state().at_owner());
+        // CPU 1 owns the pageblock, but the block is on a list of CPU 0.
+        z.map.frame(idx & !(PAGEBLOCK_PAGES - 1)).set_word(2);
+    });
 }

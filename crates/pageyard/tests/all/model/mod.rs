@@ -108,6 +108,11 @@ fn linux612_matches_the_model() {
 }
 
 #[test]
+fn owned_blocks_match_the_model() {
+    agrees::<TypeChecked<OwnedBlocks>>();
+}
+
+#[test]
 fn the_packed_engine_matches_the_model() {
     agrees::<Packed>();
 }
