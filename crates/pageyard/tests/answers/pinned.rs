@@ -37,13 +37,48 @@ fn numbered(n: u64, make: impl Fn(u64) -> Scenario) -> Vec<Scenario> {
     (0..n).map(|seed| Scenario { seed, ..make(seed) }).collect()
 }
 
-/// The rules of the `n`th policy, then of the `n`th modifier of Linux 6.12.
-fn rules(n: usize) -> Chosen {
-    if let Some(policy) = POLICIES.get(n) {
+/// Complete policies, modifiers, and both that came later. A scenario's number is its seed, so a new
+/// policy is added at the end.
+const POLICY_NAMES: [&str; 10] =
+    ["Linux612", "Base", "Step1", "Step3", "Step5", "Step7", "Step8", "Step9", "Step10", "Linux61"];
+const MODIFIER_NAMES: [&str; 15] = [
+    "LargestFirst",
+    "Vanilla",
+    "TwoPassBulkFree",
+    "BlockByBlock",
+    "NoHighOrder",
+    "EarlyLimits",
+    "LateFreeHigh",
+    "ChunkedDrain",
+    "SixBatches",
+    "TypeChecked",
+    "PageChecked",
+    "Poisoned",
+    "InitOnAlloc",
+    "InitOnFree",
+    "Unmapped",
+];
+const LATER_NAMES: [&str; 6] =
+    ["Linux618", "Linux619", "IsolateBit", "DefragMode", "Steered", "OwnedBlocks"];
+
+fn all_names() -> Vec<&'static str> {
+    [&POLICY_NAMES[..], &MODIFIER_NAMES, &LATER_NAMES].concat()
+}
+
+/// The rules of the policy with this name; of a modifier, those that it makes of `of`.
+fn rules(name: &str, of: &Rules) -> Chosen {
+    if let Some(policy) = POLICIES.iter().find(|p| p.name == name) {
         return policy.makes;
     }
-    let modifier = &MODIFIERS[(n - POLICIES.len()) % MODIFIERS.len()];
-    Box::leak(Box::new((modifier.makes)(*LINUX612)))
+    let modifier = MODIFIERS.iter().find(|m| m.name == name).unwrap();
+    Box::leak(Box::new((modifier.makes)(*of)))
+}
+
+#[test]
+fn every_policy_is_pinned() {
+    let names = POLICIES.iter().map(|p| p.name).chain(MODIFIERS.iter().map(|m| m.name));
+    let left: Vec<_> = names.filter(|name| !all_names().contains(name)).collect();
+    assert_eq!(left, [""; 0], "add them to the end of LATER_NAMES");
 }
 
 fn normal() -> Machine {
@@ -174,26 +209,28 @@ fn requests_of_three_nodes() {
 
 #[test]
 fn requests_under_each_policy() {
-    let all = POLICIES.len() + MODIFIERS.len();
     let make = |seed| Scenario {
-        rules: rules(seed as usize),
+        rules: rules(all_names()[seed as usize], LINUX612),
         full: 60,
         ..scenario(normal(), REQUESTS, 100)
     };
-    pinned("policies", &numbered(all as u64, make));
+    pinned("policies", &numbered(all_names().len() as u64, make));
 }
 
 #[test]
 fn requests_under_older_policies_with_a_change() {
-    let make = |seed| {
-        let modifier = &MODIFIERS[seed as usize % MODIFIERS.len()];
-        let older: Rules = (MODIFIERS.iter().find(|m| m.name == "Vanilla").unwrap().makes)(
-            *POLICIES[seed as usize % POLICIES.len()].makes,
-        );
-        let rules = Box::leak(Box::new((modifier.makes)(older)));
-        Scenario { rules, full: 60, ..scenario(normal(), REQUESTS, 100) }
+    const FIRST: usize = 24;
+    let is_modifier = |name: &&str| MODIFIERS.iter().any(|m| m.name == *name);
+    let later: Vec<&str> = LATER_NAMES.into_iter().filter(is_modifier).collect();
+    let make = |seed: u64| {
+        let n = seed as usize;
+        let older = rules(POLICY_NAMES[n % POLICY_NAMES.len()], LINUX612);
+        let older = rules("Vanilla", older);
+        let newer = n.checked_sub(FIRST).map(|n| later[n]);
+        let modifier = newer.unwrap_or(MODIFIER_NAMES[n % MODIFIER_NAMES.len()]);
+        Scenario { rules: rules(modifier, older), full: 60, ..scenario(normal(), REQUESTS, 100) }
     };
-    pinned("older", &numbered(24, make));
+    pinned("older", &numbered((FIRST + later.len()) as u64, make));
 }
 
 #[test]
