@@ -49,7 +49,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
-    /// Whose instructions the machine prices: pageyard, this allocator's, or linux, the kernel's own
+    /// Whose instructions the machine prices: pageyard, this allocator's, or linux, the kernel's own.
+    /// Kernel builds (auto-tuning, recalculate) use linux in any case
     #[arg(
         long,
         value_name = "linux|pageyard",

@@ -90,9 +90,10 @@ pub struct Metric {
 /// Metrics of the lab's own workloads that explain a result: what the allocator and the machine did
 /// on the way to it. Metrics with other names are the result itself. A point's label may follow,
 /// as in `hits-64`.
-pub const EXPLAINING: [&str; 24] = [
+pub const EXPLAINING: [&str; 27] = [
     "busy",
     "zone_lock",
+    "lru_lock",
     "free_high",
     "zone_pages",
     "miss",
@@ -105,6 +106,8 @@ pub const EXPLAINING: [&str; 24] = [
     "hold_free_avg",
     "hold_free_p99",
     "peak_pcp",
+    "peak_memory",
+    "idle_memory",
     "block",
     "remote",
     "request_p50",

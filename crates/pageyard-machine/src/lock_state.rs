@@ -15,6 +15,8 @@ pub enum LockName {
     Zone(ZoneId),
     /// One CPU's lists in a zone.
     Pageset(ZoneId, CpuId),
+    /// A lock of the tasks' own, outside the allocator ([`Machine::lock`](crate::Machine::lock)).
+    Task(u32),
     /// Any other lock, numbered in order of first use.
     Other(u32),
 }
@@ -87,6 +89,11 @@ impl LockState {
     /// Returns the time category of waiting for it.
     pub(crate) fn wait_kind(&self) -> Spent {
         if self.is_zone() { Spent::ZoneWait } else { Spent::OtherWait }
+    }
+
+    /// Returns the time category of taking and releasing it.
+    pub(crate) fn own_kind(&self) -> Spent {
+        if matches!(self.name, LockName::Task(_)) { Spent::Think } else { Spent::Alloc }
     }
 
     /// Records a hold of `held` picoseconds; `freed` tells whether blocks went to the zone.

@@ -223,6 +223,13 @@ impl Machine {
         drop(over);
     }
 
+    /// Creates a lock of the tasks' own, outside the allocator ([`Task::hold`]).
+    pub fn lock(&self, number: u32) -> SimLock {
+        let lock = SimLock::new();
+        self.state.borrow_mut().register(&lock, LockName::Task(number));
+        lock
+    }
+
     /// Runs tasks until all of them have ended, except for [daemons](Task::spawn_daemon). Time
     /// continues from the end of the last run.
     ///

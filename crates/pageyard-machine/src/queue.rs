@@ -24,7 +24,7 @@ impl State {
         }
     }
 
-    fn register(&mut self, lock: &SimLock, name: LockName) -> usize {
+    pub(crate) fn register(&mut self, lock: &SimLock, name: LockName) -> usize {
         self.locks.push(LockState::new(name));
         lock.register(self.number, self.locks.len() - 1);
         self.locks.len() - 1
@@ -75,19 +75,19 @@ impl State {
         if wait > 0 {
             lock.note_wait(wait);
         }
-        let kind = lock.wait_kind();
+        let (kind, own) = (lock.wait_kind(), lock.own_kind());
         let last = lock.last;
         lock.owner = task;
         lock.last = cpu;
         lock.acquired += 1;
         self.charge(kind, wait);
-        self.charge(Spent::Alloc, self.costs.lock);
+        self.charge(own, self.costs.lock);
         let mut lines = 0;
         if last != cpu && last != NONE {
             let way = self.way(last, cpu);
             self.locks[id].contention.passed[way.index()] += 1;
             let way = self.fetch(last, cpu, self.clock());
-            self.charge(Spent::Alloc, way);
+            self.charge(own, way);
             lines = if self.locks[id].is_zone() { way * ZONE_LINES } else { 0 };
         }
         self.tasks[task as usize].held += 1;
@@ -147,7 +147,7 @@ impl State {
         if self.must_yield(id) {
             return Outcome::Later;
         }
-        self.charge(Spent::Alloc, self.costs.unlock);
+        self.charge(self.locks[id].own_kind(), self.costs.unlock);
         self.tasks[self.task as usize].held -= 1;
         let (cpu, now) = (self.cpu, self.clock());
         let freed = self.cpus[cpu as usize].freed;

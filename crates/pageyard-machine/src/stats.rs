@@ -200,6 +200,18 @@ impl Stats {
         share(total.zone_wait, total.busy())
     }
 
+    /// Returns the time spent spinning on the tasks' own locks, in picoseconds, if they took any.
+    pub fn task_lock_wait(&self) -> Option<u64> {
+        let own = self.locks.iter().filter(|l| matches!(l.name, LockName::Task(_)));
+        own.map(|l| l.waited).reduce(|a, b| a + b)
+    }
+
+    /// Returns the share of the CPUs' busy time spent spinning on the tasks' own locks, in
+    /// millionths, if they took any.
+    pub fn task_lock_share(&self) -> Option<u64> {
+        Some(share(self.task_lock_wait()?, self.total().busy()))
+    }
+
     /// Returns the share of the CPUs' busy time spent waiting for lines that other cores have, in
     /// millionths.
     pub fn line_share(&self) -> u64 {

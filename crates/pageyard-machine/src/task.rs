@@ -11,6 +11,7 @@ use crate::cache::LINE;
 use crate::channel::PART;
 use crate::cpu::Spent;
 use crate::fiber;
+use crate::lock::SimLock;
 use crate::state::State;
 use crate::stop::Stop;
 use crate::traffic::Touch;
@@ -144,6 +145,13 @@ impl<'env> Task<'_, 'env> {
                 self.catch_up(false);
             }
         }
+    }
+
+    /// Takes a lock, works for `ns` nanoseconds, and releases it.
+    pub fn hold(&self, lock: &SimLock, ns: u64) {
+        lock.take(true);
+        self.with(|s| s.charge_own(Spent::Think, ns * 1000));
+        lock.release();
     }
 
     /// Accesses the contents of a block's pages. The cost depends on where the lines are.

@@ -1,6 +1,7 @@
 //! Runs a workload on a simulated machine, for an experiment.
 
 use pageyard::tuning::Limits;
+use pageyard_machine::costs::TABLE;
 use pageyard_machine::{Costs, MachineSpec, Stop};
 
 use super::agree::{Column, Kind};
@@ -26,6 +27,8 @@ pub(super) struct Simulated<'s> {
     pub(super) set: &'s [(&'s str, &'s str)],
     /// Share of memory that has been in use before, in percent.
     pub(super) age: u8,
+    /// Whether to price the kernel's instructions, as the published figures do.
+    pub(super) linux: bool,
     /// Limits of the per-CPU lists, if different from those derived from the zones.
     pub(super) limits: Option<Limits>,
 }
@@ -48,15 +51,36 @@ impl Simulated<'_> {
             seed: run.options.seed,
             iterations: run.options.iterations,
             set: self.set.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
-            costs: run.options.costs.clone(),
+            costs: self.costs(&run.options.costs),
             limits: self.limits,
             stop: Stop::default(),
         };
         let recipe = workload::by_name(self.workload)?;
         let results =
             workload::run(&recipe, &options, &mut |at, all| (run.progress)(what, at, all))?;
-        let world = format!("simulated {}, seed {}", self.machine, run.options.seed);
+        let mut world = format!("simulated {}, seed {}", self.machine, run.options.seed);
+        if self.age != 0 {
+            world += &format!(", {}% of memory used before", self.age);
+        }
+        if self.linux {
+            world += ", at the cost of the kernel's instructions";
+        }
         Ok(Found { results, world, command: self.command(run) })
+    }
+
+    /// Returns the costs, where the run's options give these.
+    fn costs(&self, given: &Costs) -> Costs {
+        // A single change is that of an analysis of one cost at a time: it holds in proportion.
+        let changed = given.changed();
+        if !self.linux || changed.len() > 1 {
+            return given.clone();
+        }
+        let mut costs = Costs::LINUX;
+        for row in TABLE.iter().filter(|row| changed.iter().any(|c| c.0 == row.name)) {
+            let (linux, value) = ((row.get)(&costs), (row.get)(given));
+            (row.set)(&mut costs, linux * value / row.default.max(1));
+        }
+        costs
     }
 
     /// Returns the command line that repeats the run, or an empty string if there is none.
@@ -73,7 +97,7 @@ impl Simulated<'_> {
         if self.age != 0 {
             command += &format!(" --age {}", self.age);
         }
-        if run.options.costs == Costs::LINUX {
+        if self.costs(&run.options.costs) == Costs::LINUX {
             command += " --cost linux";
         }
         for (name, value) in self.set {
@@ -94,6 +118,12 @@ impl Found {
         self.results.iter().map(mean).collect()
     }
 
+    /// Returns the sum of two metrics' means; one that was not measured is zero.
+    pub(super) fn sum(&self, first: &str, second: &str) -> Vec<Option<f64>> {
+        let more = self.means(second);
+        self.means(first).iter().zip(more).map(|(a, b)| Some((*a)? + b.unwrap_or(0.0))).collect()
+    }
+
     /// Returns a metric's mean multiplied by the workload's `rate`: a value per fixed amount of
     /// work becomes one per second, as it would be counted in a fixed time.
     pub(super) fn per_second(&self, metric: &str) -> Vec<Option<f64>> {
@@ -111,5 +141,23 @@ impl Found {
         seed: &[Option<f64>],
     ) -> Column {
         Column::new(name, unit, kind, seed, &self.means(metric))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One changed cost keeps its factor at the kernel's cost; a whole cost model is taken as it is.
+    #[test]
+    fn the_kernels_costs_change_in_proportion() {
+        let build = Simulated { linux: true, ..Simulated::default() };
+        assert_eq!(build.costs(&Costs::DEFAULT), Costs::LINUX);
+        assert_eq!(build.costs(&Costs::LINUX), Costs::LINUX);
+        let changed =
+            |of: &Costs, factor: u64| Costs { zone_free: of.zone_free * factor, ..of.clone() };
+        assert_eq!(build.costs(&changed(&Costs::DEFAULT, 2)), changed(&Costs::LINUX, 2));
+        assert_eq!(build.costs(&changed(&Costs::LINUX, 2)), changed(&Costs::LINUX, 2));
+        assert_eq!(Simulated::default().costs(&Costs::DEFAULT), Costs::DEFAULT);
     }
 }

@@ -112,6 +112,13 @@ pub trait Actor<'env> {
     /// Returns the zones. Takes the locks of per-CPU lists, so it is too slow for frequent
     /// measurements.
     fn zones(&self) -> Vec<ZoneView>;
+    /// Takes one of the plan's [LRU locks](Plan::lru_locks), works for `ns` nanoseconds, and releases
+    /// it. A world without these locks only works.
+    fn hold_lru(&self, _lock: usize, ns: u64) {
+        self.think(ns);
+    }
+    /// Returns the number of pages on the zones' free lists.
+    fn zone_free(&self) -> u64;
     /// Records completed work in the workload's unit, such as pages or messages.
     fn done(&self, work: u64);
 }
@@ -132,6 +139,10 @@ pub trait Plan: Sync {
     /// Returns the number of actors that meet at each barrier.
     fn barriers(&self) -> Vec<usize> {
         Vec::new()
+    }
+    /// Returns the number of locks of lists that files and processes have their pages on.
+    fn lru_locks(&self) -> usize {
+        0
     }
     /// Whether all but one section of each node's last zone is initialised late, before the plan
     /// begins (§8.2).

@@ -53,6 +53,10 @@ impl Plan for DeferredBuild {
         self.build.barriers()
     }
 
+    fn lru_locks(&self) -> usize {
+        self.build.lru_locks()
+    }
+
     fn prepare<'env>(&'env self, stage: &dyn Stage<'env>) {
         stage.spawn(
             CpuId(0),

@@ -120,7 +120,7 @@ impl Plan for Hackbench {
                             } else {
                                 self.receive(actor, group, child - HALF);
                             }
-                            process.exit(actor);
+                            process.exit(actor, |_| {});
                         };
                         actor.spawn(cpu(child), Box::new(job));
                     }

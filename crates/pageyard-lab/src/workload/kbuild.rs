@@ -21,40 +21,34 @@
 //! fault. This number has the largest influence on the share of time spent on the zone lock, so it is
 //! a parameter.
 //!
+//! Pages of processes and files are on the LRU list of their node, or of their group and node: each of
+//! `groups` builds has lists of its own, as a cgroup has. A list's lock is taken for `lru` pages at a
+//! time. Kernels of 2023 gather 15 pages, newer ones 31: assumed, as is what the lock is held for
+//! ([`LRU`](super::costs::LRU)).
+//!
 //! While a process works, lines arrive from the memory that the job's pages come from, at 1 GB/s.
 //! Assumed, an order of magnitude: no program of SPEC CPU2017 uses more than 2.3 GB/s (Singh and
 //! Awasthi, ICPE 2019; published). The figure of 502.gcc_r was not looked up.
 
+mod job;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pageyard::{CpuId, NodeId, Order};
+use pageyard::{CpuId, NodeId};
 
 use super::actor::{Actor, Block, Measure, Plan, Stage, ZoneView};
 use super::error::WorkloadError;
 use super::params::{Params, param};
-use super::process::{Memory, Process};
+use super::process::Memory;
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::{Seats, lock};
+use super::slab::Slabs;
 use super::warm::{Warm, WarmUp};
-use crate::hygiene::build::{CLASSES, Class, RECLAIMABLE_SLABS, SLABS, WRITTEN, flags, quantile};
 use crate::result::Better;
 
-/// Indices of the recording's process classes.
-const AS: usize = 1;
-const DRIVER: usize = 2;
-const SMALL: usize = 4;
-const COMPILER: usize = 0;
-/// Small processes per compiler (measured: 203 to 124).
-const SMALL_PER_OBJECT: f64 = 203.0 / 124.0;
-/// Median and 99th percentile of a compiler's pages (stated).
-const COMPILER_PAGES: (u64, u64) = (12_000, 60_000);
-/// Pages of the linker, and the number of objects per linker (stated; derived).
-const LINKER: (u64, u64) = (1_000_000, 27_000);
-/// A process may move after every `LOOK` pages, with a chance of one in `MOVES`; another process
-/// then takes its CPU. A compiler's 15,200 pages are 475 checks, so 8% of compilers move. Derived.
-const LOOK: u64 = 32;
-const MOVES: u64 = 12_000;
+use job::Job;
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "kbuild",
@@ -72,7 +66,16 @@ pub(super) const RECIPE: Recipe = Recipe {
             "their memory, whatever CPUs they run on: local, other (the next node), interleave, or \
              node:N",
         ),
-        param("groups", "1", "concurrent builds, which share the jobs"),
+        param(
+            "groups",
+            "1",
+            "concurrent builds, which share the jobs; each has its own LRU lists, as a cgroup has",
+        ),
+        param(
+            "lru",
+            "15",
+            "pages that enter or leave an LRU list in one hold of its lock; 0: no LRU",
+        ),
         param(
             "work",
             "17100",
@@ -85,6 +88,11 @@ pub(super) const RECIPE: Recipe = Recipe {
             "stationary",
             "objects per job before that: a number, or stationary: until the lists' high is, at \
              most 241",
+        ),
+        param(
+            "idle",
+            "0",
+            "seconds without a process after the build, before its files are removed",
         ),
     ],
     score: Score::Time,
@@ -102,7 +110,9 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
     let work = params.number("work", 0..=1 << 40)?;
     let traffic = params.number("traffic", 0..=1 << 20)?;
     let groups = params.number("groups", 1..=jobs as u64)? as usize;
+    let lru = params.number("lru", 0..=1 << 10)? as usize;
     let objects = params.number("objects", 1..=1 << 20)? as usize;
+    let idle = params.number("idle", 0..=1 << 20)?;
     let warm = Warm::parse(params, "warm")?;
     let cores = site.spread(&mut cpus);
     // A scheduler moves no process to the sibling of a busy thread while a core is idle.
@@ -122,15 +132,20 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
             jobs,
             work,
             traffic,
+            lru,
+            nodes: site.nodes.into(),
             objects,
+            idle,
             memory,
             cpu_nodes: site.cpus.clone(),
             builds,
             seats,
             kept: Mutex::default(),
             stages: Default::default(),
+            slabs: Slabs::new(site.cpus.len() as u32),
             warm,
             warm_up: Mutex::default(),
+            outside: Outside::default(),
         }),
     )])
 }
@@ -173,7 +188,12 @@ pub(super) struct Kbuild {
     work: u64,
     /// Bytes per microsecond of that work.
     traffic: u64,
+    /// Pages in one hold of an LRU lock.
+    lru: usize,
+    nodes: usize,
     objects: usize,
+    /// Seconds.
+    idle: u64,
     /// Where each job's memory comes from.
     memory: Vec<Memory>,
     /// The node of each CPU.
@@ -184,8 +204,30 @@ pub(super) struct Kbuild {
     pub(super) kept: Mutex<Vec<Block>>,
     /// The zones after the warm-up and after the measured stage.
     stages: [Mutex<Vec<ZoneView>>; 2],
+    /// The slabs of the running processes.
+    slabs: Slabs,
     warm: Warm,
     warm_up: Mutex<Warming>,
+    outside: Outside,
+}
+
+/// Pages outside the zones' free lists: in use or on per-CPU lists.
+#[derive(Debug, Default)]
+struct Outside {
+    /// Pages on the free lists before the warm-up.
+    free_at_start: AtomicU64,
+    /// The most outside during the measured stage, more than at the start. Frees alone make it fall,
+    /// so it is read whenever a process begins to exit.
+    peak: AtomicU64,
+    /// Outside after the idle phase, more than at the start.
+    idle: AtomicU64,
+}
+
+impl Outside {
+    fn now(&self, actor: &dyn Actor<'_>) -> u64 {
+        actor.sync();
+        self.free_at_start.load(Relaxed).saturating_sub(actor.zone_free())
+    }
 }
 
 /// The warm-up, which is not counted in objects: its end depends on what the lists do.
@@ -199,144 +241,6 @@ struct Warming {
     rounds: Option<WarmUp>,
 }
 
-/// One job of a build; runs one process at a time.
-pub(super) struct Job<'j, 'env> {
-    build: &'j Kbuild,
-    actor: &'j dyn Actor<'env>,
-    number: usize,
-    objects: usize,
-    memory: Memory,
-    kept: Vec<Block>,
-}
-
-impl Job<'_, '_> {
-    /// Returns a random number from 0 to 1.
-    fn unit(&self) -> f64 {
-        self.actor.random(1 << 32) as f64 / (1u64 << 32) as f64
-    }
-
-    fn keep(&mut self, order: Order, bits: u32) {
-        self.kept.extend(self.memory.take(self.actor, order, bits));
-    }
-
-    /// Runs a process that maps `pages` pages; `inside` runs while they are mapped.
-    fn process(&mut self, class: &Class, pages: u64, inside: impl FnOnce(&mut Self)) {
-        let actor = self.actor;
-        let mut process = Process::fork(actor, self.memory);
-        // As many file pages as were measured for this class, and as much slab as for all classes.
-        let files = actor.random_exponential((class.files * 1e6) as u64) as f64 / 1e6;
-        let mut due = [self.unit(), self.unit(), self.unit()];
-        let rates = [files, SLABS, RECLAIMABLE_SLABS].map(|n| n / pages.max(1) as f64);
-        for page in 0..pages {
-            if page.is_multiple_of(LOOK) {
-                if actor.random(MOVES) == 0 {
-                    self.build.seats.swap(actor, self.number);
-                }
-                self.build.seats.sit(actor, self.number);
-            }
-            // Uniform between zero and twice the mean.
-            let work = actor.random(2 * self.build.work + 1);
-            let here = self.build.cpu_nodes[actor.cpu().0 as usize];
-            let memory_node = self.memory.node().unwrap_or(here);
-            actor.work(work, work * self.build.traffic / 1000, memory_node);
-            process.fault(actor);
-            for (i, rate) in rates.iter().enumerate() {
-                due[i] += rate;
-                while due[i] >= 1.0 {
-                    due[i] -= 1.0;
-                    let written = i == 0 && self.unit() < WRITTEN;
-                    let bits = [
-                        if written { flags::WRITE } else { flags::READ },
-                        flags::SLAB,
-                        flags::RECLAIMABLE,
-                    ][i];
-                    self.keep(Order::ZERO, bits);
-                }
-            }
-        }
-        inside(self);
-        process.exit(actor);
-    }
-
-    fn of_class(&mut self, class: usize, inside: impl FnOnce(&mut Self)) {
-        let class = &CLASSES[class];
-        let pages = quantile(&class.pages, self.unit()) as u64;
-        self.process(class, pages, inside);
-    }
-
-    fn object(&mut self) {
-        self.of_class(DRIVER, |job| {
-            let pages = job.actor.random_log_normal(COMPILER_PAGES.0, COMPILER_PAGES.1);
-            job.process(&CLASSES[COMPILER], pages, |_| {});
-            job.of_class(AS, |_| {});
-        });
-        let small = SMALL_PER_OBJECT as u32 + u32::from(self.unit() < SMALL_PER_OBJECT.fract());
-        for _ in 0..small {
-            self.of_class(SMALL, |_| {});
-        }
-    }
-
-    /// Returns whether the warm-up goes on.
-    fn warms_up(&self) -> bool {
-        let now = self.actor.now();
-        let mut warming = lock(&self.build.warm_up);
-        if warming.on {
-            warming.rounds.get_or_insert_with(|| WarmUp::new(self.build.warm, now));
-        }
-        warming.on
-    }
-
-    /// Counts an object of the warm-up, and ends it when it has lasted long enough.
-    fn warmed(&self) {
-        self.actor.sync();
-        let round = {
-            let mut warming = lock(&self.build.warm_up);
-            warming.built += 1;
-            warming.on && warming.built.is_multiple_of(self.build.jobs)
-        };
-        if round {
-            let high = self.actor.zones().iter().map(|zone| zone.high).sum();
-            let now = self.actor.now();
-            let mut warming = lock(&self.build.warm_up);
-            let over = warming.rounds.as_mut().is_none_or(|rounds| rounds.round(high, now));
-            warming.on = !over;
-        }
-    }
-
-    /// Runs this job's part of a build that has [begun](Kbuild::begin), or of the warm-up.
-    /// Returns whether it was the last job of its build.
-    pub(super) fn run(&mut self) -> bool {
-        let build = &self.build.builds[self.number % self.build.builds.len()];
-        loop {
-            self.actor.sync();
-            let warming = self.warms_up();
-            {
-                let mut state = lock(build);
-                if !warming && state.left == 0 {
-                    break;
-                }
-                state.left = state.left.saturating_sub(1);
-            }
-            self.object();
-            self.actor.done(1);
-            if warming {
-                self.warmed();
-            }
-            lock(&self.build.kept).append(&mut self.kept);
-        }
-        let last = {
-            let mut state = lock(build);
-            state.running -= 1;
-            (state.running == 0).then_some((state.jobs * self.objects) as u64)
-        };
-        if let Some(objects) = last {
-            self.process(&CLASSES[COMPILER], LINKER.0 * objects / LINKER.1, |_| {});
-        }
-        lock(&self.build.kept).append(&mut self.kept);
-        last.is_some()
-    }
-}
-
 impl Kbuild {
     /// Creates one build with `jobs` jobs on all CPUs: one job per CPU, or more if there are fewer
     /// CPUs. Its own work moves no bytes.
@@ -347,16 +251,28 @@ impl Kbuild {
             jobs,
             work,
             traffic: 0,
+            lru: 0,
+            nodes: site.nodes.into(),
             objects,
+            idle: 0,
             memory: vec![Memory::Local; jobs],
             cpu_nodes: site.cpus.clone(),
             builds: vec![Mutex::new(Build { left: 0, running: 0, jobs })],
             seats: Seats::new((0..jobs.max(cpus as usize)).map(seat)),
             kept: Mutex::default(),
             stages: Default::default(),
+            slabs: Slabs::new(site.cpus.len() as u32),
             warm: Warm::Rounds(1),
             warm_up: Mutex::default(),
+            outside: Outside::default(),
         }
+    }
+
+    /// Takes what outlives all processes: files and slabs.
+    pub(super) fn left(&self) -> Vec<Block> {
+        let mut all = std::mem::take(&mut *lock(&self.kept));
+        all.extend(self.slabs.take_all());
+        all
     }
 
     /// Begins a new build with `objects` objects per job. No job of the previous build may still be
@@ -376,8 +292,8 @@ impl Kbuild {
         number: usize,
         objects: usize,
     ) -> Job<'j, 'env> {
-        let (memory, kept) = (self.memory[number], Vec::new());
-        Job { build: self, actor, number, objects, memory, kept }
+        let (memory, kept, entering) = (self.memory[number], Vec::new(), Vec::new());
+        Job { build: self, actor, number, objects, memory, kept, entering }
     }
 
     pub(super) fn cpu(&self, number: usize) -> CpuId {
@@ -408,6 +324,17 @@ impl Kbuild {
 }
 
 impl Plan for Kbuild {
+    fn lru_locks(&self) -> usize {
+        if self.lru == 0 { 0 } else { self.builds.len() * self.nodes }
+    }
+
+    fn prepare<'env>(&'env self, stage: &dyn Stage<'env>) {
+        stage.spawn(
+            self.seats.cpu(0),
+            Box::new(|actor| self.outside.free_at_start.store(actor.zone_free(), Relaxed)),
+        );
+    }
+
     fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
         lock(&self.warm_up).on = true;
         // Objects of the warm-up are not counted down, and it links nothing.
@@ -415,6 +342,7 @@ impl Plan for Kbuild {
     }
 
     fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+        self.outside.peak.store(0, Relaxed);
         self.spawn(stage, self.objects, &self.stages[1]);
     }
 
@@ -422,15 +350,25 @@ impl Plan for Kbuild {
         stage.spawn(
             self.seats.cpu(0),
             Box::new(move |actor| {
-                let kept = std::mem::take(&mut *lock(&self.kept));
-                actor.free_list(&kept);
+                actor.sleep_until(actor.now() + self.idle * 1_000_000_000);
+                self.outside.idle.store(self.outside.now(actor), Relaxed);
+                actor.free_list(&self.left());
             }),
         );
     }
 
-    /// How long the warm-up took, and where the memory came from on a machine of several nodes.
+    /// How long the warm-up took, how much memory was outside the zones, and where it came from on a
+    /// machine of several nodes.
     fn measures(&self) -> Vec<Measure> {
         let mut all = lock(&self.warm_up).rounds.as_ref().map_or(Vec::new(), WarmUp::measures);
+        let outside = |name: &str, pages: &AtomicU64| Measure {
+            name: name.into(),
+            unit: "pages",
+            better: Better::Lower,
+            value: pages.load(Relaxed) as f64,
+        };
+        all.push(outside("peak_memory", &self.outside.peak));
+        all.push(outside("idle_memory", &self.outside.idle));
         let [warmed, ended] = self.stages.each_ref().map(lock);
         let mut nodes = BTreeMap::new();
         for (before, after) in warmed.iter().zip(ended.iter()) {

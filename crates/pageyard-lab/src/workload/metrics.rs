@@ -79,6 +79,11 @@ pub(super) trait Seen: std::fmt::Debug {
     fn busy_ns(&self) -> Option<u64>;
     /// Returns the share of the busy time spent waiting for zone locks, in percent.
     fn zone_lock(&self) -> f64;
+    /// Returns the share of the busy time spent waiting for the plan's LRU locks, in percent, if it
+    /// has any and they are known.
+    fn lru_lock(&self) -> Option<f64> {
+        None
+    }
     /// Returns the share of touched lines that missed the caches, in percent, if known.
     fn miss(&self) -> Option<f64>;
     /// Returns the share of the busy time spent waiting for shared memory and link bandwidth, in
@@ -115,6 +120,10 @@ impl Seen for Stats {
         self.zone_lock_share() as f64 / 1e4
     }
 
+    fn lru_lock(&self) -> Option<f64> {
+        Some(self.task_lock_share()? as f64 / 1e4)
+    }
+
     fn miss(&self) -> Option<f64> {
         Some(self.miss_share() as f64 / 1e4)
     }
@@ -131,7 +140,8 @@ impl Seen for Stats {
 
     fn in_allocator(&self) -> Option<f64> {
         let t = self.total();
-        Some((t.alloc + t.zone_wait + t.other_wait + t.line_wait) as f64 / 1e12)
+        let waits = t.zone_wait + t.other_wait + t.line_wait - self.task_lock_wait().unwrap_or(0);
+        Some((t.alloc + waits) as f64 / 1e12)
     }
 
     fn alloc_holds(&self) -> Holds {
@@ -230,8 +240,9 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
     all.extend(stats.busy_ns().map(|ns| measure("busy", "s", Lower, ns as f64 / 1e9)));
     let (alloc_hold, alloc_p99) = in_us(&stats.alloc_holds());
     let (free_hold, free_p99) = in_us(&stats.free_holds());
+    all.push(measure("zone_lock", "%", Lower, stats.zone_lock()));
+    all.extend(stats.lru_lock().map(|share| measure("lru_lock", "%", Lower, share)));
     all.extend([
-        measure("zone_lock", "%", Lower, stats.zone_lock()),
         measure("free_high", "drains", Lower, counts.free_high as f64),
         measure("zone_pages", "pages", Lower, counts.zone_pages as f64),
     ]);

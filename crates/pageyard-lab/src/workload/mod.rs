@@ -30,6 +30,7 @@ mod llfree;
 mod memcached;
 mod micro;
 mod sctp;
+mod slab;
 mod stream;
 mod sysbench;
 mod tbench;

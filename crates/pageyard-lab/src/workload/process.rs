@@ -80,12 +80,19 @@ impl Process {
         }
     }
 
-    /// Frees everything: pages one gathering at a time, then tables, root and stack.
-    pub(super) fn exit(mut self, actor: &dyn Actor<'_>) {
+    /// Returns the node of the next request, if it is not the node that the process runs on.
+    pub(super) fn node(&self) -> Option<NodeId> {
+        self.memory.node()
+    }
+
+    /// Frees everything: pages one gathering at a time, then tables, root and stack. `unmap`
+    /// receives the number of pages of each gathering before they are freed.
+    pub(super) fn exit(mut self, actor: &dyn Actor<'_>, mut unmap: impl FnMut(usize)) {
         for chunk in self.pages.chunks(GATHER) {
             // A gathering is listed on a page of its own.
             let note = self.memory.take(actor, Order::ZERO, flags::GATHER);
             actor.think(UNMAP * chunk.len() as u64);
+            unmap(chunk.len());
             actor.free_list(chunk);
             if let Some(note) = note {
                 actor.free(note);

@@ -6,7 +6,7 @@ use pageyard::policy::{Engine, Policy};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, Knobs, MAX_ORDER, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_machine::{
-    Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimYard, Stop, Task, Touch,
+    Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimLock, SimYard, Stop, Task, Touch,
     WaitQueue, unpriced,
 };
 
@@ -93,7 +93,8 @@ pub(crate) fn run(
     }
     choice.settings.apply(&yard)?;
     let course = recording.map(|r| Course::new(r, &machine, &yard, &watch));
-    let world = World::new(&yard, plan, course.as_ref());
+    let locks = (0..plan.lru_locks()).map(|n| machine.lock(n as u32)).collect();
+    let world = World::new(&yard, plan, locks, course.as_ref());
 
     if setting.age != 0 {
         stage(&machine, &yard, &world, |stage| ageing.start(stage))?;
@@ -219,6 +220,7 @@ struct World<'w> {
     pages: &'w dyn Pages,
     pipes: Vec<Pipe<Parcel>>,
     barriers: Vec<Barrier>,
+    lru_locks: Vec<SimLock>,
     work: Cell<u64>,
     failed: Cell<u64>,
     free_at_start: i64,
@@ -236,12 +238,14 @@ impl<'w> World<'w> {
     fn new(
         pages: &'w dyn Pages,
         plan: &dyn Plan,
+        lru_locks: Vec<SimLock>,
         course: Option<&'w (impl Recorder + 'w)>,
     ) -> World<'w> {
         World {
             pages,
             pipes: plan.pipes().into_iter().map(Pipe::new).collect(),
             barriers: plan.barriers().into_iter().map(Barrier::new).collect(),
+            lru_locks,
             work: Cell::new(0),
             failed: Cell::new(0),
             free_at_start: pages.free_pages(),
@@ -454,6 +458,14 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
 
     fn zones(&self) -> Vec<ZoneView> {
         self.world.pages.zones()
+    }
+
+    fn hold_lru(&self, lock: usize, ns: u64) {
+        self.task.hold(&self.world.lru_locks[lock], ns);
+    }
+
+    fn zone_free(&self) -> u64 {
+        self.world.pages.free_pages_from(0)
     }
 
     fn done(&self, work: u64) {

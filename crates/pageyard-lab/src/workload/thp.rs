@@ -387,7 +387,7 @@ impl Plan for Thp {
             CpuId(0),
             Box::new(move |actor| {
                 let mut all: Vec<Block> = lock(&self.cache).drain(..).collect();
-                all.append(&mut lock(&self.build.kept));
+                all.append(&mut self.build.left());
                 {
                     let mut state = lock(&self.state);
                     all.append(&mut state.resident);

@@ -204,8 +204,8 @@ fn s8_1_micro_has_rows_by_order_and_number() {
 #[test]
 fn growing_lists_reduce_zone_accesses_of_a_build() {
     let results = run("kbuild", &options("kbuild", &["Base", "Step7"]));
-    is(&results[0], "zone_pages", 66_965.0);
-    is(&results[1], "zone_pages", 24_066.0);
+    is(&results[0], "zone_pages", 40_250.0);
+    is(&results[1], "zone_pages", 12_345.0);
 }
 
 /// A build on a machine of two nodes.
@@ -234,6 +234,55 @@ fn memory_comes_from_the_given_node_wherever_processes_run() {
         let [first, second] = of(memory);
         assert!(first.min(second) > 0.2 * first.max(second), "{memory}: {first} {second}");
     }
+}
+
+/// On 80 CPUs, objects of processes are in slabs of orders 1 to 3. Empty ones are freed one after
+/// another, which drains lists even under Step1, where a single high-order free does not.
+#[test]
+fn slabs_of_a_large_machine_drain_lists_in_a_row() {
+    let mut options = build_of_two_nodes(&[("jobs", "40"), ("objects", "2")]);
+    options.policies = replay::columns("Base,Step1").unwrap();
+    let results = run("kbuild", &options);
+    let [base, step_1] = [0, 1].map(|i| value(&results[i], "free_high"));
+    assert!(0.0 < step_1 && step_1 < base, "{base} {step_1}");
+}
+
+/// Memory outside the zones is larger at its peak than at rest, and tuned lists give theirs back.
+#[test]
+fn memory_returns_when_the_machine_idles() {
+    let of = |idle: &str| {
+        let mut options = options("kbuild", &["Base", "Step7"]);
+        options.set.extend([("idle", idle), ("warm", "4")].map(|(n, v)| (n.into(), v.into())));
+        let results = run("kbuild", &options);
+        // The idle phase is no part of the build.
+        assert!(results.iter().all(|r| value(r, "time") < 2.0), "{results:?}");
+        let of = |metric: &str| [value(&results[0], metric), value(&results[1], metric)];
+        (of("peak_memory"), of("idle_memory"))
+    };
+    let (peak, after) = of("0");
+    assert!(peak[0] < peak[1] && after[0] < after[1], "tuned lists keep more: {peak:?} {after:?}");
+    assert!(after.iter().zip(peak).all(|(after, peak)| *after < peak), "{peak:?} {after:?}");
+    let (same, rest) = of("60");
+    assert_eq!(peak, same, "the idle phase comes after the build");
+    // At rest each list has at most what a fixed one may have.
+    let more = |pages: [f64; 2]| pages[1] - pages[0];
+    assert!(more(rest) < 0.1 * more(after), "{after:?} {rest:?}");
+}
+
+/// The lock of an LRU list serves a node, or a node and a group.
+#[test]
+fn groups_do_not_share_the_lru_lock() {
+    let of = |set: &[(&str, &str)]| {
+        let mut options = build_of_two_nodes(&[("jobs", "40"), ("memory", "node:1")]);
+        options.set.extend(set.iter().map(|&(name, n)| (name.to_owned(), n.to_owned())));
+        run("kbuild", &options).remove(0)
+    };
+    let [one, eight, newer] = [&[("groups", "1")], &[("groups", "8")], &[("lru", "31")]]
+        .map(|set| value(&of(set), "lru_lock"));
+    assert!(one > 0.0 && eight < 0.5 * one, "{one} {eight}");
+    assert!(newer < one, "fewer holds of twice the length: {one} {newer}");
+    let none = of(&[("lru", "0")]);
+    assert!(none.metrics.iter().all(|m| m.name != "lru_lock"));
 }
 
 /// On a heap that has been in use, neighbours on free lists are not neighbours in memory, so a hold
@@ -364,8 +413,8 @@ fn a_5_limits_of_one_section_stay_without_recomputation() {
     // The figures of the fifth seed itself, and of C.2.
     assert_eq!(of("batch-Normal-0"), [7.0, 63.0]);
     assert_eq!(of("high-Normal-0"), [42.0, 378.0]);
-    is(&results[0], "hits", 85.71286571021504);
-    is(&results[1], "hits", 98.40793876942448);
+    is(&results[0], "hits", 85.71595258097638);
+    is(&results[1], "hits", 98.38747316344629);
 }
 
 #[test]
@@ -374,15 +423,15 @@ fn s8_6_huge_pages_are_requested_on_full_memory() {
     options.set.push(("pages".into(), "300000".into()));
     let result = &run("thp", &options)[0];
     let asked = value(result, "thp_alloc") + value(result, "thp_fallback");
-    assert_eq!(asked, 69.0 + 374.0);
-    is(result, "thp_alloc", 69.0);
+    assert_eq!(asked, 59.0 + 384.0);
+    is(result, "thp_alloc", 59.0);
     let fail = 100.0 * value(result, "thp_fallback") / asked;
     assert!((value(result, "thp_fail") - fail).abs() < 1e-9);
     // Two rounds, each with its figures.
     assert!(result.metrics.iter().any(|m| m.name == "steals-2"));
     assert!(!result.metrics.iter().any(|m| m.name == "steals-3"));
     // Network buffers and huge pages are allocated beside single pages.
-    is(result, "block", 1.304919700103768);
+    is(result, "block", 1.3492404005816891);
 }
 
 #[test]

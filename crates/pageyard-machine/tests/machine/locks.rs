@@ -194,3 +194,30 @@ fn a_lock_held_outside_a_run_is_not_granted() {
     let _held = lock.lock();
     let _ = machine.run(|s| s.spawn(CpuId(0), |_| drop(lock.lock())));
 }
+
+/// A lock of the tasks' own is outside the allocator: its waits are no zone lock's, and holding it
+/// is the tasks' work.
+#[test]
+fn a_lock_of_the_tasks_is_no_part_of_the_allocator() {
+    let machine = two_sockets(Options::default());
+    let lock = machine.lock(7);
+    machine
+        .run(|s| {
+            for cpu in [0, 1] {
+                let lock = &lock;
+                s.spawn(CpuId(cpu), move |task| task.hold(lock, 100));
+            }
+        })
+        .unwrap();
+    let stats = machine.stats();
+    let found = only_lock(&machine);
+    assert_eq!((found.name, found.acquired, found.contended), (LockName::Task(7), 2, 1));
+    // Both request it at 0. One holds it from 10 to 111, the other from 111 + 5 + 50 on.
+    assert_eq!(stats.elapsed_ns, 166 + 101);
+    let total = stats.total();
+    assert_eq!((total.other_wait, total.zone_wait, total.alloc), (166_000, 0, 0));
+    assert_eq!(stats.task_lock_wait(), Some(166_000));
+    assert_eq!(stats.task_lock_share(), Some(439_153));
+    machine.reset_stats();
+    assert_eq!(machine.stats().task_lock_share(), None);
+}

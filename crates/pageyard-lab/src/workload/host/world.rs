@@ -386,6 +386,11 @@ impl<'scope, 'env> Actor<'env> for HostActor<'scope, 'env> {
         self.world.pages.zones()
     }
 
+    fn zone_free(&self) -> u64 {
+        let free = self.world.pages.look();
+        free.all - free.cached
+    }
+
     fn done(&self, work: u64) {
         self.work.set(self.work.get() + work);
     }
