@@ -46,6 +46,7 @@ mod lock_times;
 mod model;
 mod nodes;
 mod owned_blocks;
+mod owned_interleaved;
 mod packed_faulty;
 mod packed_restore;
 mod packed_set_apart;
