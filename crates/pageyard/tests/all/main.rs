@@ -49,6 +49,7 @@ mod model;
 mod nodes;
 mod nowait;
 mod owned_blocks;
+mod owned_interleaved;
 mod packed_faulty;
 mod packed_restore;
 mod packed_set_apart;
