@@ -166,12 +166,13 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         outcome.tables.push(table);
         outcome.claims.push(claim);
     }
-    outcome.notes.push(format!(
-        "kbuild: the work between two page faults is derived from another build's page faults \
-             per CPU-second. {AGE}% of memory has been in use before (assumed). The machine prices \
-             the kernel's instructions, as for --cost linux. Lock: the zones' and the LRU's, as the \
-             published column counts mostly, but not only, zone locks; LRU is the latter's part."
-    ));
+    outcome.notes.push(
+        "kbuild: the work between two page faults is derived from another build's page faults per \
+         CPU-second. The share of memory that has been in use before is assumed. The machine prices \
+         the kernel's instructions, as for --cost linux. Lock: the zones' and the LRU's, as the \
+         published column counts mostly, but not only, zone locks; LRU is the latter's part."
+            .into(),
+    );
     outcome.notes.push(
         "miss: last-level cache misses on page contents and descriptors; the published ones are a \
          processor's counts of all code."

@@ -65,10 +65,9 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
             "The published system time is that of a whole kernel; ours is the time in the allocator \
              and waiting for its locks."
                 .into(),
-            format!(
-                "{AGE}% of memory has been in use before the builds (assumed). The machine prices \
-                 the kernel's instructions, as for --cost linux."
-            ),
+            "The share of memory that has been in use before the builds is assumed. The machine prices \
+             the kernel's instructions, as for --cost linux."
+                .into(),
         ],
     })
 }

@@ -8,7 +8,7 @@ use crate::result::Better;
 /// The warm-up is over when the mean of `high` in the last third of its rounds differs from that in
 /// the third before by less than this part. Assumed.
 const STATIONARY: f64 = 0.02;
-/// Rounds without a change of `high` that end the warm-up: lists of a fixed size.
+/// Rounds that end the warm-up if `high` has not changed in any: lists of a fixed size.
 const FIXED: usize = 3;
 /// The longest warm-up in rounds (derived from A.4: a build of 27,000 objects by 112 jobs has 241).
 const MOST: usize = 241;
@@ -97,8 +97,9 @@ impl WarmUp {
     }
 }
 
+/// Whether `high` has never changed. Lists that grow may pause for some rounds.
 fn is_fixed(highs: &[u64]) -> bool {
-    highs.len() >= FIXED && highs[highs.len() - FIXED..].windows(2).all(|w| w[0] == w[1])
+    highs.len() >= FIXED && highs.windows(2).all(|w| w[0] == w[1])
 }
 
 #[cfg(test)]
@@ -120,6 +121,8 @@ mod tests {
         assert!(n < MOST, "{n}");
         // Growth that never ends.
         assert_eq!(rounds(Warm::Stationary, |n| 1000 * n as u64), MOST);
+        // Growth that pauses for three rounds.
+        assert_eq!(rounds(Warm::Stationary, |n| 1000 * (n as u64 / 4 + n as u64 % 4 / 3)), MOST);
         assert_eq!(rounds(Warm::Rounds(5), |n| 1000 * n as u64), 5);
     }
 
