@@ -52,8 +52,11 @@ impl<'a, C: Config> Yard<'a, C> {
             if at.isolate(frames.clone(), t, Purpose::Use).is_err() {
                 continue;
             }
-            // Ends the isolation also if a hook panics.
-            let _isolation = Finally(|| at.unisolate(frames.clone(), t));
+            // Ends the isolation also if a hook panics. The pageblock's type may have changed since it
+            // was chosen: it gets its own back.
+            let _isolation = Finally(|| {
+                at.lock().unisolate_block(block, at.zone.map.own_type(block));
+            });
             self.drain_zone(at);
             // Without room for its pages, or with one that stays, the pageblock is used as before.
             let _ = self.migrate_range(at, &frames, Gfp::NOWARN);

@@ -324,16 +324,16 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Goes to *nopage* if the request may not sleep or comes from a caller that is reclaiming.
-    /// With `defrag_mode`, one that may not sleep mixes types first.
+    /// With `defrag_mode`, such a request mixes types first.
     #[inline(never)]
     fn may_reclaim(&self, c: &mut SlowPath<'_>) -> Step {
-        if !c.req.gfp.contains(Gfp::DIRECT_RECLAIM) {
-            return match self.mix_types(c) {
-                Step::On => Step::NoPage,
-                retry => retry,
-            };
+        if c.req.gfp.contains(Gfp::DIRECT_RECLAIM) && !self.frees_memory(c.req) {
+            return Step::On;
         }
-        if self.frees_memory(c.req) { Step::NoPage } else { Step::On }
+        match self.mix_types(c) {
+            Step::On => Step::NoPage,
+            retry => retry,
+        }
     }
 
     /// Retries with leave to mix types in a pageblock, once per restart, if the policy has put that

@@ -31,10 +31,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::embedder::config::Config;
 use crate::zone::at::{At, Locked};
-use crate::zone::state::{PerCpu, Zone};
-
-/// Types that have per-CPU lists.
-pub(crate) const PCP_TYPES: usize = 3;
+use crate::zone::state::{END, PerCpu, Zone};
 
 /// Frame of a pageblock whose word is the owner: its number + 1, or 0.
 const OWNER: u32 = 0;
@@ -44,8 +41,6 @@ const PREV: u32 = 2;
 
 /// In a link: the pageblock is on no list.
 const UNLISTED: u32 = 0;
-/// In a link: the list ends here.
-pub(crate) const END: u32 = 1;
 /// A pageblock's number is this much less than the link to it.
 const FIRST: u32 = 2;
 

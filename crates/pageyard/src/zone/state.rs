@@ -25,9 +25,12 @@ use crate::zone::compaction_state::{Compaction, Daemon};
 use crate::zone::defences_state::ZoneSafety;
 use crate::zone::deferred_part::DeferredPart;
 use crate::zone::free_queue::FreeQueue;
-use crate::zone::owned::{END, PCP_TYPES};
 use crate::zone::reporting_state::Reporting;
 
+/// Types that have per-CPU lists.
+pub(crate) const PCP_TYPES: usize = 3;
+/// In a link between a CPU's own pageblocks (`zone/owned.rs`): the list ends here.
+pub(crate) const END: u32 = 1;
 /// A claim boosted the watermarks: the next attempt that may wake background reclaim wakes it.
 pub(crate) const BOOSTED_WATERMARK: u32 = 1;
 /// Background reclaim is active.
