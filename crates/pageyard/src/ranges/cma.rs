@@ -132,6 +132,10 @@ impl<C: Config> Locked<'_, '_, C> {
         if let Some(lost) = blocks().find(|&b| zone.block_type(b) != MigrateType::Isolate) {
             return Err(IsolateError::Isolated(zone.pfn(lost)));
         }
+        if zone.region().is_none() {
+            let reserved = |&block: &u32| zone.map.own_type(block) == MigrateType::HighAtomic;
+            zone.shrink_reserve(blocks().filter(reserved).count() as u64);
+        }
         blocks().for_each(|block| self.unisolate_block(block, MigrateType::Cma));
         Ok(())
     }

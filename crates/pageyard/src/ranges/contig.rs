@@ -108,7 +108,8 @@ impl<'a, C: Config> Yard<'a, C> {
     ///
     /// At the end, whether the call succeeds or not, those pageblocks have type `t`, even if
     /// another caller had isolated them. Those that were CMA blocks before their isolation are CMA
-    /// blocks again.
+    /// blocks again. Under a policy with [`steered`](crate::policy::Rules::steered), an isolation that
+    /// is refused ends no other.
     ///
     /// If the policy checks pages, a bad one makes the call fail and goes out of use (§11.2).
     ///
@@ -135,9 +136,17 @@ impl<'a, C: Config> Yard<'a, C> {
         };
         {
             self.move_whole_blocks(&at, &whole);
+            // Where pageblocks are evacuated in the background, an isolation that is refused must not
+            // end evacuation's: the range might be isolated by another caller when evacuation ends it.
+            let ends_others = !self.rules().steered;
+            if !ends_others {
+                at.isolate(whole.clone(), t, Purpose::Use)?;
+            }
             // Ends the isolation also if a hook panics.
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
-            at.isolate(whole.clone(), t, Purpose::Use)?;
+            if ends_others {
+                at.isolate(whole.clone(), t, Purpose::Use)?;
+            }
             self.empty_and_take(&at, &frames, order, Purpose::Use, (t, gfp))?;
             if at.zone.region().is_none() {
                 at.occupy_range(&frames, order.unwrap_or_default(), t)?;

@@ -145,8 +145,11 @@ impl<'a, C: Config> Yard<'a, C> {
     fn free_prepared(&self, pfn: Pfn, order: Order) {
         let unfinished = Rollback::new(|| self.return_unprepared(pfn, order));
         if self.is_packed() {
-            _ = self.free_rest_packed(pfn, order);
-            unfinished.disarm();
+            let freed = self.free_rest_packed(pfn, order);
+            // Without a CPU the page goes to the zone instead, as below.
+            if !matches!(freed, Err(FreeError::UnknownCpu(_))) {
+                unfinished.disarm();
+            }
             return;
         }
         let left = self.begin_free(pfn, order);

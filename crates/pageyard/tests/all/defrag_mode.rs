@@ -11,8 +11,8 @@ use common::{Chosen, LINUX612, Lock, Y, o};
 use pageyard::MigrateType::{Movable, Unmovable};
 use pageyard::policy::{DefragMode, StaticPolicy};
 use pageyard::{
-    AllocError, Defences, Event, Gfp, Hooked, NodeId, Observer, Order, OwnedStorage, Pfn, Platform,
-    Reclaim, ReclaimJob, ReclaimTask, Yard, ZoneKind,
+    AllocError, Context, Defences, Event, Gfp, Hooked, NodeId, Observer, Order, OwnedStorage, Pfn,
+    Platform, Reclaim, ReclaimJob, ReclaimTask, TaskFlags, Yard, ZoneKind,
 };
 
 const DEFRAG: Chosen = &<DefragMode>::RULES;
@@ -23,6 +23,7 @@ const NORMAL: ZoneKind = ZoneKind::Normal;
 struct Hooks {
     reclaims: Cell<u32>,
     ooms: Cell<u32>,
+    flags: Cell<TaskFlags>,
     woken: RefCell<Vec<Order>>,
     /// The number of reclaims before each fallback.
     fallbacks: RefCell<Vec<u32>>,
@@ -32,6 +33,10 @@ impl Platform for Hooks {}
 impl Defences for Hooks {}
 
 impl Reclaim for Hooks {
+    fn context(&self) -> Context {
+        Context { flags: self.flags.get(), ..Context::default() }
+    }
+
     fn reclaim(&self, _: &ReclaimJob) -> u64 {
         self.reclaims.set(self.reclaims.get() + 1);
         0
@@ -100,6 +105,19 @@ fn b1_a_request_that_cannot_reclaim_mixes_types_on_its_second_attempt() {
         // whole pageblocks.
         let woken = y.hooks().woken.take();
         assert_eq!(woken.first(), Some(&Order::HUGE), "{woken:?}");
+    });
+}
+
+/// A request from inside a reclaim hook that may not use reserves.
+#[test]
+fn b1_a_task_that_frees_memory_mixes_types_instead_of_failing() {
+    let inside = |y: &H<'_>| {
+        y.hooks().flags.set(TaskFlags::MEMALLOC);
+        y.alloc(o(0), Gfp::KERNEL | Gfp::NOMEMALLOC | Gfp::NOWARN)
+    };
+    with(&mixed(), DEFRAG, |y| {
+        assert!(inside(y).is_ok());
+        assert_eq!((fallbacks(y), y.hooks().reclaims.get()), (vec![0], 0));
     });
 }
 

@@ -129,6 +129,18 @@ fn a_snapshot_keeps_the_types_of_isolated_pageblocks() {
 }
 
 #[test]
+fn a_reserved_pageblock_that_becomes_cma_leaves_the_reserve() {
+    for rules in [LINUX612, BIT] {
+        let s = State::new(1024).label(0, HighAtomic).free(0, 9).block(512, 9, true);
+        s.set(|z| z.reserved_highatomic = 512).run_under(rules, |y| {
+            y.make_cma(frames(0..512)).unwrap();
+            let info = y.zone_info(ZONE).unwrap();
+            assert_eq!((info.reserved_highatomic, info.free_highatomic), (0, 0));
+        });
+    }
+}
+
+#[test]
 fn an_isolated_pageblock_can_still_become_cma() {
     let s = State::new(1024).label(0, Reclaimable).free(0, 9).block(512, 9, true);
     s.run_under(BIT, |y| {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{Chosen, LINUX612, Lock, Machine, Reused, frames, o};
-use pageyard::policy::{Linux612, Poisoned, Rules, StaticPolicy};
+use pageyard::policy::{Linux612, Packed, Poisoned, Rules, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
     CmaArea, CpuId, Defences, Event, Gfp, Hooked, HotplugError, InitError, MigrateType, NodeId,
@@ -100,6 +100,7 @@ fn a_contiguous_range_loses_no_source_or_target() {
     for answer in [Relocation::Refused, Relocation::Moved] {
         page_moves(&<Poisoned>::RULES, answer, Then::Panics, contig);
         page_moves(LINUX612, answer, Then::Wanders, contig);
+        page_moves(&Packed::RULES, answer, Then::Wanders, contig);
     }
 }
 

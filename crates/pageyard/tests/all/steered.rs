@@ -3,12 +3,16 @@
 
 use crate::common;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
+use common::interpose::{Interposed, at_each_point};
 use common::owners::{self, Owners, Random, all_is_well, put, take};
 use common::state::State;
-use common::{Chosen, LINUX612, Machine, Y, o};
+use common::{Chosen, LINUX612, Machine, Reused, Y, frames, o};
+use lock_api::RawMutex;
 use pageyard::policy::{StaticPolicy, Steered};
 use pageyard::{Gfp, MigrateType, NodeId, Pfn, Record, Relocation, ZoneKind};
 
@@ -101,7 +105,7 @@ fn movable_requests_are_not_steered() {
 type Owned<'a> = owners::Y<'a>;
 
 /// Free pageblocks.
-fn whole(y: &Owned<'_>) -> u64 {
+fn whole<R: RawMutex>(y: &owners::Y<'_, R>) -> u64 {
     let mut whole = 0;
     y.snapshot(ZoneKind::Normal, |record| {
         if let Record::Free { order, .. } = record
@@ -116,7 +120,7 @@ fn whole(y: &Owned<'_>) -> u64 {
 /// A region in use by small movable blocks with free ones between them, so that no pageblock is free.
 /// Some pageblocks are nearly empty, but have a page that does not move; one has only two movable
 /// blocks.
-fn fragmented(y: &Owned<'_>, first: Gfp) {
+fn fragmented<R: RawMutex>(y: &owners::Y<'_, R>, first: Gfp) {
     take(y, 9, first | ALL, false).unwrap();
     let all: Vec<Pfn> =
         std::iter::from_fn(|| take(y, 4, Gfp::HIGHUSER_MOVABLE | ALL, true)).collect();
@@ -164,6 +168,53 @@ fn background_compaction_empties_two_pageblocks_of_a_tainted_region() {
     assert!(before == 1 && after == 2 && moved > 32, "{after}, {moved}");
     let refusing = || Owners::answering(|_, _| Relocation::Refused);
     assert_eq!(run(STEERED, refusing()), (1, 1, 0));
+}
+
+/// Runs `other` at each point of an evacuation. Where it returns a type, the emptiest pageblock must
+/// have that type in the end.
+fn evacuated_with(other: fn(&owners::Y<'static, Interposed>) -> Option<MigrateType>) {
+    thread_local! { static WANTED: Cell<Option<MigrateType>> = const { Cell::new(None) } }
+    let m = Reused::under(STEERED, Machine::normal(1 << 14));
+    let points = at_each_point(
+        || {
+            WANTED.set(None);
+            let y: owners::Y<'static, Interposed> = m.next(Owners::willing());
+            fragmented(&y, Gfp::KERNEL);
+            y
+        },
+        |y| _ = y.compact_background(NodeId(0)),
+        move |y| WANTED.set(other(y)),
+        |y| {
+            if let Some(t) = WANTED.get() {
+                assert_eq!(y.block_type(emptiest().start), Some(t));
+            }
+        },
+    );
+    assert!(points > 4, "{points}");
+}
+
+fn emptiest() -> Range<Pfn> {
+    frames(EMPTIEST * 512..EMPTIEST * 512 + 512)
+}
+
+#[test]
+fn evacuation_keeps_a_type_that_changes_meanwhile() {
+    evacuated_with(|y| {
+        y.isolate(emptiest(), MigrateType::Movable).ok()?;
+        y.unisolate(emptiest(), MigrateType::Reclaimable).unwrap();
+        Some(MigrateType::Reclaimable)
+    });
+}
+
+/// A contiguous range that is refused does not end evacuation's isolation, so evacuation does not end
+/// that of the next caller.
+#[test]
+fn evacuation_ends_no_other_isolation() {
+    evacuated_with(|y| {
+        y.alloc_contig(emptiest(), MigrateType::Movable, Gfp::KERNEL).err()?;
+        y.isolate(emptiest(), MigrateType::Movable).ok()?;
+        Some(MigrateType::Isolate)
+    });
 }
 
 #[test]

@@ -102,7 +102,8 @@ modifiers! {
     IsolateBit = "IsolateBit", |r| Rules { isolate_bit: true, ..r };
     /// The setting `vm.defrag_mode` of Linux 6.15 and later (B.1). A request does not mix types in a
     /// pageblock until reclaim and compaction declined to try again; one that cannot reclaim does so
-    /// on its second attempt. Background reclaim is woken for whole pageblocks and counts only free
+    /// on its second attempt, and one with [`NORETRY`](crate::Gfp::NORETRY) fails instead. Background
+    /// reclaim is woken for whole pageblocks and counts only free
     /// pages in them. From published rules, not recorded.
     DefragMode = "DefragMode", |r| Rules { defrag_mode: true, ..r };
     /// Requests that are not movable are steered into 1 GiB regions that hold such pages already
