@@ -5,6 +5,7 @@
 //! in real time ([`host`](super::host)). Jobs are `Send` and share plain data through the standard
 //! library's locks and atomics, so both worlds run them unchanged.
 
+use pageyard::policy::{Engine, Policy};
 use pageyard::tuning::Limits;
 use pageyard::{Config, CpuId, Gfp, NodeId, Order, Pfn, Yard, ZoneId, ZoneStats};
 
@@ -39,6 +40,19 @@ pub struct ZoneView {
     pub high: u64,
     /// Its watermarks: MIN, LOW, HIGH, PROMO (spec §3.2).
     pub watermarks: [u64; 4],
+    /// Base pages that left its free lists.
+    pub pages_taken: u64,
+}
+
+/// Returns how many base pages left a zone's free lists. On the packed engine those that left the
+/// zone on balance at each refill.
+pub(super) fn pages_taken<C: Config>(yard: &Yard<'_, C>, zone: ZoneId) -> u64 {
+    let taken = yard.zone_stats(zone).map_or(0, |z| z.pages_taken);
+    if yard.policy().rules().engine != Engine::Packed {
+        return taken;
+    }
+    let cpus = (0..yard.cpus()).filter_map(|cpu| yard.cpu_stats(zone, CpuId(cpu)));
+    taken + cpus.map(|s| s.refilled_pages + s.direct_alloc_pages).sum::<u64>()
 }
 
 impl ZoneView {
@@ -50,7 +64,8 @@ impl ZoneView {
             let watermarks = yard.zone_info(id)?.watermarks;
             let highs = (0..yard.cpus()).filter_map(|cpu| yard.pageset(id, CpuId(cpu)));
             let high = highs.map(|tuning| tuning.high.max(0) as u64).sum();
-            Some(ZoneView { id, stats: yard.zone_stats(id)?, limits, high, watermarks })
+            let (stats, pages_taken) = (yard.zone_stats(id)?, pages_taken(yard, id));
+            Some(ZoneView { id, stats, limits, high, watermarks, pages_taken })
         };
         yard.zone_ids().filter_map(view).collect()
     }

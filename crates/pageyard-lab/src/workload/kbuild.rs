@@ -372,8 +372,7 @@ impl Plan for Kbuild {
         let [warmed, ended] = self.stages.each_ref().map(lock);
         let mut nodes = BTreeMap::new();
         for (before, after) in warmed.iter().zip(ended.iter()) {
-            *nodes.entry(after.id.node.0).or_insert(0) +=
-                after.stats.pages_taken - before.stats.pages_taken;
+            *nodes.entry(after.id.node.0).or_insert(0) += after.pages_taken - before.pages_taken;
         }
         if nodes.len() < 2 {
             return all;

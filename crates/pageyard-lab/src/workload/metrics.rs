@@ -1,10 +1,9 @@
 //! The metrics of every run: the seeds' columns (A.4), and metrics that explain them.
 
-use pageyard::policy::{Engine, Policy};
 use pageyard::{Config, CpuId, DrainReason, Yard};
 use pageyard_machine::{Histogram, LockStats, Stats, part_name};
 
-use super::actor::Measure;
+use super::actor::{Measure, pages_taken};
 use super::recipe::Score;
 use crate::result::{Better, LineShare, SharedLines};
 
@@ -13,8 +12,7 @@ use crate::result::{Better, LineShare, SharedLines};
 pub(super) struct Counts {
     /// Bulk frees caused by repeated frees of high-order blocks: the seeds' *free_high*.
     free_high: u64,
-    /// Base pages that left the zones' free lists: the seeds' *alloc_zone*. On the packed engine those
-    /// that left the zones on balance at each refill.
+    /// Base pages that left the zones' free lists: the seeds' *alloc_zone*.
     zone_pages: u64,
     /// Allocated blocks, their base pages, and the number of blocks served directly from a per-CPU
     /// list.
@@ -29,14 +27,10 @@ impl Counts {
     pub(super) fn of<C: Config>(yard: &Yard<'_, C>) -> Counts {
         let cpus = vec![(0, 0); yard.cpus() as usize];
         let mut sum = Counts { cpus, ..Counts::default() };
-        let packed = yard.policy().rules().engine == Engine::Packed;
         for zone in yard.zone_ids() {
-            sum.zone_pages += yard.zone_stats(zone).map_or(0, |z| z.pages_taken);
+            sum.zone_pages += pages_taken(yard, zone);
             for cpu in (0..yard.cpus()).map(CpuId) {
                 let Some(s) = yard.cpu_stats(zone, cpu) else { continue };
-                if packed {
-                    sum.zone_pages += s.refilled_pages + s.direct_alloc_pages;
-                }
                 sum.free_high += s.drains[DrainReason::FreeHigh as usize];
                 sum.allocs += s.allocs.blocks();
                 sum.pages += s.allocs.pages();

@@ -236,6 +236,19 @@ fn memory_comes_from_the_given_node_wherever_processes_run() {
     }
 }
 
+/// The packed engine counts what leaves a zone elsewhere.
+#[test]
+fn pages_from_each_node_add_up_on_both_engines() {
+    for policy in ["Linux612", "Packed"] {
+        let mut options = build_of_two_nodes(&[("jobs", "4"), ("memory", "local")]);
+        options.policies = replay::columns(policy).unwrap();
+        let result = &run("kbuild", &options)[0];
+        let nodes = ["zone_pages-node0", "zone_pages-node1"].map(|name| value(result, name));
+        assert!(nodes.iter().all(|&pages| pages > 0.0), "{policy}: {nodes:?}");
+        assert_eq!(nodes[0] + nodes[1], value(result, "zone_pages"), "{policy}");
+    }
+}
+
 /// On 80 CPUs, objects of processes are in slabs of orders 1 to 3. Empty ones are freed one after
 /// another, which drains lists even under Step1, where a single high-order free does not.
 #[test]
