@@ -63,7 +63,8 @@ impl ZoneView {
             let limits = yard.pageset(id, cpu)?.limits;
             let watermarks = yard.zone_info(id)?.watermarks;
             let highs = (0..yard.cpus()).filter_map(|cpu| yard.pageset(id, CpuId(cpu)));
-            let high = highs.map(|tuning| tuning.high.max(0) as u64).sum();
+            // A list that was never used has no `high` yet; its first use sets it to the least.
+            let high = highs.map(|t| t.high.max(t.limits.high_min).max(0) as u64).sum();
             let (stats, pages_taken) = (yard.zone_stats(id)?, pages_taken(yard, id));
             Some(ZoneView { id, stats, limits, high, watermarks, pages_taken })
         };

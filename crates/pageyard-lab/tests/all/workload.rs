@@ -342,6 +342,10 @@ fn a_build_warms_up_until_high_is_stationary() {
     options.set.push(("warm".into(), "5".into()));
     let results = run("kbuild", &options);
     assert!(results.iter().all(|r| value(r, "warm_up") == 5.0));
+    // Processes that move use lists of the other node for the first time, round after round.
+    let mut two_nodes = build_of_two_nodes(&[("warm", "stationary"), ("jobs", "40")]);
+    two_nodes.memory = Some(16 << 30);
+    assert_eq!(value(&run("kbuild", &two_nodes)[0], "warm_up"), 3.0);
     options.set.push(("warm".into(), "soon".into()));
     let recipe = workload::by_name("kbuild").unwrap();
     let error = workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string();
