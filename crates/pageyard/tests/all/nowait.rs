@@ -21,9 +21,11 @@ const ZONE: ZoneKind = ZoneKind::Normal;
 const PAGES: u64 = 1 << 14;
 const CPU: CpuId = CpuId(0);
 
+/// What an event interrupts its operation with.
+type Interrupt = Box<dyn FnMut(&Interrupted, Event)>;
+
 thread_local! {
-    /// What an event interrupts its operation with.
-    static INTERRUPT: RefCell<Option<Box<dyn FnMut(&Interrupted, Event)>>> = const { RefCell::new(None) };
+    static INTERRUPT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
     static CPU_NOW: Cell<u32> = const { Cell::new(0) };
     /// Whether a call that must not wait is running.
     static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
