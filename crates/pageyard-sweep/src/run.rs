@@ -1,12 +1,14 @@
 //! Runs the cells of a plan on this machine.
 
+use std::any::Any;
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use pageyard_machine::Stop;
 
-use crate::cell::CellResult;
+use crate::cell::{Cell, CellResult};
 use crate::description::Plan;
 use crate::error::SweepError;
 use crate::store::Store;
@@ -45,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// Fails with the first error of a cell, after all other cells are finished and kept, or with
-/// [`SweepError::Stopped`].
+/// [`SweepError::Stopped`]. A panic in a cell is such an error.
 pub fn run(
     plan: &Plan,
     store: &Store,
@@ -54,6 +56,25 @@ pub fn run(
     memory: u64,
     stop: &Stop,
     progress: &(dyn Fn(Done) + Sync),
+) -> Result<(Done, Vec<CellResult>), SweepError> {
+    let compute = |cell: &Cell| {
+        let file = cell.trace().and_then(|hash| plan.files.get(hash)).map(PathBuf::as_path);
+        cell.run(program, file, stop)
+    };
+    run_with(plan, store, program, jobs, memory, stop, progress, &compute)
+}
+
+/// [`run()`], with this function in place of [`Cell::run`].
+#[expect(clippy::too_many_arguments, reason = "those of `run`, and the function")]
+fn run_with(
+    plan: &Plan,
+    store: &Store,
+    program: &str,
+    jobs: usize,
+    memory: u64,
+    stop: &Stop,
+    progress: &(dyn Fn(Done) + Sync),
+    compute: &(dyn Fn(&Cell) -> Result<CellResult, SweepError> + Sync),
 ) -> Result<(Done, Vec<CellResult>), SweepError> {
     let keys: Vec<String> = plan.cells.iter().map(|cell| cell.key(program)).collect();
     let cached = |i: &usize| store.get(&keys[*i], &plan.cells[*i]);
@@ -72,9 +93,10 @@ pub fn run(
     let work = || {
         while let Some((at, needs)) = next(plan, &queue, &freed, memory, stop) {
             let cell = &plan.cells[at];
-            let file = cell.trace().and_then(|hash| plan.files.get(hash)).map(PathBuf::as_path);
-            let result = cell.run(program, file, stop);
-            let result = result.and_then(|result| store.put(&result).map(|()| result));
+            let kept = || compute(cell).and_then(|result| store.put(&result).map(|()| result));
+            // Other workers wait for this cell's memory: a panic must return it too.
+            let result = catch_unwind(AssertUnwindSafe(kept));
+            let result = result.unwrap_or_else(|panic| Err(panicked(cell, &*panic)));
             let mut q = lock(&queue);
             q.in_use -= needs;
             q.running -= 1;
@@ -118,6 +140,14 @@ pub fn run(
     Ok((queue.done, all.collect::<Result<_, _>>()?))
 }
 
+/// Returns the error of a cell that panicked. The panic's place is on stderr.
+fn panicked(cell: &Cell, panic: &(dyn Any + Send)) -> SweepError {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    let what = format!("panicked: {text}; this is a bug of pageyard: report it with this line");
+    SweepError::Cell { cell: cell.name(), what }
+}
+
 /// Takes the next cell once there is memory for it, with its estimate. Returns `None` at the end.
 fn next(
     plan: &Plan,
@@ -149,4 +179,41 @@ pub fn available_memory() -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kib.map_or(2 << 30, |kib| kib * 1024 / 4 * 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    const FOUR: &str = "policies = [\"Base\"]\nseeds = [1, 2, 3, 4]\n[[workload]]\nname = \"micro\"\n\
+                        machines = [\"desktop\"]\nmemory = \"256M\"\n";
+
+    #[test]
+    fn a_panicking_cell_is_an_error_and_the_other_cells_are_kept() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let description = folder.path().join("sweep.toml");
+        std::fs::write(&description, FOUR).unwrap();
+        let plan = Plan::read(&description).unwrap();
+        let cells = folder.path().join("cells");
+        let store = Store::open(&cells).unwrap();
+        let compute = |cell: &Cell| {
+            assert!(cell.seed != 1, "seed 1 has no luck");
+            Ok(CellResult { key: cell.key("p"), cell: cell.clone(), values: Vec::new() })
+        };
+        // In a thread of its own, so that a sweep that hangs fails this test.
+        let (send, receive) = mpsc::channel();
+        let sweep = move || {
+            // Memory for one cell at a time: the second worker waits for that of the first.
+            let stop = Stop::default();
+            let ran = run_with(&plan, &store, "p", 2, 1, &stop, &|_| {}, &compute);
+            send.send(ran.map(|_| ()).unwrap_err().to_string())
+        };
+        std::thread::spawn(sweep);
+        let said = receive.recv_timeout(Duration::from_secs(60)).expect("the sweep ends");
+        assert!(said.starts_with("cell micro on desktop, Base, seed 1: panicked: "), "{said}");
+        assert!(said.contains("seed 1 has no luck"), "{said}");
+        assert_eq!(std::fs::read_dir(&cells).unwrap().count(), 3);
+    }
 }
