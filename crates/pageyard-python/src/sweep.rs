@@ -83,10 +83,15 @@ impl Sweep {
         self.keys.len()
     }
 
-    /// The cells that have no result yet: key, JSON, and the hash of the trace that it reads.
+    /// The cells that have no result yet: key, JSON, and the hash of the trace that it reads. Fails
+    /// if one of those traces cannot be replayed.
     fn missing(&self, py: Python<'_>) -> PyResult<Vec<(String, String, Option<String>)>> {
         let cells = self.plan.cells.iter().zip(&self.keys).zip(py.detach(|| self.all()));
-        let missing = cells.filter(|(_, result)| result.is_none()).map(|((cell, key), _)| {
+        let missing = cells.filter(|(_, result)| result.is_none()).map(|(cell, _)| cell);
+        let missing: Vec<_> = missing.collect();
+        let stop = Stop::default();
+        py.detach(|| self.plan.check(missing.iter().map(|(cell, _)| *cell), &stop)).map_err(lab)?;
+        let missing = missing.into_iter().map(|(cell, key)| {
             let json = serde_json::to_string(cell).map_err(lab)?;
             Ok((key.clone(), json, cell.trace().map(str::to_owned)))
         });

@@ -14,6 +14,7 @@ use pageyard_lab::result::Better;
 use pageyard_lab::workload;
 use pageyard_machine::spec::Description;
 use pageyard_machine::{Costs, MachineSpec, Stop};
+use pageyard_trace::printable;
 use serde::{Deserialize, Serialize};
 
 use crate::error::SweepError;
@@ -186,6 +187,25 @@ impl Cell {
         bytes / 4096 * PER_FRAME + tables + REST
     }
 
+    /// Reads the trace of a replay as [`run`](Cell::run) would, up to where the policy begins.
+    ///
+    /// # Errors
+    /// Fails with [`SweepError::Trace`], or with [`SweepError::Stopped`].
+    pub fn check(&self, trace: &Path, stop: &Stop) -> Result<(), SweepError> {
+        let Work::Replay { .. } = &self.work else { return Ok(()) };
+        let name = trace.to_string_lossy().into_owned();
+        let failed = |e| format!("{}: {e}", printable(&name));
+        let checked = File::open(trace).map_err(failed).and_then(|file| {
+            let options = self.replay_options(Vec::new(), stop)?;
+            replay::check(Input::Stream(name.clone(), Box::new(file)), &options)
+                .map_err(|e| e.to_string())
+        });
+        if stop.is_requested() {
+            return Err(SweepError::Stopped);
+        }
+        checked.map_err(SweepError::Trace)
+    }
+
     /// Runs the cell on one thread. `trace` is the file with the content that
     /// [`trace`](Cell::trace) names.
     ///
@@ -211,27 +231,13 @@ impl Cell {
         let mut choices = replay::columns(&self.policy).map_err(|e| e.to_string())?;
         let choice = choices.pop().filter(|_| choices.is_empty()).ok_or("expected one policy")?;
         match &self.work {
-            Work::Replay { trace, on, tick_phase, memory, cpus, lenient } => {
+            Work::Replay { trace, .. } => {
                 let file =
                     file.ok_or_else(|| format!("the content of {} is missing", trace.name))?;
                 let failed = |e: std::io::Error| format!("{}: {e}", trace.name);
                 let file = File::open(file).map_err(failed)?;
                 let mut same = file.try_clone().map_err(failed)?;
-                let options = replay::Options {
-                    policies: vec![choice],
-                    seed: self.seed,
-                    tick_phase: tick_phase.parse()?,
-                    machine: MachineOptions {
-                        memory: *memory,
-                        cpus: *cpus,
-                        ..MachineOptions::default()
-                    },
-                    lenient: *lenient,
-                    jobs: 1,
-                    on: on.as_ref().map(MachineText::spec).transpose()?,
-                    stop: stop.clone(),
-                    ..replay::Options::default()
-                };
+                let options = self.replay_options(vec![choice], stop)?;
                 let input = Input::Stream(trace.name.clone(), Box::new(file));
                 let report = replay::replay(input, &options, &mut |_, _, _| {});
                 // The result is kept under the hash of the content that was planned.
@@ -246,6 +252,29 @@ impl Cell {
             }
             Work::Run { .. } => self.ran(choice, stop),
         }
+    }
+
+    /// Returns the options of the replay: those of a cell that runs a workload are the defaults.
+    fn replay_options(
+        &self,
+        policies: Vec<Choice>,
+        stop: &Stop,
+    ) -> Result<replay::Options, String> {
+        let mut options = replay::Options {
+            policies,
+            seed: self.seed,
+            jobs: 1,
+            stop: stop.clone(),
+            ..replay::Options::default()
+        };
+        if let Work::Replay { on, tick_phase, memory, cpus, lenient, .. } = &self.work {
+            options.tick_phase = tick_phase.parse()?;
+            options.machine =
+                MachineOptions { memory: *memory, cpus: *cpus, ..MachineOptions::default() };
+            options.lenient = *lenient;
+            options.on = on.as_ref().map(MachineText::spec).transpose()?;
+        }
+        Ok(options)
     }
 
     fn ran(&self, choice: Choice, stop: &Stop) -> Result<Vec<Value>, String> {

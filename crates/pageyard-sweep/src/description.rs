@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use pageyard_lab::replay::{Settings, TickPhase, columns};
 use pageyard_lab::workload;
-use pageyard_machine::size;
+
 use pageyard_machine::spec::{SHIPPED, description, parse, read_text};
+use pageyard_machine::{Stop, size};
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{Options, TraceReader};
 use serde::Deserialize;
@@ -162,6 +163,30 @@ impl Plan {
             return Err(format!("{} occurs twice; name each combination once", twice.name()));
         }
         Ok(Plan { cells, files })
+    }
+
+    /// Reads the traces of these cells as the cells would, each once for all policies and seeds. So a
+    /// damaged trace is reported before the other cells run, which may take hours.
+    ///
+    /// # Errors
+    /// Fails with [`SweepError::Trace`] for the first trace that cannot be replayed, or with
+    /// [`SweepError::Stopped`].
+    pub fn check<'c>(
+        &self,
+        cells: impl IntoIterator<Item = &'c Cell>,
+        stop: &Stop,
+    ) -> Result<(), SweepError> {
+        let mut seen: Vec<&Work> = Vec::new();
+        for cell in cells {
+            let file = cell.trace().and_then(|hash| self.files.get(hash));
+            if let Some(file) = file
+                && !seen.contains(&&cell.work)
+            {
+                seen.push(&cell.work);
+                cell.check(file, stop)?;
+            }
+        }
+        Ok(())
     }
 }
 

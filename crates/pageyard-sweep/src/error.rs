@@ -26,6 +26,9 @@ pub enum SweepError {
         /// The error.
         source: io::Error,
     },
+    /// A trace cannot be replayed; its name comes first.
+    #[error("{0}")]
+    Trace(String),
     /// A cell cannot be run.
     #[error("cell {}: {what}", printable(.cell))]
     Cell {

@@ -46,8 +46,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// `progress` receives what is done so far. It may be called from any of the threads.
 ///
 /// # Errors
-/// Fails with the first error of a cell, after all other cells are finished and kept, or with
-/// [`SweepError::Stopped`]. A panic in a cell is such an error.
+/// Fails before any cell runs if a trace cannot be replayed. Otherwise fails with the first error of
+/// a cell, after all other cells are finished and kept, or with [`SweepError::Stopped`]. A panic in a
+/// cell is such an error.
 pub fn run(
     plan: &Plan,
     store: &Store,
@@ -83,6 +84,7 @@ fn run_with(
     // Two traces of one content are one cell.
     let mut seen = HashSet::new();
     waiting.retain(|&i| seen.insert(&keys[i]));
+    plan.check(waiting.iter().map(|&i| &plan.cells[i]), stop)?;
     waiting.reverse();
     let done = Done { cells: keys.len(), cached: keys.len() - waiting.len(), computed: 0 };
     progress(done);

@@ -182,6 +182,26 @@ fn a_trace_that_changes_after_the_plan_gives_no_result() {
 }
 
 #[test]
+fn an_unreadable_trace_is_reported_before_anything_runs() {
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/kbuild.pgy");
+    let folder = TempDir::new().unwrap();
+    let trace = folder.path().join("cut.pgy");
+    let bytes = fs::read(sample).unwrap();
+    let text = format!("{SMALL}[[trace]]\nfile = \"cut.pgy\"\n");
+    // Its head is whole, so only reading on shows that the rest is missing. The text lacks the size
+    // of the memory; no replay can begin.
+    let free = b"a-1 [000] 1.0: mm_page_alloc: page=0x1 pfn=0x100 order=0\n";
+    for content in [&bytes[..bytes.len() / 2], free] {
+        fs::write(&trace, content).unwrap();
+        let plan = Plan::read(&described(folder.path(), &text)).unwrap();
+        let store = Store::open(&folder.path().join(CELLS)).unwrap();
+        let said = run(&plan, &store, "p", 2, u64::MAX, &Stop::default(), &|_| {}).unwrap_err();
+        assert!(said.to_string().starts_with(&format!("{}: ", trace.display())), "{said}");
+        assert_eq!(fs::read_dir(folder.path().join(CELLS)).unwrap().count(), 0, "{said}");
+    }
+}
+
+#[test]
 fn the_table_has_a_row_for_every_measurement() {
     let (folder, plan) = plan(SMALL);
     let (_, results) = all(&plan, folder.path(), 2);

@@ -150,8 +150,18 @@ pub fn replay(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
-    options.policies.iter().try_for_each(|choice| check(choice, options))?;
+    options.policies.iter().try_for_each(|choice| check_choice(choice, options))?;
     run_policies(input, options, None, progress)
+}
+
+/// Reads a trace as [`replay`] does, and runs nothing. A trace that passes does not fail a replay
+/// with the same options, unless a policy does.
+///
+/// # Errors
+/// Fails with [`ReplayError`] if the trace cannot be read or is damaged, or if it does not describe
+/// a machine.
+pub fn check(input: Input, options: &Options) -> Result<(), ReplayError> {
+    Prepared::new(input, options, Keep::default(), &mut |_, _, _| {}).map(drop)
 }
 
 /// Replays a trace as [`replay`] does, and writes the course of the recording and of each policy
@@ -179,7 +189,7 @@ fn run_policies(
     out: Option<&mut dyn std::io::Write>,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
-    options.policies.iter().try_for_each(|choice| check(choice, options))?;
+    options.policies.iter().try_for_each(|choice| check_choice(choice, options))?;
     let keep = Keep { timeline: out.is_some(), ..Keep::default() };
     let mut ready = Prepared::new(input, options, keep, progress)?;
     let with_recording = with_recording(options, &ready.machine.kernel)?;
@@ -230,7 +240,7 @@ fn with_recording(options: &Options, kernel: &Kernel) -> Result<Option<Options>,
 }
 
 /// Fails if the packed engine is asked for what it cannot do yet.
-fn check(choice: &Choice, options: &Options) -> Result<(), ReplayError> {
+fn check_choice(choice: &Choice, options: &Options) -> Result<(), ReplayError> {
     let without = if choice.engine == Engine::Exact {
         None
     } else if options.on.is_some() {
