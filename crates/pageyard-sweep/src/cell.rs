@@ -111,8 +111,8 @@ pub struct Value {
     pub unit: String,
     /// Which direction is better, where the lab says so.
     pub better: Option<Better>,
-    /// The value.
-    pub value: f64,
+    /// The value; `None`, and null in JSON, if nothing was counted or the result is no number.
+    pub value: Option<f64>,
 }
 
 /// The result of a cell, as it is cached.
@@ -304,7 +304,7 @@ impl Cell {
                 metric: m.name.clone(),
                 unit: m.unit.clone(),
                 better: Some(m.better),
-                value,
+                value: Some(value).filter(|x: &f64| x.is_finite()),
             };
             m.samples.into_iter().map(value)
         });
@@ -335,6 +335,7 @@ fn numbers(of: &serde_json::Value, name: &str, values: &mut Vec<Value>) {
         other => {
             if let Some(value) = other.as_f64() {
                 let (metric, unit) = (name.to_owned(), String::new());
+                let value = Some(value).filter(|x| x.is_finite());
                 values.push(Value { metric, unit, better: None, value });
             }
         }

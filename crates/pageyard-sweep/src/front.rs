@@ -79,7 +79,7 @@ fn front(work: &Work, policies: &[Seeds<'_>]) -> Front {
         let mean = |(name, _): (&str, &str)| {
             let all = cells.iter().flat_map(|c| &c.values);
             let of = all.filter(|v| !name.is_empty() && is_named(&v.metric, name));
-            let found: Vec<f64> = of.map(|v| v.value).collect();
+            let found: Vec<f64> = of.filter_map(|v| v.value).collect();
             (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
         };
         Point { policy: (*policy).to_owned(), values: metrics.map(mean), on_front: true }

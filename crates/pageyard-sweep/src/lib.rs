@@ -33,14 +33,15 @@ pub use table::parquet;
 pub const CELLS: &str = "cells";
 
 /// Writes `results.parquet` and `index.html` into a folder, each completely or not at all, and
-/// returns the Pareto fronts.
+/// returns the Pareto fronts. Removes what interrupted processes left of these files.
 ///
 /// # Errors
-/// Fails if a file cannot be written.
+/// Fails if a file cannot be written, or if the folder cannot be listed.
 pub fn finish(name: &str, folder: &Path, results: &[CellResult]) -> Result<Vec<Front>, SweepError> {
     let table = folder.join("results.parquet");
     let bytes = parquet(results)
         .map_err(|e| SweepError::File { path: table.clone(), source: std::io::Error::other(e) })?;
+    store::remove_abandoned(folder)?;
     store::write_whole(&table, &bytes)?;
     let fronts = fronts(results);
     store::write_whole(&folder.join("index.html"), html(name, &fronts).as_bytes())?;

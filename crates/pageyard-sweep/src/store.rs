@@ -25,14 +25,8 @@ impl Store {
     /// # Errors
     /// Fails if the folder cannot be created or listed.
     pub fn open(folder: &Path) -> Result<Store, SweepError> {
-        let fail = |e| SweepError::file(folder, e);
-        fs::create_dir_all(folder).map_err(fail)?;
-        for entry in fs::read_dir(folder).map_err(fail)? {
-            let path = entry.map_err(fail)?.path();
-            if is_abandoned(&path) {
-                let _ = fs::remove_file(path);
-            }
-        }
+        fs::create_dir_all(folder).map_err(|e| SweepError::file(folder, e))?;
+        remove_abandoned(folder)?;
         Ok(Store(folder.to_owned()))
     }
 
@@ -80,6 +74,18 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
         let _ = fs::remove_file(&partial);
         SweepError::file(path, e)
     })
+}
+
+/// Removes the partial files that interrupted processes left in a folder.
+pub(crate) fn remove_abandoned(folder: &Path) -> Result<(), SweepError> {
+    let fail = |e| SweepError::file(folder, e);
+    for entry in fs::read_dir(folder).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if is_abandoned(&path) {
+            let _ = fs::remove_file(path);
+        }
+    }
+    Ok(())
 }
 
 /// Whether a partial file's process no longer exists.

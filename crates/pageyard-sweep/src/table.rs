@@ -21,7 +21,7 @@ const SCHEMA: &str = "message sweep {
     required binary metric (UTF8);
     required binary unit (UTF8);
     required int64 sample;
-    required double value;
+    optional double value;
 }";
 
 /// Cells whose rows are written at once.
@@ -52,10 +52,11 @@ pub fn parquet(results: &[CellResult]) -> Result<Vec<u8>, ParquetError> {
         write_words(&mut group, &words(&|r, i| text(&r.values[i].unit)))?;
         let samples: Vec<i64> = results.iter().flat_map(samples).collect();
         write_integers(&mut group, &samples)?;
-        let values: Vec<f64> =
-            results.iter().flat_map(|r| r.values.iter().map(|v| v.value)).collect();
+        let all = || results.iter().flat_map(|r| r.values.iter().map(|v| v.value));
+        let values: Vec<f64> = all().flatten().collect();
+        let is_there: Vec<i16> = all().map(|value| value.is_some().into()).collect();
         if let Some(mut column) = group.next_column()? {
-            column.typed::<DoubleType>().write_batch(&values, None, None)?;
+            column.typed::<DoubleType>().write_batch(&values, Some(&is_there), None)?;
             column.close()?;
         }
         group.close()?;

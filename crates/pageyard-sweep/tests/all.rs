@@ -131,6 +131,38 @@ fn a_stopped_sweep_keeps_what_is_finished_and_continues() {
 }
 
 #[test]
+fn a_cell_without_a_number_is_not_computed_again() {
+    let (folder, plan) = plan(SMALL);
+    let (_, mut results) = all(&plan, folder.path(), 2);
+    let store = Store::open(&folder.path().join(CELLS)).unwrap();
+    results[0].values[0].value = None;
+    store.put(&results[0]).unwrap();
+    let (done, again) = all(&plan, folder.path(), 2);
+    assert_eq!((done.computed, &again), (0, &results));
+    // The table has its row, without a value.
+    let bytes = parquet(&results).unwrap();
+    let path = folder.path().join("table.parquet");
+    fs::write(&path, bytes).unwrap();
+    let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+    let mut rows = reader.get_row_iter(None).unwrap();
+    assert!(rows.next().unwrap().unwrap().get_double(8).is_err());
+    assert_eq!(rows.next().unwrap().unwrap().get_double(8).ok(), results[0].values[1].value);
+}
+
+#[test]
+fn what_an_interrupted_finish_left_is_removed() {
+    let (folder, plan) = plan(SMALL);
+    let (_, results) = all(&plan, folder.path(), 2);
+    let dead = ["results.parquet.999999999-3.partial", "index.html.999999999-4.partial"];
+    let alive = folder.path().join(format!("index.html.{}-999.partial", std::process::id()));
+    for path in dead.map(|name| folder.path().join(name)).iter().chain([&alive]) {
+        fs::write(path, "<").unwrap();
+    }
+    finish("sweep", folder.path(), &results).unwrap();
+    assert!(dead.iter().all(|name| !folder.path().join(name).exists()) && alive.exists());
+}
+
+#[test]
 fn a_cell_larger_than_the_memory_runs_alone() {
     let (folder, plan) = plan(SMALL);
     let store = Store::open(&folder.path().join(CELLS)).unwrap();
@@ -154,7 +186,7 @@ fn a_trace_is_known_by_its_content() {
     let (done, results) = all(&a, folder.path(), 1);
     assert_eq!(done.computed, 1);
     let zone_pages = results[0].values.iter().find(|v| v.metric == "zone_pages").unwrap();
-    assert_eq!(zone_pages.value, 109_920.0, "the README's table");
+    assert_eq!(zone_pages.value, Some(109_920.0), "the README's table");
     let (done, renamed) = all(&b, folder.path(), 1);
     assert_eq!((done.cached, renamed[0].cell.input().as_str()), (1, "b.pgy"));
     // One byte more is another trace.
@@ -217,7 +249,7 @@ fn the_table_has_a_row_for_every_measurement() {
             assert_eq!(row.get_string(3).unwrap(), &result.cell.policy);
             assert_eq!(row.get_ulong(4).unwrap(), result.cell.seed);
             assert_eq!(row.get_string(5).unwrap(), &value.metric);
-            assert_eq!(row.get_double(8).unwrap(), value.value);
+            assert_eq!(row.get_double(8).ok(), value.value);
         }
     }
     assert!(rows.next().is_none());

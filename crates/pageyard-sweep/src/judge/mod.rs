@@ -99,7 +99,7 @@ pub enum Verdict {
     Same,
     /// Seeds disagree.
     Unclear,
-    /// One of the policies does not have this figure.
+    /// One of the policies does not have this figure, or counted nothing for it.
     Missing,
 }
 
@@ -120,20 +120,22 @@ pub struct Figure {
     pub metric: String,
     /// Its unit; empty for a plain number.
     pub unit: String,
-    /// Values under the policy that is compared with, one per seed; empty if missing.
-    pub against: Vec<f64>,
+    /// Values under the policy that is compared with, one per seed; empty if missing. `None`, and
+    /// null in JSON, where nothing was counted.
+    pub against: Vec<Option<f64>>,
     /// Values under the policy that is judged.
-    pub policy: Vec<f64>,
+    pub policy: Vec<Option<f64>>,
     /// What they say.
     pub verdict: Verdict,
 }
 
 impl Figure {
     /// Returns the smallest and the largest change among the seeds, relative. Infinite if a value
-    /// rises from 0. `None` if the figure is missing.
+    /// rises from 0. `None` if no seed has a value under both policies.
     pub fn changes(&self) -> Option<(f64, f64)> {
         let pairs = self.against.iter().zip(&self.policy);
-        pairs.map(|(&a, &p)| relative(a, p)).fold(None, |range, change| {
+        let both = pairs.filter_map(|(a, p)| a.zip(*p));
+        both.map(|(a, p)| relative(a, p)).fold(None, |range, change| {
             let (low, high) = range.unwrap_or((change, change));
             Some((low.min(change), high.max(change)))
         })
@@ -203,7 +205,7 @@ fn figures(
                 cell.values.iter().find(|v| v.metric == value.metric).map(|v| v.value)
             };
             // All seeds or none: a list that lacks one could not be paired.
-            cells.iter().map(one).collect::<Option<Vec<f64>>>().unwrap_or_default()
+            cells.iter().map(one).collect::<Option<Vec<_>>>().unwrap_or_default()
         };
         let (a, p) = (of(against), of(policy));
         let better = value.better.unwrap_or(Better::Lower);
@@ -228,8 +230,10 @@ fn relative(against: f64, policy: f64) -> f64 {
     if against == policy { 0.0 } else { policy / against - 1.0 }
 }
 
-fn verdict(against: &[f64], policy: &[f64], better: Better, unit: &str) -> Verdict {
-    if against.is_empty() || against.len() != policy.len() {
+fn verdict(against: &[Option<f64>], policy: &[Option<f64>], better: Better, unit: &str) -> Verdict {
+    let pairs = || against.iter().zip(policy);
+    let counted_by_one = pairs().any(|(a, p)| a.is_some() != p.is_some());
+    if against.is_empty() || against.len() != policy.len() || counted_by_one {
         return Verdict::Missing;
     }
     let least = match unit {
@@ -238,7 +242,7 @@ fn verdict(against: &[f64], policy: &[f64], better: Better, unit: &str) -> Verdi
         _ => 0.0,
     };
     // Above 0 is better.
-    let direction = |(&a, &p): (&f64, &f64)| {
+    let direction = |(a, p): (f64, f64)| {
         let change = relative(a, p);
         // Written so that what is not a number counts as no change.
         let changed = change.abs() > BAND && (p - a).abs() > least;
@@ -248,7 +252,7 @@ fn verdict(against: &[f64], policy: &[f64], better: Better, unit: &str) -> Verdi
             (true, false) => -1,
         }
     };
-    let mut directions = against.iter().zip(policy).map(direction);
+    let mut directions = pairs().filter_map(|(a, p)| a.zip(*p)).map(direction);
     let first = directions.next().unwrap_or(0);
     match (directions.all(|other| other == first), first) {
         (false, _) => Verdict::Unclear,
@@ -262,34 +266,43 @@ fn verdict(against: &[f64], policy: &[f64], better: Better, unit: &str) -> Verdi
 mod tests {
     use super::*;
 
+    fn judged(against: &[f64], policy: &[f64], better: Better, unit: &str) -> Verdict {
+        let counted = |of: &[f64]| of.iter().copied().map(Some).collect::<Vec<_>>();
+        verdict(&counted(against), &counted(policy), better, unit)
+    }
+
     #[test]
     fn every_seed_must_agree_and_leave_the_band() {
-        let lower = |a: &[f64], p: &[f64]| verdict(a, p, Better::Lower, "");
+        let lower = |a: &[f64], p: &[f64]| judged(a, p, Better::Lower, "");
         assert_eq!(lower(&[100.0, 200.0], &[90.0, 150.0]), Verdict::Better);
         assert_eq!(lower(&[100.0, 200.0], &[110.0, 250.0]), Verdict::Worse);
         assert_eq!(lower(&[100.0, 200.0], &[90.0, 250.0]), Verdict::Unclear);
         assert_eq!(lower(&[100.0, 200.0], &[90.0, 199.0]), Verdict::Unclear, "one within the band");
         assert_eq!(lower(&[100.0, 200.0], &[100.9, 198.1]), Verdict::Same);
-        assert_eq!(verdict(&[100.0], &[90.0], Better::Higher, ""), Verdict::Worse);
-        assert_eq!(verdict(&[100.0], &[110.0], Better::Higher, ""), Verdict::Better);
+        assert_eq!(judged(&[100.0], &[90.0], Better::Higher, ""), Verdict::Worse);
+        assert_eq!(judged(&[100.0], &[110.0], Better::Higher, ""), Verdict::Better);
     }
 
     #[test]
     fn nothing_missing_or_undefined_becomes_a_change() {
-        let lower = |a: &[f64], p: &[f64]| verdict(a, p, Better::Lower, "");
+        let lower = |a: &[f64], p: &[f64]| judged(a, p, Better::Lower, "");
         assert_eq!(lower(&[], &[1.0]), Verdict::Missing);
         assert_eq!(lower(&[1.0, 2.0], &[1.0]), Verdict::Missing);
         assert_eq!(lower(&[0.0], &[0.0]), Verdict::Same);
         assert_eq!(lower(&[0.0], &[1.0]), Verdict::Worse, "from none to some");
         assert_eq!(lower(&[1.0], &[0.0]), Verdict::Better);
         assert_eq!(lower(&[f64::NAN], &[1.0]), Verdict::Same);
+        let lower = |a: &[Option<f64>], p: &[Option<f64>]| verdict(a, p, Better::Lower, "");
+        assert_eq!(lower(&[None, Some(9.0)], &[None, Some(1.0)]), Verdict::Better);
+        assert_eq!(lower(&[None], &[None]), Verdict::Same, "nothing under both");
+        assert_eq!(lower(&[None, Some(9.0)], &[Some(0.0), Some(1.0)]), Verdict::Missing);
     }
 
     #[test]
     fn small_shares_and_times_have_bands_of_their_own() {
-        assert_eq!(verdict(&[0.01], &[0.1], Better::Lower, "%"), Verdict::Same);
-        assert_eq!(verdict(&[0.01], &[0.2], Better::Lower, "%"), Verdict::Worse);
-        assert_eq!(verdict(&[0.30], &[0.32], Better::Lower, "us"), Verdict::Same);
-        assert_eq!(verdict(&[0.30], &[0.40], Better::Lower, "us"), Verdict::Worse);
+        assert_eq!(judged(&[0.01], &[0.1], Better::Lower, "%"), Verdict::Same);
+        assert_eq!(judged(&[0.01], &[0.2], Better::Lower, "%"), Verdict::Worse);
+        assert_eq!(judged(&[0.30], &[0.32], Better::Lower, "us"), Verdict::Same);
+        assert_eq!(judged(&[0.30], &[0.40], Better::Lower, "us"), Verdict::Worse);
     }
 }

@@ -217,7 +217,7 @@ mod tests {
                 metric: metric.into(),
                 unit: String::new(),
                 better: Some(better),
-                value,
+                value: Some(value),
             };
             let seed = cell.seed as f64;
             let mut values = vec![

@@ -114,14 +114,23 @@ fn name(verdict: Verdict) -> &'static str {
     }
 }
 
+/// Formats the mean of what was counted; `-` if nothing was.
+fn mean(of: &[Option<f64>]) -> String {
+    let counted: Vec<f64> = of.iter().copied().flatten().collect();
+    match counted.len() {
+        0 => "-".into(),
+        n => number(counted.iter().sum::<f64>() / n as f64),
+    }
+}
+
 /// Formats both means and the range of changes.
 fn change(figure: &Figure) -> String {
-    let Some((low, high)) = figure.changes() else {
+    if figure.against.is_empty() || figure.policy.is_empty() {
         return "measured under one of the policies only".into();
-    };
-    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64;
+    }
     let unit = if figure.unit.is_empty() { String::new() } else { format!(" {}", figure.unit) };
-    let (a, p) = (number(mean(&figure.against)), number(mean(&figure.policy)));
+    let (a, p) = (mean(&figure.against), mean(&figure.policy));
+    let Some((low, high)) = figure.changes() else { return format!("{a} -> {p}{unit}") };
     let percent = |change: f64| match change.is_finite() {
         true => format!("{:+.1} %", 100.0 * change),
         false => "from 0".into(),
