@@ -181,8 +181,9 @@ class Runs(_Table):
             metric = metric or result["metrics"][0]["name"]
             for found in result["metrics"]:
                 if found["name"] == metric:
+                    counted = [value for value in found["samples"] if value is not None]
                     names.append(result["policy"])
-                    means.append(sum(found["samples"]) / len(found["samples"]))
+                    means.append(sum(counted) / len(counted) if counted else float("nan"))
                     unit = found["unit"]
         if not names:
             known = ", ".join(m["name"] for m in self.data[0]["metrics"])

@@ -330,7 +330,6 @@ fn table(results: &[RunResult], args: &Run, place: &str) -> String {
     let times = if matches!(args.on, On::Host) { "real" } else { "virtual" };
     let mut out =
         format!("{} on {place}, seed {}, {runs}; times are {times}\n", first.workload, args.seed);
-    let mean = |samples: &[f64]| samples.iter().sum::<f64>() / samples.len().max(1) as f64;
     let label = |m: &Metric| {
         if m.unit.is_empty() { m.name.clone() } else { format!("{}, {}", m.name, m.unit) }
     };
@@ -359,7 +358,7 @@ fn table(results: &[RunResult], args: &Run, place: &str) -> String {
         out += &format!("{:width$}", label(metric));
         for (r, w) in results.iter().zip(&columns) {
             let found = r.metrics.iter().find(|m| m.name == metric.name);
-            let value = found.map_or("-".to_owned(), |m| number(mean(&m.samples)));
+            let value = found.and_then(Metric::mean).map_or("-".to_owned(), number);
             out += &format!(" {value:>w$}");
         }
         out.push('\n');

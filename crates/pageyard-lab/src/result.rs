@@ -83,8 +83,22 @@ pub struct Metric {
     pub unit: String,
     /// Which direction is better.
     pub better: Better,
-    /// One sample per iteration, in order.
-    pub samples: Vec<f64>,
+    /// One sample per iteration, in order. `None`, and null in JSON, if nothing was counted, as for
+    /// the mean duration of no holds.
+    pub samples: Vec<Option<f64>>,
+}
+
+impl Metric {
+    /// Returns the samples of iterations that counted something.
+    pub fn counted(&self) -> impl Iterator<Item = f64> {
+        self.samples.iter().copied().flatten()
+    }
+
+    /// Returns the mean of what was counted; `None` if nothing was.
+    pub fn mean(&self) -> Option<f64> {
+        let n = self.counted().count();
+        (n > 0).then(|| self.counted().sum::<f64>() / n as f64)
+    }
 }
 
 /// Metrics of the lab's own workloads that explain a result: what the allocator and the machine did

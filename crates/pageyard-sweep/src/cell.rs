@@ -300,11 +300,11 @@ impl Cell {
             workload::run(&recipe, &options, &mut |_, _| {}).map_err(|e| e.to_string())?;
         let metrics = results.into_iter().flat_map(|result| result.metrics);
         let samples = metrics.flat_map(|m| {
-            let value = move |value| Value {
+            let value = move |value: Option<f64>| Value {
                 metric: m.name.clone(),
                 unit: m.unit.clone(),
                 better: Some(m.better),
-                value: Some(value).filter(|x: &f64| x.is_finite()),
+                value: value.filter(|x| x.is_finite()),
             };
             m.samples.into_iter().map(value)
         });

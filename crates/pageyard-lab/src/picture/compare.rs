@@ -63,9 +63,8 @@ impl Compared<'_> {
         for (at, result) in &self.results[column] {
             for (m, metric) in result.metrics.iter().enumerate().filter(|(_, m)| m.name == *name) {
                 let place = |i| format!("{at}/metrics/{m}/samples/{i}");
-                all.extend(
-                    metric.samples.iter().enumerate().map(|(i, v)| Value::new(*v, place(i))),
-                );
+                let value = |(i, v): (usize, &Option<f64>)| Some(Value::new((*v)?, place(i)));
+                all.extend(metric.samples.iter().enumerate().filter_map(value));
             }
         }
         all

@@ -17,10 +17,11 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// Returns the pages per hold of the zone lock, refills and drains together.
-    pub fn pages_per_hold(&self) -> f64 {
+    /// Returns the pages per hold of the zone lock, refills and drains together; `None` without
+    /// holds.
+    pub fn pages_per_hold(&self) -> Option<f64> {
         let holds = self.refill_holds + self.drain_holds;
-        (self.refill_pages + self.drain_pages) as f64 / holds.max(1) as f64
+        (holds > 0).then(|| (self.refill_pages + self.drain_pages) as f64 / holds as f64)
     }
 }
 
@@ -135,7 +136,8 @@ mod tests {
         h.refill(1, 8);
         let want = Moved { refill_pages: 18, refill_holds: 3, drain_pages: 5, drain_holds: 2 };
         assert_eq!(h.moved, want);
-        assert_eq!(h.moved.pages_per_hold(), 23.0 / 5.0);
+        assert_eq!(h.moved.pages_per_hold(), Some(23.0 / 5.0));
+        assert_eq!(Moved::default().pages_per_hold(), None);
     }
 
     #[test]

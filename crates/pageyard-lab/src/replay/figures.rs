@@ -148,16 +148,16 @@ impl Spread {
 }
 
 /// Cost of a replay on a simulated machine, in virtual time. Operations run one after the other, so
-/// no CPU ever waits for another.
+/// no CPU ever waits for another. An average is `None` if nothing was counted.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Price {
     /// Nanoseconds in the allocator per request or free, ticks and drains included.
-    pub operation_ns: f64,
+    pub operation_ns: Option<f64>,
     /// Mean hold time of the zone locks, in nanoseconds.
-    pub hold_ns: f64,
+    pub hold_ns: Option<f64>,
     /// Share of allocator time with a zone lock held, in percent.
-    pub held_percent: f64,
+    pub held_percent: Option<f64>,
     /// Share of the touched descriptor cache lines that missed every cache of the CPU's complex, in
     /// percent.
-    pub miss_percent: f64,
+    pub miss_percent: Option<f64>,
 }

@@ -98,7 +98,7 @@ fn fits(parts: &Parts, setting: &Setting<'_>, spec: &MachineSpec) -> Result<(), 
 
 impl Price {
     fn of(stats: &Stats, operations: u64) -> Price {
-        let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
+        let per = |part: f64, all: u64| (all > 0).then(|| part / all as f64);
         let (mut held, mut acquired) = (0, 0);
         for lock in stats.zone_locks() {
             held += lock.held;
@@ -106,10 +106,14 @@ impl Price {
         }
         let spent = stats.total().alloc;
         Price {
-            operation_ns: spent as f64 / 1000.0 / operations.max(1) as f64,
-            hold_ns: held as f64 / 1000.0 / acquired.max(1) as f64,
-            held_percent: percent(held, spent),
-            miss_percent: stats.miss_share() as f64 / 10_000.0,
+            operation_ns: per(spent as f64 / 1000.0, operations),
+            hold_ns: per(held as f64 / 1000.0, acquired),
+            held_percent: per(100.0 * held as f64, spent),
+            miss_percent: stats
+                .lines
+                .iter()
+                .any(|n| *n > 0)
+                .then(|| stats.miss_share() as f64 / 10_000.0),
         }
     }
 }

@@ -61,7 +61,7 @@ const ROWS: &[Row] = &[
     ("pages drained to the zone", "drain_pages", |f| Some(Value::Count(f.moved.drain_pages))),
     ("  bulk frees (holds)", "drain_holds", |f| locked(f, Value::Count(f.moved.drain_holds))),
     ("  of the pages by ticks", "tick_pages", |f| f.tick_pages.map(Value::Count)),
-    ("pages per hold", "", |f| locked(f, Value::Tenths(f.moved.pages_per_hold()))),
+    ("pages per hold", "", |f| locked(f, Value::Tenths(f.moved.pages_per_hold()?))),
     ("pages through depots", "depot_pages", |f| f.depot_pages.map(Value::Count)),
     ("all holds of the zone lock", "lock_holds", |f| f.lock_holds.map(Value::Count)),
     ("free_high drains", "free_high_drains", |f| f.free_high_drains.map(Value::Count)),
@@ -301,9 +301,10 @@ impl Report {
         writeln!(f, "Cost, simulated on {machine}, one operation at a time:")?;
         let priced = || self.policies.iter().filter_map(|c| Some((c.policy.as_str(), c.price?)));
         let width = priced().map(|(name, _)| name.len().max(8)).max().unwrap_or(8);
-        let row = |f: &mut fmt::Formatter<'_>, label: &str, get: &dyn Fn(&Price) -> f64| {
+        let row = |f: &mut fmt::Formatter<'_>, label: &str, get: &dyn Fn(&Price) -> Option<f64>| {
             write!(f, "  {label:38}")?;
-            priced().try_for_each(|(_, p)| write!(f, "  {:>width$.2}", get(&p)))?;
+            let cell = |p: &Price| get(p).map_or_else(|| "-".into(), |x| format!("{x:.2}"));
+            priced().try_for_each(|(_, p)| write!(f, "  {:>width$}", cell(&p)))?;
             writeln!(f)
         };
         write!(f, "  {:38}", "")?;

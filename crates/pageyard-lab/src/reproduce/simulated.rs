@@ -111,10 +111,7 @@ impl Simulated<'_> {
 impl Found {
     /// Returns the mean of a metric under each policy.
     pub(super) fn means(&self, metric: &str) -> Vec<Option<f64>> {
-        let mean = |r: &RunResult| {
-            let samples = &r.metrics.iter().find(|m| m.name == metric)?.samples;
-            Some(samples.iter().sum::<f64>() / samples.len() as f64)
-        };
+        let mean = |r: &RunResult| r.metrics.iter().find(|m| m.name == metric)?.mean();
         self.results.iter().map(mean).collect()
     }
 

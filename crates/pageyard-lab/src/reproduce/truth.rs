@@ -143,7 +143,8 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
 fn median(result: &RunResult, metric: &str) -> Option<f64> {
     // Some recipes add the point's label to metric names.
     let is = |name: &str| name.split('-').next() == Some(metric);
-    let mut samples = result.metrics.iter().find(|m| is(&m.name))?.samples.clone();
+    let metric = result.metrics.iter().find(|m| is(&m.name))?;
+    let mut samples: Vec<f64> = metric.counted().collect();
     samples.sort_by(f64::total_cmp);
     samples.get(samples.len() / 2).copied()
 }

@@ -19,7 +19,7 @@
 //!         name: "elapsed".into(),
 //!         unit: "ms".into(),
 //!         better: Better::Lower,
-//!         samples: samples.to_vec(),
+//!         samples: samples.map(Some).to_vec(),
 //!     }],
 //!     lines: None,
 //!     tracks: Vec::new(),

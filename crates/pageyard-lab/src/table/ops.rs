@@ -65,7 +65,7 @@ impl Counters {
     fn rows(&self, seconds: f64) -> Vec<Metric> {
         use Better::{Higher, Lower};
         let get = |name| self.get(name);
-        // A percentage, and its value if the whole is zero.
+        // A percentage, and the value that mmtests prints if the whole is zero.
         let share = |part: Option<f64>, whole: Option<f64>, none: f64| {
             Some(if whole? == 0.0 { none } else { 100.0 * part? / whole? })
         };
@@ -141,7 +141,7 @@ impl Counters {
         ];
         let metric = |(name, better, value): (&str, Better, Option<f64>)| {
             let name = format!("Ops {name}");
-            Some(Metric { name, unit: String::new(), better, samples: vec![value?] })
+            Some(Metric { name, unit: String::new(), better, samples: vec![Some(value?)] })
         };
         rows.into_iter().filter_map(metric).collect()
     }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn value(rows: &[Metric], name: &str) -> Option<f64> {
-        rows.iter().find(|m| m.name == format!("Ops {name}")).map(|m| m.samples[0])
+        rows.iter().find(|m| m.name == format!("Ops {name}")).and_then(|m| m.samples[0])
     }
 
     #[test]

@@ -432,7 +432,7 @@ impl Rows {
                 return wrong(format!("{place}: metric {}", m.name), what, SAME_VERSION);
             }
             if let Some(column) = row.samples.last_mut() {
-                column.extend(&m.samples);
+                column.extend(m.counted());
             }
         }
         Ok(())

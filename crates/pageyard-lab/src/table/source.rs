@@ -68,7 +68,7 @@ impl Source {
         } else {
             serde_json::from_str(text).map(|one| vec![one])
         };
-        let fix = "name a file written by `pageyard run --json`; null samples are not numbers";
+        let fix = "name a file written by `pageyard run --json`";
         let mut results: Vec<RunResult> = match results {
             Ok(results) => results,
             Err(e) => return wrong(name, e.to_string(), fix),
@@ -79,7 +79,8 @@ impl Source {
         Ok(source)
     }
 
-    /// Checks that there is something to compare, and that all samples are finite.
+    /// Checks that there is something to compare, and that all samples are finite, or `None` where
+    /// nothing was counted.
     ///
     /// # Errors
     /// Fails if there are no results, no metrics or no samples, if a sample is not finite, if a
@@ -103,8 +104,9 @@ impl Source {
                 if m.samples.is_empty() {
                     return wrong(place, "no samples", AGAIN);
                 }
-                if let Some(i) = m.samples.iter().position(|s| !s.is_finite()) {
-                    let what = format!("sample {} is {}", i + 1, m.samples[i]);
+                let wrong_one = |(_, x): &(usize, &Option<f64>)| x.is_some_and(|x| !x.is_finite());
+                if let Some((i, &Some(x))) = m.samples.iter().enumerate().find(wrong_one) {
+                    let what = format!("sample {} is {x}", i + 1);
                     return wrong(place, what, "remove the sample, or run the workload again");
                 }
             }

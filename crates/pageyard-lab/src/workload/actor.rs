@@ -192,6 +192,6 @@ pub struct Measure {
     pub unit: &'static str,
     /// Which way is better.
     pub better: crate::result::Better,
-    /// The value.
-    pub value: f64,
+    /// The value; `None` if nothing was counted.
+    pub value: Option<f64>,
 }

@@ -86,7 +86,7 @@ impl Plan for DeferredBuild {
             let name = format!("{}-{}", zone.id.kind, zone.id.node.0);
             for (what, value) in [("batch", zone.limits.batch), ("high", zone.limits.high_min)] {
                 let name = format!("{what}-{name}");
-                let value = f64::from(value);
+                let value = Some(f64::from(value));
                 all.push(Measure { name, unit: "pages", better: Better::Higher, value });
             }
         }

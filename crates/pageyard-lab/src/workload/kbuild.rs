@@ -365,7 +365,7 @@ impl Plan for Kbuild {
             name: name.into(),
             unit: "pages",
             better: Better::Lower,
-            value: pages.load(Relaxed) as f64,
+            value: Some(pages.load(Relaxed) as f64),
         };
         all.push(outside("peak_memory", &self.outside.peak));
         all.push(outside("idle_memory", &self.outside.idle));
@@ -381,7 +381,7 @@ impl Plan for Kbuild {
             name: format!("zone_pages-node{node}"),
             unit: "pages",
             better: Better::Lower,
-            value: *pages as f64,
+            value: Some(*pages as f64),
         };
         all.extend(nodes.iter().map(measure));
         all

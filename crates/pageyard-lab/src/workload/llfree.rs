@@ -16,6 +16,7 @@ use pageyard::{CpuId, Gfp, MAX_ORDER, Order};
 
 use super::actor::{Actor, BarrierId, Block, Measure, Plan, Stage};
 use super::error::WorkloadError;
+use super::metrics::percent;
 use super::params::{Param, Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
@@ -107,7 +108,7 @@ struct Llfree {
     /// Blocks that frag allocated beforehand.
     taken: Mutex<Vec<Block>>,
     /// The share of free memory in whole huge pages, in percent, round by round.
-    huge: Mutex<Vec<f64>>,
+    huge: Mutex<Vec<Option<f64>>>,
 }
 
 impl Llfree {
@@ -175,7 +176,7 @@ impl Llfree {
             actor.meet(BarrierId(0));
             if thread == 0 {
                 let (free, huge) = actor.free_memory();
-                lock(&self.huge).push(100.0 * huge as f64 / free.max(1) as f64);
+                lock(&self.huge).push(percent(huge, free));
             }
             actor.meet(BarrierId(0));
         }

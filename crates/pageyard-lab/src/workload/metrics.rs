@@ -54,11 +54,11 @@ impl Counts {
         }
     }
 
-    /// Returns the share of freed blocks that CPUs freed in excess of their own allocations: a
-    /// lower bound for blocks freed on another CPU.
-    fn remote(&self) -> f64 {
+    /// Returns the share of freed blocks that CPUs freed in excess of their own allocations, in
+    /// percent: a lower bound for blocks freed on another CPU.
+    fn remote(&self) -> Option<f64> {
         let beyond = self.cpus.iter().map(|(allocs, frees)| frees.saturating_sub(*allocs)).sum();
-        per(beyond, self.cpus.iter().map(|c| c.1).sum())
+        percent(beyond, self.cpus.iter().map(|c| c.1).sum())
     }
 }
 
@@ -78,8 +78,9 @@ pub(super) trait Seen: std::fmt::Debug {
     fn lru_lock(&self) -> Option<f64> {
         None
     }
-    /// Returns the share of touched lines that missed the caches, in percent, if known.
-    fn miss(&self) -> Option<f64>;
+    /// Returns the share of touched lines that missed the caches, in percent, if known; `Some(None)`
+    /// if none was touched.
+    fn miss(&self) -> Option<Option<f64>>;
     /// Returns the share of the busy time spent waiting for shared memory and link bandwidth, in
     /// percent, if known.
     fn memory_wait(&self) -> Option<f64> {
@@ -118,8 +119,9 @@ impl Seen for Stats {
         Some(self.task_lock_share()? as f64 / 1e4)
     }
 
-    fn miss(&self) -> Option<f64> {
-        Some(self.miss_share() as f64 / 1e4)
+    fn miss(&self) -> Option<Option<f64>> {
+        let touched = self.lines.iter().any(|n| *n > 0);
+        Some(touched.then(|| self.miss_share() as f64 / 1e4))
     }
 
     fn memory_wait(&self) -> Option<f64> {
@@ -204,17 +206,32 @@ impl Waits {
     }
 }
 
-fn measure(name: &str, unit: &'static str, better: Better, value: f64) -> Measure {
-    Measure { name: name.to_owned(), unit, better, value }
+fn measure(
+    name: &str,
+    unit: &'static str,
+    better: Better,
+    value: impl Into<Option<f64>>,
+) -> Measure {
+    Measure { name: name.to_owned(), unit, better, value: value.into() }
 }
 
-fn per(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+/// Returns how much there is of a part for each of the whole; `None` if the whole is nothing.
+fn per(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+pub(super) fn percent(part: u64, whole: u64) -> Option<f64> {
+    per(part, whole).map(|share| 100.0 * share)
+}
+
+/// Returns a quantile in microseconds; `None` if there are no values.
+fn quantile_us(of: &Histogram, part: u64, parts: u64) -> Option<f64> {
+    (of.total() > 0).then(|| of.quantile_of(part, parts) as f64 / 1e3)
 }
 
 /// Returns the average and the 99th percentile of holds, in microseconds.
-fn in_us((holds, held): &Holds) -> (f64, f64) {
-    (per(*held, holds.total()) / 1e6, holds.quantile(990) as f64 / 1e3)
+fn in_us((holds, held): &Holds) -> (Option<f64>, Option<f64>) {
+    (per(*held, holds.total()).map(|ps| ps / 1e6), quantile_us(holds, 99, 100))
 }
 
 /// Computes the metrics, in display order.
@@ -227,7 +244,8 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
     match score {
         Score::Time => all.push(measure("time", "s", Lower, seconds)),
         Score::Rate(unit) => {
-            all.push(measure("rate", unit, Higher, run.work as f64 / seconds.max(1e-9)));
+            let rate = (seconds > 0.0).then(|| run.work as f64 / seconds);
+            all.push(measure("rate", unit, Higher, rate));
         }
         Score::Own => {}
     }
@@ -247,25 +265,95 @@ pub(super) fn of(run: &Observed<'_>, score: Score) -> Vec<Measure> {
     }
     all.extend(stats.memory_wait().map(|share| measure("memory_wait", "%", Lower, share)));
     all.extend([
-        measure("hits", "%", Higher, 100.0 * per(counts.hits, counts.allocs)),
+        measure("hits", "%", Higher, percent(counts.hits, counts.allocs)),
         measure("hold_alloc_avg", "us", Lower, alloc_hold),
         measure("hold_alloc_p99", "us", Lower, alloc_p99),
         measure("hold_free_avg", "us", Lower, free_hold),
         measure("hold_free_p99", "us", Lower, free_p99),
         measure("peak_pcp", "pages", Lower, run.peak_pages as f64),
         measure("block", "pages", Lower, per(counts.pages, counts.allocs)),
-        measure("remote", "%", Lower, 100.0 * counts.remote()),
+        measure("remote", "%", Lower, counts.remote()),
     ]);
     if let Some(Waits { all: waits, longest }) = &run.waits {
-        let us = |ns: u64| ns as f64 / 1e3;
+        let longest = (waits.total() > 0).then(|| *longest as f64 / 1e3);
         all.extend([
-            measure("request_p50", "us", Lower, us(waits.quantile(500))),
-            measure("request_p999", "us", Lower, us(waits.quantile(999))),
-            measure("request_p9999", "us", Lower, us(waits.quantile_of(9999, 10_000))),
-            measure("request_max", "us", Lower, us(*longest)),
+            measure("request_p50", "us", Lower, quantile_us(waits, 1, 2)),
+            measure("request_p999", "us", Lower, quantile_us(waits, 999, 1000)),
+            measure("request_p9999", "us", Lower, quantile_us(waits, 9999, 10_000)),
+            measure("request_max", "us", Lower, longest),
         ]);
     }
     all.extend(stats.in_allocator().map(|s| measure("allocator", "CPU s", Lower, s)));
     all.push(measure("failed", "requests", Lower, run.failed as f64));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run in which nothing happened.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Seen for Nothing {
+        fn elapsed_ns(&self) -> u64 {
+            0
+        }
+
+        fn busy_ns(&self) -> Option<u64> {
+            None
+        }
+
+        fn zone_lock(&self) -> f64 {
+            0.0
+        }
+
+        fn miss(&self) -> Option<Option<f64>> {
+            Some(None)
+        }
+
+        fn alloc_holds(&self) -> Holds {
+            Holds::default()
+        }
+
+        fn free_holds(&self) -> Holds {
+            Holds::default()
+        }
+    }
+
+    #[test]
+    fn averages_over_nothing_have_no_value() {
+        let (before, after) = (Counts::default(), Counts::default());
+        let waits = Some(Waits::default());
+        let mut run =
+            Observed { stats: &Nothing, before, after, work: 0, failed: 0, peak_pages: 0, waits };
+        let without = |run: &Observed<'_>| -> Vec<String> {
+            let all = of(run, Score::Rate("pages/s")).into_iter();
+            all.filter(|m| m.value.is_none()).map(|m| m.name).collect()
+        };
+        let none = [
+            "rate",
+            "miss",
+            "hits",
+            "hold_alloc_avg",
+            "hold_alloc_p99",
+            "hold_free_avg",
+            "hold_free_p99",
+            "block",
+            "remote",
+            "request_p50",
+            "request_p999",
+            "request_p9999",
+            "request_max",
+        ];
+        assert_eq!(without(&run), none);
+        run.after = Counts { allocs: 2, pages: 4, hits: 1, cpus: vec![(2, 1)], ..run.after };
+        run.before.cpus = vec![(0, 0)];
+        run.waits.as_mut().unwrap().note(5);
+        assert_eq!(
+            without(&run),
+            none[..7].iter().filter(|n| **n != "hits").copied().collect::<Vec<_>>()
+        );
+    }
 }

@@ -72,7 +72,7 @@ impl Micro {
         let mut rows = lock(&self.rows);
         for (name, ns) in [("alloc", alloc), ("free", free), ("total", alloc + free)] {
             let name = format!("{name}-odr{order}-{n}");
-            rows.push(Measure { name, unit: "ns", better: Better::Lower, value: each(ns) });
+            rows.push(Measure { name, unit: "ns", better: Better::Lower, value: Some(each(ns)) });
         }
     }
 }

@@ -25,6 +25,7 @@ use pageyard::{CpuId, Gfp, MAX_ORDER, Order, PAGE_SIZE};
 use super::actor::{Actor, BarrierId, Block, Measure, PipeId, Plan, Stage};
 use super::error::WorkloadError;
 use super::kbuild::Kbuild;
+use super::metrics::percent;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::sctp::BUFFER;
@@ -400,22 +401,24 @@ impl Plan for Thp {
 
     fn measures(&self) -> Vec<Measure> {
         let state = lock(&self.state);
-        let row = |name: &str, unit, better, value| Measure {
+        let row = |name: &str, unit, better, value: Option<f64>| Measure {
             name: name.to_owned(),
             unit,
             better,
             value,
         };
-        let (got, missed) = (state.huge.len() as f64, state.missed as f64);
+        let (got, missed) = (state.huge.len() as u64, state.missed);
         let us: Vec<f64> = state.huge.iter().map(|&ns| ns as f64 / 1e3).collect();
-        let mean = us.iter().sum::<f64>() / got.max(1.0);
-        let spread = us.iter().map(|t| (t - mean).powi(2)).sum::<f64>() / got.max(1.0);
+        let mean_of = |all: &[f64]| (got > 0).then(|| all.iter().sum::<f64>() / got as f64);
+        let mean = mean_of(&us);
+        let squares = |mean| us.iter().map(|t| (t - mean) * (t - mean)).collect::<Vec<f64>>();
+        let spread = mean.and_then(|mean| mean_of(&squares(mean)));
         let mut all = vec![
-            row("thp_alloc", "pages", Better::Higher, got),
-            row("thp_fallback", "pages", Better::Lower, missed),
-            row("thp_fail", "%", Better::Lower, 100.0 * missed / (got + missed).max(1.0)),
+            row("thp_alloc", "pages", Better::Higher, Some(got as f64)),
+            row("thp_fallback", "pages", Better::Lower, Some(missed as f64)),
+            row("thp_fail", "%", Better::Lower, percent(missed, got + missed)),
             row("hugealloc_mean", "us", Better::Lower, mean),
-            row("hugealloc_stddev", "us", Better::Lower, spread.sqrt()),
+            row("hugealloc_stddev", "us", Better::Lower, spread.map(f64::sqrt)),
         ];
         let rounds = state.mixing.windows(2).map(|w| {
             let (a, b) = (w[0], w[1]);
@@ -429,15 +432,15 @@ impl Plan for Thp {
             values.sort_unstable();
             let at = values.len() / 2;
             let median = match values.len() {
-                0 => 0.0,
-                n if n % 2 == 0 => (values[at - 1] + values[at]) as f64 / 2.0,
-                _ => values[at] as f64,
+                0 => None,
+                n if n % 2 == 0 => Some((values[at - 1] + values[at]) as f64 / 2.0),
+                _ => Some(values[at] as f64),
             };
             all.push(row(&format!("{name}_median"), "a round", Better::Lower, median));
         }
         for (number, round) in (1..).zip(&rounds) {
             for (name, &value) in names.iter().zip(round) {
-                all.push(row(&format!("{name}-{number}"), "", Better::Lower, value as f64));
+                all.push(row(&format!("{name}-{number}"), "", Better::Lower, Some(value as f64)));
             }
         }
         all

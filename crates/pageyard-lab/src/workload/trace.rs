@@ -22,6 +22,7 @@ use pageyard_trace::{Event, Kind, Options, Record, TraceReader};
 
 use super::actor::{Actor, Block, Measure, PipeId, Plan, Stage};
 use super::error::WorkloadError;
+use super::metrics::percent;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
@@ -352,12 +353,11 @@ impl Plan for Recorded {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let part = |n: u64| 100.0 * n as f64 / self.program.events.max(1) as f64;
         let row = |name: &str, n| Measure {
             name: name.to_owned(),
             unit: "%",
             better: Better::Lower,
-            value: part(n),
+            value: percent(n, self.program.events),
         };
         vec![row("unknown", self.program.unknown), row("again", self.program.again)]
     }

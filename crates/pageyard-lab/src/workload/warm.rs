@@ -65,34 +65,35 @@ impl WarmUp {
     }
 
     fn is_stationary(&self) -> bool {
-        self.highs.len() >= 3 * FIXED && self.change() < STATIONARY
+        self.highs.len() >= 3 * FIXED && self.change().is_some_and(|change| change < STATIONARY)
     }
 
-    /// Returns by which part `high` changed between the last two thirds.
-    fn change(&self) -> f64 {
+    /// Returns by which part `high` changed between the last two thirds; `None` in fewer than three
+    /// rounds.
+    fn change(&self) -> Option<f64> {
         let third = self.highs.len() / 3;
         if third == 0 {
-            return 0.0;
+            return None;
         }
         let (rest, last) = self.highs.split_at(self.highs.len() - third);
         let mean = |highs: &[u64]| highs.iter().sum::<u64>() as f64 / highs.len() as f64;
         let before = mean(&rest[rest.len() - third..]);
-        (mean(last) - before).abs() / before.max(1.0)
+        Some((mean(last) - before).abs() / before.max(1.0))
     }
 
     /// Says how long it took, and how stationary `high` was then.
     pub(super) fn measures(&self) -> Vec<Measure> {
         let Some(ended) = self.ended_ns else { return Vec::new() };
-        let measure = |name: &str, unit, value| Measure {
+        let measure = |name: &str, unit, value: Option<f64>| Measure {
             name: name.into(),
             unit,
             better: Better::Lower,
             value,
         };
         vec![
-            measure("warm_up", "objects/job", self.highs.len() as f64),
-            measure("warm_up_time", "s", (ended - self.began_ns) as f64 / 1e9),
-            measure("warm_up_change", "%", 100.0 * self.change()),
+            measure("warm_up", "objects/job", Some(self.highs.len() as f64)),
+            measure("warm_up_time", "s", Some((ended - self.began_ns) as f64 / 1e9)),
+            measure("warm_up_change", "%", self.change().map(|change| 100.0 * change)),
         ]
     }
 }
@@ -133,7 +134,11 @@ mod tests {
         for n in 1..=6 {
             warm.round([0, 0, 100, 100, 110, 110][n - 1], n as u64 * 1_000_000_000);
         }
-        let found: Vec<f64> = warm.measures().iter().map(|m| m.value).collect();
-        assert_eq!(found, [6.0, 5.0, 10.0]);
+        let found: Vec<_> = warm.measures().iter().map(|m| m.value).collect();
+        assert_eq!(found, [6.0, 5.0, 10.0].map(Some));
+        // Too few rounds for a change.
+        let mut short = WarmUp::new(Warm::Rounds(1), 0);
+        short.round(100, 1);
+        assert_eq!(short.measures()[2].value, None);
     }
 }

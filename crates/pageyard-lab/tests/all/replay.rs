@@ -381,10 +381,27 @@ fn a_recorded_build_on_a_machine_has_the_same_counters() {
     assert_eq!((plain.on, priced.on.as_deref()), (None, Some("desktop")));
     assert_eq!(plain.policies[0].price, None);
     let price = priced.policies[0].price.unwrap();
-    assert!(price.operation_ns > 10.0 && price.hold_ns > 10.0, "{price:?}");
-    assert!((0.0..100.0).contains(&price.held_percent), "{price:?}");
+    assert!(price.operation_ns > Some(10.0) && price.hold_ns > Some(10.0), "{price:?}");
+    assert!(price.held_percent.is_some_and(|p| (0.0..100.0).contains(&p)), "{price:?}");
     let text = priced.to_string();
     assert!(text.contains("simulated on desktop"), "{text}");
+}
+
+/// A free alone takes no zone lock, so there is no hold to average over.
+#[test]
+fn averages_over_nothing_are_absent() {
+    let desktop = pageyard_machine::MachineSpec::shipped("desktop").unwrap();
+    let mut o = Options { on: Some(desktop), ..options("Linux612") };
+    o.machine.cpus = Some(4);
+    let r = replay(Trace::new().free(F, 0).input(), &o, &mut |_, _, _| {}).unwrap();
+    let price = r.policies[0].price.unwrap();
+    assert_eq!((price.hold_ns, price.held_percent), (None, Some(0.0)));
+    assert!(price.operation_ns > Some(0.0));
+    assert!(serde_json::to_value(price).unwrap()["hold_ns"].is_null());
+    let text = r.to_string();
+    let cell = |label: &str| text.lines().find(|l| l.trim_start().starts_with(label)).unwrap();
+    assert!(cell("zone locks, ns per hold").ends_with(" -"), "{text}");
+    assert!(cell("pages per hold").ends_with(" -"), "{text}");
 }
 
 #[test]

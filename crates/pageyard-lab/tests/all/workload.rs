@@ -36,6 +36,7 @@ fn run(name: &str, options: &Options) -> Vec<RunResult> {
 fn value(result: &RunResult, metric: &str) -> f64 {
     let found = result.metrics.iter().find(|m| m.name == metric);
     found.unwrap_or_else(|| panic!("{}: no metric {metric}", result.workload)).samples[0]
+        .unwrap_or_else(|| panic!("{metric}: nothing was counted"))
 }
 
 /// Asserts a metric's value from when this was written. The machine is deterministic: another value

@@ -64,7 +64,7 @@ impl Seen for Times {
         100.0 * self.waited as f64 / (self.busy + self.slept).max(1) as f64
     }
 
-    fn miss(&self) -> Option<f64> {
+    fn miss(&self) -> Option<Option<f64>> {
         None
     }
 

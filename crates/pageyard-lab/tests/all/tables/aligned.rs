@@ -1,7 +1,7 @@
 //! Which results a table may compare, and which it refuses.
 
 use pageyard_lab::result::{Better, RunResult, World};
-use pageyard_lab::table::{Form, Set, Source, align};
+use pageyard_lab::table::{Form, OurTable, Rule, Set, Source, align};
 use pageyard_lab::track::{HeapTrack, ListTrack, Track, WaitTrack};
 
 use super::{lower, one, policies, report, result, simulated, source};
@@ -97,7 +97,7 @@ fn errors_name_file_place_and_fix() {
     };
     for (change, begins) in [
         (
-            (|r| r.metrics[0].samples[0] = f64::NAN) as fn(&mut RunResult),
+            (|r| r.metrics[0].samples[0] = Some(f64::NAN)) as fn(&mut RunResult),
             "b.json: workload test under A: metric t: sample 1 is NaN",
         ),
         (|r| r.metrics[0].samples.clear(), "b.json: workload test under A: metric t: no samples"),
@@ -156,10 +156,34 @@ fn errors_name_file_place_and_fix() {
         let e = Source::parse("a.json".into(), text).unwrap_err().to_string();
         assert!(e.starts_with(says), "{e}");
     }
-    let saved =
-        serde_json::to_string_pretty(&changed(|r| r.metrics[0].samples = vec![1.0, f64::NAN]));
-    let e = Source::parse("a.json".into(), &saved.unwrap()).unwrap_err().to_string();
-    assert!(e.starts_with("a.json: invalid type: null, expected f64 at line 17"), "{e}");
+}
+
+/// An average over nothing is stored as null, and is no sample.
+#[test]
+fn nothing_counted_is_no_sample() {
+    let counted = |policy: &str, samples: &[Option<f64>]| {
+        let mut r = result(policy, vec![lower("time", &[4.0, 5.0]), lower("hold", &[0.0])]);
+        r.metrics[1].samples = samples.to_vec();
+        let saved = serde_json::to_string(&r).unwrap();
+        Source::parse(format!("{policy}.json"), &saved).unwrap()
+    };
+    let sources = [
+        counted("A", &[None, None]),
+        counted("B", &[Some(2.0), None]),
+        counted("C", &[Some(2.0), Some(3.0)]),
+    ];
+    assert!(serde_json::to_string(&sources[1].results).unwrap().contains("[2.0,null]"));
+    let set = &align(&sources).unwrap()[0];
+    assert_eq!(set.metrics[1].samples, [vec![], vec![2.0], vec![2.0, 3.0]]);
+    let table = OurTable::new(set, Rule::default()).to_string();
+    let hold = table.lines().find(|line| line.starts_with("hold ")).unwrap();
+    assert_eq!(
+        hold.split_whitespace().collect::<Vec<_>>(),
+        ["hold", "(lower", "is", "better)", "-", "2", "-", "2.5000", "-"],
+        "{table}"
+    );
+    let json = serde_json::to_value(OurTable::new(set, Rule::default())).unwrap();
+    assert!(json["lines"][1]["cells"][0]["median"].is_null(), "{json}");
 }
 
 /// Tracks that no run could record: a picture of them would be empty or impossible.

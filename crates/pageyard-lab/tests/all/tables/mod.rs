@@ -11,7 +11,8 @@ use pageyard_lab::result::{Better, Metric, RunResult, World};
 use pageyard_lab::table::{Form, Options, Report, Set, Source, align};
 
 fn metric(name: &str, better: Better, samples: &[f64]) -> Metric {
-    Metric { name: name.into(), unit: String::new(), better, samples: samples.to_vec() }
+    let samples = samples.iter().copied().map(Some).collect();
+    Metric { name: name.into(), unit: String::new(), better, samples }
 }
 
 fn lower(name: &str, samples: &[f64]) -> Metric {
