@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use pageyard_lab::conform::{Outcome, run_file};
+use pageyard_lab::format::grouped;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
@@ -75,10 +76,10 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
             "conform: {}/{} recordings, {}/{} answers, {}/{} states identical",
             t.recordings_identical,
             t.recordings,
-            t.answers_identical,
-            t.answers,
-            t.states_identical,
-            t.states
+            grouped(t.answers_identical),
+            grouped(t.answers),
+            grouped(t.states_identical),
+            grouped(t.states)
         )?;
     }
     Ok(if same { ExitCode::SUCCESS } else { ExitCode::from(1) })

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use pageyard_machine::format::{grouped, size};
 use pageyard_machine::spec::SHIPPED;
 use pageyard_machine::{Costs, MachineSpec, calibrate};
 
@@ -28,13 +29,13 @@ pub(crate) fn run(_: &Args) -> output::Outcome {
         let Ok(spec) = MachineSpec::open(Path::new(name)) else { continue };
         writeln!(
             out,
-            "{name:10} {:>5} {:>6} {:>4} GiB {:>8} KiB {:>8} KiB {:>6}",
-            spec.cpus().len(),
+            "{name:10} {:>5} {:>6} {:>8} {:>12} {:>12} {:>6}",
+            grouped(spec.cpus().len() as u64),
             spec.nodes(),
-            spec.memory() >> 30,
-            spec.last_level() >> 10,
-            spec.private() >> 10,
-            spec.clock_mhz(),
+            size(spec.memory()),
+            size(spec.last_level()),
+            size(spec.private()),
+            grouped(spec.clock_mhz().into()),
         )?;
     }
     Ok(ExitCode::SUCCESS)

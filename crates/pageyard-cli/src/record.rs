@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pageyard_lab::format::{self, duration, grouped};
 use pageyard_lab::topology::size;
 use pageyard_trace::printable;
 use pageyard_trace::record::{RecordError, RecordOptions, Recorder};
@@ -143,9 +144,11 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     } else {
         say!("{}", trace::stored(&reader, &attachments, &args.output, bytes));
         say!(
-            "{seconds:.1} s, {:.0} events a second, {lost} lost; buffers of {} KiB per CPU",
-            events as f64 / seconds.max(1e-9),
-            buffer_kib
+            "{}, {} events a second, {} lost; buffers of {} per CPU",
+            duration((seconds * 1e9) as u64),
+            if seconds > 0.0 { grouped((events as f64 / seconds) as u64) } else { "-".into() },
+            grouped(lost),
+            format::size(buffer_kib << 10)
         );
     }
     trace::report_trouble(summary);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use pageyard_lab::format::number;
 use pageyard_lab::hygiene::{self, Claim, Summary};
 use pageyard_lab::picture::Page;
 use pageyard_lab::record::Recorder;
@@ -380,15 +381,6 @@ fn shared_lines(result: &RunResult) -> String {
         out += &format!("  the busiest line: {}\n", each(line));
     }
     out
-}
-
-/// Formats a number; four significant digits or more from 1 up.
-fn number(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1000.0 || v == 0.0 => format!("{value:.0}"),
-        v if v >= 1.0 => format!("{value:.3}"),
-        _ => format!("{value:.5}"),
-    }
 }
 
 fn run_hygiene(args: &Hygiene) -> output::Outcome {

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
+use pageyard_lab::format::{self, duration, grouped};
+use pageyard_lab::topology::size;
 use pageyard_soak::{Phase, Plan, Report, soak};
 
 use crate::output::{self, print_json};
@@ -24,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2.0, value_name = "N")]
     minutes: f64,
     /// Maximum memory in the yards of a phase
-    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    #[arg(long, default_value = "1G", value_name = "SIZE", value_parser = size)]
     size: u64,
     /// Number of allocating threads [default: two per CPU, at least four]
     #[arg(long)]
@@ -44,15 +46,11 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     if !(0.01..=100_000.0).contains(&args.minutes) {
         return Err(format!("--minutes {}: expected 0.01 to 100000", args.minutes).into());
     }
-    let most = u64::MAX >> 20;
-    if args.size > most {
-        return Err(format!("--size {}: expected at most {most} MiB", args.size).into());
-    }
     let seconds = (args.minutes * 60.0).ceil() as u64;
     let plan = Plan::new(seconds);
     let threads = args.threads.unwrap_or(plan.threads);
     let (only, seed) = (args.phase, args.seed);
-    let plan = Plan { size: args.size << 20, threads, seed, only, ..plan };
+    let plan = Plan { size: args.size, threads, seed, only, ..plan };
     let mut bar = Bar::new();
     let mut tenths = 0;
     let mut begun = None;
@@ -85,15 +83,17 @@ fn print_phase(phase: &Phase) -> Result<(), Box<dyn Error>> {
 
 fn print(r: &Report) -> Result<(), Box<dyn Error>> {
     let mut out = output::stdout();
-    let (seconds, mib) = (r.seconds, r.size >> 20);
-    let (threads, phases) = (r.threads, r.phases);
     writeln!(
         out,
-        "\n{seconds:.0} s, {phases} phases, {threads} threads, {mib} MiB, seed {}\n",
+        "\n{}, {} phases, {} threads, {}, seed {}\n",
+        duration((r.seconds * 1e9) as u64),
+        grouped(r.phases),
+        r.threads,
+        format::size(r.size),
         r.seed
     )?;
     for (what, n) in &r.counts.0 {
-        writeln!(out, "{what:<20}{n:>15}")?;
+        writeln!(out, "{what:<20}{:>15}", grouped(*n))?;
     }
     match &r.found {
         None => writeln!(out, "\nno errors found")?,

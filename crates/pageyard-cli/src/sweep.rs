@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 
+use pageyard_lab::format::grouped;
 use pageyard_lab::topology::size;
 use pageyard_machine::Stop;
 use pageyard_sweep::{
@@ -114,7 +115,9 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         print_json(&Json { version, cells, cached, computed, folder: &folder })?;
     } else {
         let mut out = output::stdout();
-        writeln!(out, "{} cells: {} cached, {} computed", done.cells, done.cached, done.computed)?;
+        let [cells, cached, computed] =
+            [done.cells, done.cached, done.computed].map(|n| grouped(n as u64));
+        writeln!(out, "{cells} cells: {cached} cached, {computed} computed")?;
         writeln!(out, "results: {}\n", folder.display())?;
         write!(out, "{}", text(&fronts))?;
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use pageyard_lab::format::{duration, grouped, size};
 use pageyard_trace::state::StateDir;
 use pageyard_trace::{
     Attachments, Format, Options, Record, Release, Summary, TextWriter, TraceError, TraceReader,
@@ -228,12 +229,22 @@ pub(crate) fn stored(
     let summary = reader.summary();
     let events = summary.kinds.total() + summary.compaction.total();
     format!(
-        "{}: {events} events, {} marks, {} state files, {bytes} bytes ({:.2} an event)",
+        "{}: {} events, {} marks, {} state files, {}{}",
         printable(&output.to_string_lossy()),
-        summary.marks,
+        grouped(events),
+        grouped(summary.marks),
         attachments.len(),
-        bytes as f64 / (events.max(1)) as f64
+        size(bytes),
+        each(bytes, events)
     )
+}
+
+/// Formats the bytes of each event, if there are any events.
+fn each(bytes: u64, events: u64) -> String {
+    if events == 0 {
+        return String::new();
+    }
+    format!(" ({:.2} bytes an event)", bytes as f64 / events as f64)
 }
 
 fn merge(into: &mut Attachments, from: &Attachments) {
@@ -253,7 +264,8 @@ pub(crate) fn report_trouble(summary: &Summary) {
         output::say!("pageyard: the recorder lost {} events", summary.lost);
     }
     if summary.malformed.count > 0 {
-        output::say!("pageyard: {} damaged parts skipped; the first:", summary.malformed.count);
+        let skipped = grouped(summary.malformed.count);
+        output::say!("pageyard: {skipped} damaged parts skipped; the first:");
         for e in &summary.malformed.first {
             output::say!("  {e}");
         }
@@ -327,26 +339,27 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         }
     }
     for (name, count) in kinds {
-        writeln!(out, "  {name:<28}{count:>12}")?;
+        writeln!(out, "  {name:<28}{:>12}", grouped(count))?;
     }
-    writeln!(out, "  {:<28}{:>12}", "events", k.total())?;
+    writeln!(out, "  {:<28}{:>12}", "events", grouped(k.total()))?;
     let reclaim = s.compaction.reclaim();
     let compaction = s.compaction.total() - reclaim;
-    writeln!(out, "  {:<28}{:>12}", "events of compaction", compaction)?;
-    writeln!(out, "  {:<28}{:>12}", "events of reclaim", reclaim)?;
-    writeln!(out, "  {:<28}{:>12}", "failed requests", k.alloc_failed)?;
-    writeln!(out, "  {:<28}{:>12}", "marks", s.marks)?;
-    writeln!(out, "  {:<28}{:>12}", "tasks", reader.tasks().len())?;
-    writeln!(out, "  {:<28}{seconds:>12.3}", "seconds")?;
+    writeln!(out, "  {:<28}{:>12}", "events of compaction", grouped(compaction))?;
+    writeln!(out, "  {:<28}{:>12}", "events of reclaim", grouped(reclaim))?;
+    writeln!(out, "  {:<28}{:>12}", "failed requests", grouped(k.alloc_failed))?;
+    writeln!(out, "  {:<28}{:>12}", "marks", grouped(s.marks))?;
+    writeln!(out, "  {:<28}{:>12}", "tasks", grouped(reader.tasks().len() as u64))?;
+    let lasted = s.span_ns.map(|(from, to)| to.saturating_sub(from));
+    writeln!(out, "  {:<28}{:>12}", "duration", lasted.map_or("-".into(), duration))?;
     if matches!(reader.format(), Format::Pgy) {
-        let each = bytes as f64 / k.total().max(1) as f64;
-        writeln!(out, "  {:<28}{bytes:>12} ({each:.2} an event)", "bytes")?;
+        writeln!(out, "  {:<28}{:>12}{}", "size", size(bytes), each(bytes, k.total()))?;
     }
     for a in reader.attachments().iter() {
-        writeln!(out, "  state: {:<21}{:>12} bytes", a.name, a.data.len())?;
+        writeln!(out, "  state: {:<21}{:>12}", a.name, size(a.data.len() as u64))?;
     }
     if s.malformed_at_import > 0 {
-        writeln!(out, "  damaged parts skipped at import: {}", s.malformed_at_import)?;
+        let skipped = grouped(s.malformed_at_import);
+        writeln!(out, "  damaged parts skipped at import: {skipped}")?;
     }
     drop(out);
     report_trouble(s);

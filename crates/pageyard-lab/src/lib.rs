@@ -18,7 +18,6 @@
 //! The lab uses no allocator internals: it observes answers, snapshots, counters and events.
 
 pub mod conform;
-pub mod format;
 pub mod hygiene;
 mod memory;
 pub mod owner;
@@ -37,5 +36,7 @@ mod text;
 pub mod topology;
 pub mod track;
 pub mod workload;
+
+pub use pageyard_machine::format;
 
 pub use memory::{Lock, Memory};

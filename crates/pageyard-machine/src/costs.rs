@@ -228,6 +228,7 @@ impl Costs {
         for row in TABLE {
             let (value, source) = ((row.get)(self), row.source);
             let changed = if value == row.default { "" } else { " (changed)" };
+            let value = crate::format::grouped(value);
             let (unit, from) = (row.unit, row.confidence);
             out += &format!("{:18} {value:>14} {unit:6} {from:9}  {source}{changed}\n", row.name);
         }

@@ -41,6 +41,7 @@ pub mod costs;
 mod cpu;
 pub mod explore;
 mod fiber;
+pub mod format;
 mod histogram;
 mod layout;
 mod lines;

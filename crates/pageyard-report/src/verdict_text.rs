@@ -4,7 +4,7 @@ use core::fmt::{self, Display};
 
 use crate::verdict::{Churn, Finding, FixedBy, Verdict};
 
-/// A number with commas between groups of three digits.
+/// A number with blanks between groups of three digits.
 struct N(u64);
 
 impl Display for N {
@@ -15,7 +15,7 @@ impl Display for N {
         while unit > 0 {
             let group = (self.0 / unit) % 1000;
             if begun {
-                write!(f, ",{group:03}")?;
+                write!(f, " {group:03}")?;
             } else if group > 0 || unit == 1 {
                 write!(f, "{group}")?;
                 begun = true;

@@ -2,15 +2,12 @@
 
 use std::fmt::Write;
 
+use pageyard_lab::format;
+
 use crate::front::{Front, OBJECTIVES, Point};
 
 fn number(value: Option<f64>) -> String {
-    match value {
-        None => "-".into(),
-        Some(v) if v == 0.0 || v.abs() >= 1000.0 => format!("{v:.0}"),
-        Some(v) if v.abs() >= 1.0 => format!("{v:.3}"),
-        Some(v) => format!("{v:.5}"),
-    }
+    value.map_or_else(|| "-".into(), format::number)
 }
 
 fn title(front: &Front) -> String {

@@ -1,7 +1,7 @@
 //! Drawing of one yard.
 
 use pageyard_host::{CpuStatus, YardStats, ZoneStatus};
-use pageyard_lab::format::{pages, rate};
+use pageyard_lab::format::{grouped, pages, rate};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -86,7 +86,7 @@ fn summary(frame: &mut Frame<'_>, area: Rect, view: &View) {
             limit(y.soft_limit),
             limit(y.hard_limit),
             pages(y.shrunk),
-            y.moved
+            grouped(y.moved)
         )),
     ]);
     frame.render_widget(Paragraph::new(pressure), rows[2]);
@@ -131,9 +131,13 @@ fn thread_cache(view: &View) -> String {
     }
     let hits = view.rate(now.hits, before.hits);
     let allocs: f64 = rates(view, |y| &y.allocs).iter().sum();
-    let share = if allocs > 0.0 { (100.0 * hits / allocs).min(100.0) } else { 0.0 };
+    let share = if allocs > 0.0 {
+        format!("{:.0}%", (100.0 * hits / allocs).min(100.0))
+    } else {
+        "-".to_owned()
+    };
     format!(
-        "thread cache {}/s ({share:.0}% of allocations)   {} threads, {}{}   refills {}/s, flushes \
+        "thread cache {}/s ({share} of allocations)   {} threads, {}{}   refills {}/s, flushes \
          {}/s, drains {}/s",
         rate(hits),
         now.threads,
@@ -152,20 +156,20 @@ fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, bef
     frame.render_widget(block, area);
     let rows = [Constraint::Length(4), Constraint::Min(2)];
     let parts = Layout::vertical(rows).split(inner);
-    let [min, low, high] = z.watermarks;
+    let [min, low, high] = z.watermarks.map(pages);
     let marks = format!(
-        "free {} of {}, on lists {}   watermarks {min} {low} {high} +{} pages",
+        "free {} of {}, on lists {}   watermarks {min}, {low}, {high}, boost {}",
         pages(z.free),
         pages(z.managed),
         pages(z.cached),
-        z.boost
+        pages(z.boost)
     );
     let lock = format!(
         "zone lock {}/s   lists busy {}/s   failed {}   steals {}",
         rate(view.rate(z.lock_holds, before.lock_holds)),
         rate(view.rate(z.bypasses, before.bypasses)),
-        z.failures,
-        z.steals
+        grouped(z.failures),
+        grouped(z.steals)
     );
     let (columns, lines) = (usize::from(area.width), usize::from(area.height));
     let unusable = z.unusable.iter().take(columns).map(|(o, n)| {
@@ -294,7 +298,7 @@ mod tests {
             "in use 23.4 MiB of 64 MiB",
             "pressure moderate",
             "soft 20 MiB, hard none",
-            "watermarks 256 320 384 +0 pages",
+            "watermarks 1 MiB, 1.2 MiB, 1.5 MiB, boost 0 B",
             "zone lock 1.5 k/s",
             "free blocks 1 2 3 4 5 6 7 8 9 10 11   unusable  order 9 25%",
             "UUMMR",

@@ -35,14 +35,14 @@ fn the_readmes_replay_prints_its_table() {
 
 #[test]
 fn a_short_soak_finds_no_errors() {
-    let o = pageyard(&["soak", "--minutes", "0.03", "--size", "64", "--seed", "3", "--json"]);
+    let o = pageyard(&["soak", "--minutes", "0.03", "--size", "64M", "--seed", "3", "--json"]);
     assert_eq!(o.status.code(), Some(0));
     let report: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
     assert!(report["found"].is_null() && report["seed"] == 3);
     assert!(report["counts"]["checked"].as_u64() > Some(0));
     for (wrong, says) in [
         (["--minutes", "0"], "expected 0.01 to"),
-        (["--size", "1"], "expected at least"),
+        (["--size", "1M"], "expected at least"),
         (["--threads", "0"], "expected 1 to 1024"),
     ] {
         let o = pageyard(&[&["soak"][..], &wrong].concat());
@@ -124,7 +124,7 @@ fn conform_prints_what_matched() {
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     let text = out(&o);
     assert!(text.starts_with("reserves-1 "), "{text}");
-    let total = "conform: 1/1 recordings, 1330/1330 answers, 28/28 states identical\n";
+    let total = "conform: 1/1 recordings, 1 330/1 330 answers, 28/28 states identical\n";
     assert!(text.ends_with(total), "{text}");
 }
 
@@ -172,7 +172,7 @@ fn conform_and_show_read_two_zones() {
     let file = file.to_str().unwrap();
     let o = pageyard(&["conform", file]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
-    let total = "conform: 1/1 recordings, 10098/10098 answers, 84/84 states identical\n";
+    let total = "conform: 1/1 recordings, 10 098/10 098 answers, 84/84 states identical\n";
     assert!(out(&o).ends_with(total), "{}", out(&o));
     let o = pageyard(&["show", file, "--as", "buddyinfo"]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));

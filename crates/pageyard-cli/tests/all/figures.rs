@@ -107,7 +107,7 @@ const SENTENCES: [(&str, &str, &[&str], &str); 1] = [(
     "README.md",
     "compares 121,427 answers and 600 complete states",
     &["conform", "samples/oracle/*.zst"],
-    "121427/121427 answers, 600/600 states identical",
+    "121 427/121 427 answers, 600/600 states identical",
 )];
 
 #[test]

@@ -129,3 +129,21 @@ fn workloads_and_machines_are_listed() {
     let line = text.lines().find(|l| l.starts_with("2x56 ")).unwrap_or_default();
     assert!(line.contains(" 224 "), "{text}");
 }
+
+/// Every size that the program prints can be copied into an option.
+#[test]
+fn printed_sizes_are_accepted() {
+    let machines = out(&pageyard(&["machines"]));
+    let desktop = machines.lines().find(|line| line.starts_with("desktop ")).unwrap();
+    let words: Vec<&str> = desktop.split_whitespace().collect();
+    let sizes: Vec<String> = words[3..9].chunks(2).map(|size| size.join(" ")).collect();
+    assert!(sizes[0].ends_with(" GiB") && sizes[2].ends_with(" KiB"), "{desktop}");
+    for size in [&sizes[0], "1.5 GiB"] {
+        let set = ["--set", "orders=0", "--set", "rounds=3", "--set", "blocks=16"];
+        let on = ["--on", "machine:desktop", "--policy", "Base", "--memory", size];
+        let o = pageyard(&[&["run", "micro"][..], &set, &on].concat());
+        assert_eq!(o.status.code(), Some(0), "{size}: {}", err(&o));
+    }
+    let o = pageyard(&["run", "micro", "--memory", "1.5 GiBs"]);
+    assert!(err(&o).contains("`1.5 GiBs` is not a size; expected bytes, or 512K"), "{}", err(&o));
+}

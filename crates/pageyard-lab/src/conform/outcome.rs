@@ -5,6 +5,8 @@ use std::fmt;
 use pageyard_trace::printable;
 use serde::Serialize;
 
+use crate::format::grouped;
+
 /// The outcome of one recording.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
@@ -48,12 +50,11 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome { name, answers, answers_recorded, states, states_recorded, difference } = self;
         let name = printable(name);
-        write!(
-            f,
-            "{name:<22} {answers}/{answers_recorded} answers, {states}/{states_recorded} states"
-        )?;
+        let of = |n, all| format!("{}/{}", grouped(n), grouped(all));
+        let (answers, states) = (of(*answers, *answers_recorded), of(*states, *states_recorded));
+        write!(f, "{name:<22} {answers} answers, {states} states")?;
         let Some(d) = difference else { return f.write_str(", identical") };
-        write!(f, "\n  line {}: {}", d.line, printable(&d.operation))?;
+        write!(f, "\n  line {}: {}", grouped(d.line), printable(&d.operation))?;
         let (expected, got) = (printable(&d.expected), printable(&d.got));
         write!(f, "\n    expected {expected}\n    got      {got}")?;
         for line in &d.details {

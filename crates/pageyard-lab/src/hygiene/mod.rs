@@ -149,9 +149,8 @@ impl fmt::Display for HygieneError {
         match self {
             HygieneError::Memory(bytes) => write!(
                 f,
-                "heap of {} MiB: the workload needs 256 MiB to 1 TiB; use --memory 512M, for \
-                 example",
-                bytes >> 20
+                "heap of {}: the workload needs 256 MiB to 1 TiB; use --memory 512M, for example",
+                crate::format::size(*bytes)
             ),
             HygieneError::NoRounds => f.write_str("no rounds to run; use --rounds 1 or more"),
             HygieneError::Held(seconds) => {

@@ -158,13 +158,13 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "hygiene: {} rounds of kernel build, cache server and huge pages on one heap of {} MiB, \
+            "hygiene: {} rounds of kernel build, cache server and huge pages on one heap of {}, \
              {} CPUs, seed {}\n\
              \x20 simulated machine: reclaims page cache and slabs, compacts, no swap\n\
              \x20 a steal keeps the pageblock's type, a claim changes it; both are fallbacks, which \
              were published as \"steals\" (4.10, A.3)\n",
             self.linux612.rounds.len(),
-            self.memory >> 20,
+            crate::format::size(self.memory),
             self.cpus,
             self.seed
         )?;

@@ -31,6 +31,7 @@ use serde_json::Value as Json;
 
 use self::figure::Figure;
 use self::table::Table;
+use crate::format::pages;
 use crate::replay;
 use crate::result::{RunResult, World};
 use crate::table::{Options, Report, Set, Source, TableError, align};
@@ -249,7 +250,7 @@ impl Page {
             .machine
             .zones
             .iter()
-            .map(|z| format!("node {} {} {} MiB", z.node, z.kind, z.managed / 256));
+            .map(|z| format!("node {} {} {}", z.node, z.kind, pages(z.managed)));
         let zones: Vec<_> = zones.collect();
         let machine = format!("{} CPUs; {}", report.machine.cpus.len(), zones.join(", "));
         self.fact("machine of the trace", &machine);

@@ -6,6 +6,7 @@ use super::plot::{Array, Panel, Series, Shape};
 use super::table::{Cell, Name, Table};
 use super::text::number;
 use super::{Page, Part};
+use crate::format::size;
 use crate::hygiene::{Report, Round};
 
 /// A field of a round: its name and its value.
@@ -19,7 +20,7 @@ impl Page {
     pub fn hygiene(&mut self, report: &Report) {
         let at = self.keep("hygiene", report);
         self.fact("seed", &report.seed.to_string());
-        self.fact("heap", &format!("{} MiB, {} CPUs", report.memory >> 20, report.cpus));
+        self.fact("heap", &format!("{}, {} CPUs", size(report.memory), report.cpus));
         self.fact("measured by", concat!("pageyard ", env!("CARGO_PKG_VERSION")));
         self.simulated = "simulated: reclaims, compacts, no swap".into();
         self.section("By round");

@@ -2,6 +2,8 @@
 
 use pageyard_trace::is_active;
 
+use crate::format::number_with;
+
 /// Escapes text for HTML, SVG and their attributes in double quotes.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -35,37 +37,9 @@ pub(super) fn json(value: &serde_json::Value) -> String {
     out
 }
 
-/// Formats a number for display: whole numbers in groups of three digits, others with five digits.
+/// Formats a number for display: as everywhere, with narrow no-break spaces between the groups.
 pub(super) fn number(x: f64) -> String {
-    if !x.is_finite() {
-        return if x.is_nan() { "no number".into() } else { "∞".into() };
-    }
-    if x == x.trunc() && x.abs() < 1e15 {
-        return grouped(x as i64);
-    }
-    let before = x.abs().log10().floor() as i32 + 1;
-    let text = format!("{:.*}", (5 - before).clamp(0, 12) as usize, x);
-    match text.split_once('.') {
-        Some((whole, rest)) if whole.trim_start_matches('-').len() > 3 => {
-            format!("{}.{rest}", grouped(whole.parse().unwrap_or(0)))
-        }
-        None => grouped(text.parse().unwrap_or(0)),
-        _ => text,
-    }
-}
-
-/// Formats a number with narrow no-break spaces between groups of three digits.
-fn grouped(n: i64) -> String {
-    let digits = n.unsigned_abs().to_string();
-    let mut out = String::from(if n < 0 { "-" } else { "" });
-    for (i, c) in digits.chars().enumerate() {
-        // Four digits are readable without grouping.
-        if digits.len() > 4 && i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push('\u{202f}');
-        }
-        out.push(c);
-    }
-    out
+    number_with(x, '\u{202f}')
 }
 
 /// Formats a time in a suitable unit.
@@ -114,7 +88,7 @@ mod tests {
     fn numbers_are_formatted_for_reading() {
         for (x, text) in [
             (0.0, "0"),
-            (1234.0, "1234"),
+            (1234.0, "1\u{202f}234"),
             (-1234567.0, "-1\u{202f}234\u{202f}567"),
             (0.000123456, "0.00012346"),
             (99.99999, "100.000"),

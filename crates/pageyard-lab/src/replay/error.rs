@@ -4,6 +4,7 @@ use std::io;
 
 use pageyard_trace::{TraceError, printable};
 
+use crate::format::{grouped, size};
 use crate::policies::PolicyError;
 use crate::settings::SettingError;
 
@@ -38,14 +39,15 @@ pub enum ReplayError {
     },
     /// The machine is so large that its tables exceed what a trace of this length may use.
     #[error(
-        "{}: the machine spans {} MiB, up to frame {highest:#x}, and requires {} MiB of tables; the \
-         limit for a trace of {events} events is {} MiB. If the machine is this large, use \
+        "{}: the machine spans {}, up to frame {highest:#x}, and requires {} of tables; the limit \
+         for a trace of {} events is {}. If the machine is this large, use \
          --memory {}G; if frame numbers or the zoneinfo file are damaged, use the real --memory \
          and --lenient, or remove that file",
         printable(.input),
-        in_mib(*span),
-        in_mib(*needs),
-        allowed >> 20,
+        size(*span),
+        size(*needs),
+        grouped(*events),
+        size(*allowed),
         span.div_ceil(1 << 30)
     )]
     TooLarge {
@@ -94,8 +96,4 @@ impl ReplayError {
     pub(super) fn machine(what: impl Into<String>, fix: &'static str) -> Self {
         ReplayError::Machine { what: what.into(), fix }
     }
-}
-
-fn in_mib(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << 20)
 }

@@ -11,6 +11,7 @@ use pageyard_report::{CpuSample, Ring, Verdict, verdicts};
 use serde::Serialize;
 
 use super::machine::Machine;
+use crate::format::{grouped, number};
 use crate::memory::Lock;
 
 /// Number of changes of `high` that are kept for each CPU and zone.
@@ -79,9 +80,10 @@ impl fmt::Display for Explained {
             writeln!(f, "  node {} {}: {}", self.node, self.zone, said.text)?;
         }
         let all: u64 = self.changes.values().sum();
-        write!(f, "    high {} -> {}, {all} changes", self.high.0, self.high.1)?;
+        let (from, to) = (number(self.high.0.into()), number(self.high.1.into()));
+        write!(f, "    high {from} -> {to}, {} changes", grouped(all))?;
         for (i, (reason, n)) in self.changes.iter().enumerate() {
-            write!(f, "{} {n} {reason}", if i == 0 { ":" } else { "," })?;
+            write!(f, "{} {} {reason}", if i == 0 { ":" } else { "," }, grouped(*n))?;
         }
         writeln!(f)
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::error::ReplayError;
 use super::kernel::Kernel;
+use crate::format;
 
 /// Machine parameters for what the trace does not record.
 #[derive(Clone, Copy, Debug, Default)]
@@ -340,7 +341,7 @@ fn from_options(
     let (highest, named) = seen()?;
     let pages = options.memory.map_or((highest / STEP + 1) * STEP, |bytes| bytes / 4096);
     if !(1024..=MOST_FRAMES).contains(&pages) {
-        let what = format!("{} MiB of memory", pages / 256);
+        let what = format!("{} of memory", format::pages(pages));
         return Err(ReplayError::machine(what, "use --memory between 4M and 1T"));
     }
     let cpus = options.cpus.unwrap_or(named.max(1));
@@ -374,8 +375,8 @@ fn from_options(
     }
     set_marks(&mut zones, pages, &Knobs::default());
     let text = format!(
-        "zones by address, {} MiB ({}), {cpus} CPUs ({}), watermarks by the kernel's defaults",
-        pages / 256,
+        "zones by address, {} ({}), {cpus} CPUs ({}), watermarks by the kernel's defaults",
+        format::pages(pages),
         if options.memory.is_some() { "option" } else { "from the highest frame; --memory" },
         if options.cpus.is_some() { "option" } else { "from the trace; --cpus" },
     );

@@ -6,6 +6,8 @@ use std::fmt;
 use pageyard_trace::{Compaction, Event, Tasks};
 use serde::Serialize;
 
+use crate::format::{duration, grouped};
+
 /// Before it sleeps, kswapd naps for up to 0.1 s in which it does not reclaim (spec §7.2).
 const NAP_NS: u64 = 100_000_000;
 
@@ -37,18 +39,19 @@ pub struct ReclaimFigures {
 
 impl fmt::Display for ReclaimFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ReclaimFigures { source, runs, active_ms, direct } = *self;
+        let ReclaimFigures { source, .. } = *self;
+        let [runs, direct] = [self.runs, self.direct].map(grouped);
+        let active = duration(self.active_ms.saturating_mul(1_000_000));
         match source {
             ReclaimSource::None => f.write_str("none: no events of kswapd"),
             ReclaimSource::Recorded => write!(
                 f,
-                "kswapd active {runs} times, {active_ms} ms in total, and {direct} direct reclaims: \
+                "kswapd active {runs} times, {active} in total, and {direct} direct reclaims: \
                  recorded by tracepoints"
             ),
             ReclaimSource::Inferred => write!(
                 f,
-                "kswapd active {runs} times, {active_ms} ms in total: inferred from its page \
-                 events"
+                "kswapd active {runs} times, {active} in total: inferred from its page events"
             ),
         }
     }

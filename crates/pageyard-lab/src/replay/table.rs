@@ -8,6 +8,7 @@ use super::counts::Moved;
 use super::figures::{Figures, Price, Range};
 use super::tick::{DELAY, SPREAD};
 use super::{Column, Report};
+use crate::format::{duration, grouped, number, pages};
 
 /// A row: its label, the JSON field of [`Figures`] (empty if there is none), and a function that
 /// returns the figure if the column has it.
@@ -76,19 +77,6 @@ const ROWS: &[Row] = &[
 /// A figure of the zone lock. The packed engine, the only one with depots, has no such lock.
 fn locked(f: &Figures, value: Value) -> Option<Value> {
     f.depot_pages.is_none().then_some(value)
-}
-
-/// Formats a number with spaces between groups of three digits.
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(c);
-    }
-    out
 }
 
 /// Returns the difference from a first value in percent; `None` if that value is 0.
@@ -163,10 +151,10 @@ impl Report {
         let r = &self.reading;
         writeln!(
             f,
-            "replay of {}: {} page events, {:.1} s by the trace's clock",
+            "replay of {}: {} page events, {} by the trace's clock",
             printable(&r.input),
             grouped(r.events),
-            r.seconds
+            duration((r.seconds * 1e9) as u64)
         )?;
         if r.lost > 0 {
             writeln!(
@@ -191,7 +179,7 @@ impl Report {
         writeln!(f, "  kernel   {}", self.machine.kernel)?;
         write!(f, "  machine  {} CPUs;", self.machine.cpus.len())?;
         for z in &self.machine.zones {
-            write!(f, " node {} {} {} MiB,", z.node, z.kind, z.managed / 256)?;
+            write!(f, " node {} {} {},", z.node, z.kind, pages(z.managed))?;
         }
         writeln!(f, " batch {}", self.machine.zones.iter().map(|z| z.batch).max().unwrap_or(0))?;
         for s in &self.machine.sources {
@@ -303,7 +291,7 @@ impl Report {
         let width = priced().map(|(name, _)| name.len().max(8)).max().unwrap_or(8);
         let row = |f: &mut fmt::Formatter<'_>, label: &str, get: &dyn Fn(&Price) -> Option<f64>| {
             write!(f, "  {label:38}")?;
-            let cell = |p: &Price| get(p).map_or_else(|| "-".into(), |x| format!("{x:.2}"));
+            let cell = |p: &Price| get(p).map_or_else(|| "-".into(), number);
             priced().try_for_each(|(_, p)| write!(f, "  {:>width$}", cell(&p)))?;
             writeln!(f)
         };
@@ -429,10 +417,12 @@ impl Report {
         }
         writeln!(
             f,
-            "warning: {ours} requests fail under {}, but {theirs} failed in the recording: a replay \
-             does not reclaim, so its\n\
+            "warning: {} requests fail under {}, but {} failed in the recording: a replay does not \
+             reclaim, so its\n\
              results under memory pressure are inaccurate (docs/replay.md, Memory pressure)",
-            c.policy
+            grouped(ours),
+            c.policy,
+            grouped(theirs)
         )
     }
 }
@@ -467,10 +457,6 @@ mod tests {
 
     #[test]
     fn numbers() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1000), "1 000");
-        assert_eq!(grouped(1234567), "1 234 567");
         assert_eq!(percent(change(110.0, 100.0)), "+10.0%");
         assert_eq!(percent(change(1.0, 0.0)), "-");
         assert_eq!(Value::Index(66).text(), "0.066");

@@ -101,7 +101,25 @@ pub(super) fn wrapped(f: &mut fmt::Formatter<'_>, text: &str, indent: &str) -> f
         return writeln!(f, "{text}");
     }
     let options = textwrap::Options::new(width).subsequent_indent(indent);
-    textwrap::wrap(text, options).iter().try_for_each(|line| writeln!(f, "{}", line.trim_end()))
+    // A line does not end between the groups of a number.
+    let text = joined(text);
+    let lines = textwrap::wrap(&text, options);
+    lines.iter().try_for_each(|line| writeln!(f, "{}", line.trim_end().replace(JOINT, " ")))
+}
+
+/// Stands for a blank at which no line ends.
+const JOINT: char = '\u{a0}';
+
+/// Replaces the blanks between groups of digits.
+fn joined(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let is_digit =
+        |i: Option<usize>| i.and_then(|i| chars.get(i)).is_some_and(char::is_ascii_digit);
+    let within = |i: usize| {
+        let group = (1..4).all(|n| is_digit(Some(i + n))) && !is_digit(Some(i + 4));
+        chars[i] == ' ' && group && is_digit(i.checked_sub(1))
+    };
+    (0..chars.len()).map(|i| if within(i) { JOINT } else { chars[i] }).collect()
 }
 
 #[cfg(test)]
@@ -144,6 +162,17 @@ mod tests {
             "time\n  base    12.5\n  one     13.5\n  change  +8.00%\n      better\n\
              rate\n  base    7\n  one     9\n  change  +28.57% ~\n"
         );
+        // No line ends within a number.
+        let rows = ["|base|one", "time in us|1 234 567 [1 200 000, 1 300 000]|12 345 678"];
+        let rows: Vec<Vec<String>> =
+            rows.iter().map(|r| r.split('|').map(String::from).collect()).collect();
+        for width in 18..60 {
+            let text = format!("{:width$}", Grid(rows.clone(), Layout::PLAIN));
+            for number in ["1 234 567", "1 200 000", "1 300 000", "12 345 678"] {
+                assert!(text.contains(number), "{width}:\n{text}");
+            }
+            assert!(text.lines().all(|l| l.len() <= width), "{width}:\n{text}");
+        }
         // In narrower ones, words are divided.
         for width in 13..40 {
             for together in [1, 2] {

@@ -5,6 +5,7 @@ use pageyard_host::BuildError;
 use pageyard_machine::Stuck;
 use pageyard_trace::printable;
 
+use crate::format::size;
 use crate::settings::SettingError;
 
 /// Why a workload could not run. The program exits with code 2 for these.
@@ -64,8 +65,8 @@ pub enum WorkloadError {
     /// This host does not have enough memory.
     #[error(
         "memory {}: only {} available on this host; reduce --memory",
-        in_mib(*wanted),
-        in_mib(*available)
+        size(*wanted),
+        size(*available)
     )]
     Memory {
         /// Bytes requested, including descriptors.
@@ -97,8 +98,4 @@ impl From<Stuck> for WorkloadError {
     fn from(e: Stuck) -> Self {
         if e.is_stop() { WorkloadError::Stopped } else { WorkloadError::Stuck(e) }
     }
-}
-
-fn in_mib(bytes: u64) -> String {
-    format!("{} MiB", bytes >> 20)
 }

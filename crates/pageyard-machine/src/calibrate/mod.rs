@@ -9,6 +9,7 @@ use std::fmt;
 
 use crate::MachineSpec;
 use crate::costs::{Costs, TABLE};
+use crate::format::{grouped, size};
 
 /// One measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,7 +39,6 @@ const BEYOND: u64 = 512 << 20;
 pub fn calibrate(spec: &MachineSpec) -> Calibration {
     let row = |name: String, beside, ps| Measured { name, beside, ps };
     let (own, shared) = (spec.private() / 8, spec.private() * 2);
-    let size = |bytes: u64| format!("{}K", bytes >> 10);
     let mut rows = vec![row("lock pair".into(), &["lock", "unlock"] as &[_], lines::lock_pair())];
     let cpus = lines::cpus();
     if let [a, .., b] = cpus[..] {
@@ -116,8 +116,9 @@ impl fmt::Display for Report<'_> {
                 |name: &&str| TABLE.iter().find(|c| c.name == *name).map(|c| (c.get)(self.costs));
             let table: u64 = row.beside.iter().filter_map(of).sum();
             let names = row.beside.join(" + ");
-            writeln!(f, "{:34} {:>12} {table:>12}  {names}", row.name, row.ps)?;
+            let (ps, table) = (grouped(row.ps), grouped(table));
+            writeln!(f, "{:34} {ps:>12} {table:>12}  {names}", row.name)?;
         }
-        writeln!(f, "effective last-level cache: {} KiB", self.found.last_level >> 10)
+        writeln!(f, "effective last-level cache: {}", size(self.found.last_level))
     }
 }

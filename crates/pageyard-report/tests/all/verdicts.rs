@@ -103,7 +103,7 @@ fn remote_frees_are_distinguished_from_a_low_high() {
         assert_eq!((migrate_type, pages), (MigrateType::Unmovable, 1900));
         assert!((1900..2400).contains(&refilled) && (1400..1900).contains(&drained), "{v:?}");
         let text = v[0].to_string();
-        let start = "CPU 0 refills and CPU 1 drains 1,900 pages/s of the same type (Unmovable): \
+        let start = "CPU 0 refills and CPU 1 drains 1 900 pages/s of the same type (Unmovable): \
                      frees are remote; raising high will not help";
         assert!(text.starts_with(start), "{text}");
         // The verdict of CPU 0 names CPU 1, so CPU 1 only has other findings.

@@ -88,8 +88,8 @@ fn a_short_trace_of_a_large_machine_is_rejected() {
     let folder = Folder::bare();
     write(&folder, "high.txt", trace(1, 0xfff_ff00));
     let wanted = [
-        "pageyard: high.txt: the machine spans 1048576 MiB, up to frame 0xfffffff",
-        "the limit for a trace of 1 events is 256 MiB",
+        "pageyard: high.txt: the machine spans 1 TiB, up to frame 0xfffffff",
+        "the limit for a trace of 1 events is 256.0 MiB",
         ". If the machine is this large, ",
         "--memory 1024G",
     ];
@@ -109,7 +109,7 @@ fn a_longer_trace_allows_a_larger_machine() {
     let folder = Folder::bare();
     let last = (60 << 30) / 4096;
     write(&folder, "short.txt", trace(10, last));
-    refused(&folder, "replay short.txt", &["short.txt: the machine spans 61568 MiB"]);
+    refused(&folder, "replay short.txt", &["short.txt: the machine spans 60.1 GiB"]);
     // One run at a time fits into memory.
     write(&folder, "long.txt", trace(9_000, last));
     let text = succeeds(&folder, "replay long.txt --seeds 1 --jobs 0", 768);
@@ -123,7 +123,7 @@ fn a_machine_from_state_files_is_bounded() {
     let folder = Folder::bare();
     write(&folder, "trace.txt", trace(1, 16));
     write(&folder, "before/zoneinfo", zoneinfo(&[(0, 1 << 28)], 1));
-    refused(&folder, "replay trace.txt", &["trace.txt: the machine spans 1048576 MiB", "zoneinfo"]);
+    refused(&folder, "replay trace.txt", &["trace.txt: the machine spans 1 TiB", "zoneinfo"]);
     // Many CPUs in many zones: each takes a few bytes of the file and a few thousand bytes of
     // memory.
     let zones: Vec<(u64, u64)> = (0..60).map(|i| (i * 1024, 1024)).collect();

@@ -44,7 +44,7 @@ const LONG: &[(&str, Work)] = &[
     ("calibrate", Work::Computes),
     ("conform ORACLES", Work::Computes),
     ("show - --as page_owner", Work::Reads),
-    ("soak --minutes 100 --size 64", Work::Computes),
+    ("soak --minutes 100 --size 64M", Work::Computes),
     ("sweep long.toml -o swept", Work::Computes),
     ("judge Step5 --full -o judged", Work::Computes),
     ("trace import - out", Work::Both),
@@ -268,7 +268,7 @@ fn ignoring_a_signal_or_leaving_files_is_detected() {
 #[test]
 fn a_signal_that_was_ignored_is_ignored() {
     let folder = Folder::new();
-    let script = "trap '' INT; exec \"$0\" soak --minutes 100 --size 64";
+    let script = "trap '' INT; exec \"$0\" soak --minutes 100 --size 64M";
     let child = folder.command("sh").args(["-c", script, PROGRAM]).stdout(Stdio::null()).spawn();
     let mut running = Running(child.unwrap());
     assert!(until(LIMIT, || (running.computed() >= 20).then_some(())).is_some());

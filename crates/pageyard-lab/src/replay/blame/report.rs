@@ -13,13 +13,14 @@ use super::case::{Case, How, Place};
 use super::collect::Collector;
 use super::sentence::{Words, clause, many, reason, type_name, word};
 use super::totals::kind;
+use crate::format::grouped;
 use crate::replay::input::Reading;
 use crate::replay::machine::Machine;
 
 /// Formats a number of cases of a kind.
 fn counted((kind, n): (&&str, u64)) -> String {
     let kind = if n == 1 { kind.trim_end_matches('s') } else { kind };
-    format!("{n} {kind}")
+    format!("{} {kind}", grouped(n))
 }
 
 /// Lines of each summary.
@@ -83,7 +84,7 @@ impl Blame {
         )?;
         let r = &self.reading;
         if r.lost > 0 {
-            writeln!(out, "  the recorder lost {} events; owners may be wrong", r.lost)?;
+            writeln!(out, "  the recorder lost {} events; owners may be wrong", grouped(r.lost))?;
         }
         for side in &self.sides {
             writeln!(out)?;
@@ -118,7 +119,8 @@ impl Blame {
         for ((happened, wanted, found, order), n) in reasons.iter().take(LINES) {
             writeln!(
                 out,
-                "  {n:>7} {:6} order {order:<2} {}",
+                "  {:>7} {:6} order {order:<2} {}",
+                grouped(**n),
                 word(*happened),
                 clause(*happened, *wanted, *found)
             )?;

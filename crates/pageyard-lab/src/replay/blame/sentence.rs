@@ -6,6 +6,7 @@ use pageyard::{Gfp, MigrateType};
 use pageyard_trace::{gfp, printable};
 
 use super::case::{Case, Happened, How, Lack, Place, Slow, TypeAt, User};
+use crate::format::{duration, grouped};
 use crate::replay::machine::Machine;
 use crate::replay::names::Names;
 
@@ -19,16 +20,6 @@ pub(super) struct Words<'a> {
 /// Formats a time of the trace's clock, as `trace-cmd report` prints it.
 pub(super) fn seconds(ns: u64) -> String {
     format!("{}.{:06} s", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
-}
-
-/// Formats a duration in a suitable unit.
-fn lasting(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.2} s", ns as f64 / 1e9),
-    }
 }
 
 /// Breaks a line at blanks into lines of at most [`WIDTH`] characters, indented.
@@ -55,7 +46,7 @@ const WIDTH: usize = 100;
 
 /// Formats a number of things.
 pub(super) fn many(n: u64, one: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+    if n == 1 { format!("1 {one}") } else { format!("{} {one}s", grouped(n)) }
 }
 
 pub(super) fn type_name(t: u8) -> &'static str {
@@ -216,7 +207,7 @@ impl Words<'_> {
                 let end = match (case.took_ns, case.frame) {
                     (Some(ns), Some(f)) => format!(
                         "It waited {} until later frees supplied PFN {:#x} (pageblock {block}).",
-                        lasting(ns),
+                        duration(ns),
                         self.pfn(f)
                     ),
                     _ => "It still waited when the trace ended.".to_owned(),
@@ -234,13 +225,13 @@ impl Words<'_> {
                 "{} ({} freed, {})",
                 many(e.reclaims.into(), "direct reclaim"),
                 many(e.reclaimed, "page"),
-                lasting(e.reclaim_ns)
+                duration(e.reclaim_ns)
             ));
         }
         if e.compactions > 0 {
             parts.push(many(e.compactions.into(), "direct compaction"));
         }
-        let took = case.took_ns.map_or(String::new(), |ns| format!(", {} in all", lasting(ns)));
+        let took = case.took_ns.map_or(String::new(), |ns| format!(", {} in all", duration(ns)));
         (!parts.is_empty()).then(|| format!("{start} {}{took}.", parts.join(" and ")))
     }
 
@@ -356,9 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_times_have_units() {
-        let all = [7, 1_500, 2_500_000, 3_210_000_000].map(lasting);
-        assert_eq!(all, ["7 ns", "1.5 µs", "2.5 ms", "3.21 s"]);
+    fn times_and_numbers_have_units() {
         assert_eq!(seconds(224_299_241_999), "224.299241 s");
         assert_eq!((many(1, "page"), many(0, "page")), ("1 page".into(), "0 pages".into()));
     }

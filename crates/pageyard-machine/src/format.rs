@@ -1,10 +1,11 @@
-//! Numbers as text: one form for all tables, reports and messages.
+//! Numbers as text: one form for all tables, reports and messages. [`size()`](crate::size()) parses
+//! what [`size`] prints.
 
 /// Formats a number of bytes in the largest binary unit of which there is at least one: whole
 /// multiples without a fraction, others with one digit after the point.
 ///
 /// ```
-/// use pageyard_lab::format::size;
+/// use pageyard_machine::format::size;
 ///
 /// assert_eq!((size(4096), size(24_536_678)), ("4 KiB".into(), "23.4 MiB".into()));
 /// ```
@@ -31,14 +32,14 @@ pub fn pages(pages: u64) -> String {
 /// Formats a whole number with blanks between groups of three digits.
 ///
 /// ```
-/// assert_eq!(pageyard_lab::format::grouped(1234567), "1 234 567");
+/// assert_eq!(pageyard_machine::format::grouped(1234567), "1 234 567");
 /// ```
 pub fn grouped(n: u64) -> String {
     group(&n.to_string(), ' ')
 }
 
 /// Puts a separator between groups of three digits.
-pub(crate) fn group(digits: &str, separator: char) -> String {
+fn group(digits: &str, separator: char) -> String {
     let mut out = String::with_capacity(digits.len() * 4 / 3);
     for (i, c) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {
@@ -53,7 +54,7 @@ pub(crate) fn group(digits: &str, separator: char) -> String {
 /// with all digits before the point.
 ///
 /// ```
-/// use pageyard_lab::format::number;
+/// use pageyard_machine::format::number;
 ///
 /// assert_eq!((number(12.5), number(83362.0)), ("12.500".into(), "83 362".into()));
 /// ```
@@ -62,9 +63,9 @@ pub fn number(x: f64) -> String {
 }
 
 /// [`number`] with this separator between groups of digits.
-pub(crate) fn number_with(x: f64, separator: char) -> String {
+pub fn number_with(x: f64, separator: char) -> String {
     if !x.is_finite() {
-        return if x.is_nan() { "no number".into() } else { "∞".into() };
+        return if x.is_nan() { "no number" } else { ["∞", "-∞"][usize::from(x < 0.0)] }.into();
     }
     let before = if x == 0.0 { 1 } else { x.abs().log10().floor() as i32 + 1 };
     let whole = x == x.trunc() && x.abs() < 1e15;
@@ -79,7 +80,7 @@ pub(crate) fn number_with(x: f64, separator: char) -> String {
 /// Formats a rate per second in at most four digits: `950`, `12.3 k`, `33.1 M`.
 ///
 /// ```
-/// assert_eq!(pageyard_lab::format::rate(33.14e6), "33.1 M");
+/// assert_eq!(pageyard_machine::format::rate(33.14e6), "33.1 M");
 /// ```
 pub fn rate(per_second: f64) -> String {
     let (value, unit) = match per_second {
@@ -90,6 +91,26 @@ pub fn rate(per_second: f64) -> String {
         n => return format!("{n:.0}"),
     };
     format!("{value:.1}{unit}")
+}
+
+/// Formats a duration in the largest unit of which there is at least one.
+///
+/// ```
+/// use pageyard_machine::format::duration;
+///
+/// assert_eq!((duration(36), duration(2_500_000_000)), ("36 ns".into(), "2.50 s".into()));
+/// ```
+pub fn duration(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => {
+            let seconds = format!("{:.2}", ns as f64 / 1e9);
+            let (whole, rest) = seconds.split_once('.').unwrap_or((&seconds, ""));
+            format!("{}.{rest} s", group(whole, ' '))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +145,7 @@ mod tests {
             (-1234.56, "-1 234.6"),
             (3517878.297, "3 517 878"),
             (f64::INFINITY, "∞"),
+            (f64::NEG_INFINITY, "-∞"),
             (f64::NAN, "no number"),
         ] {
             assert_eq!(number(x), text);
@@ -132,6 +154,37 @@ mod tests {
             (grouped(0), grouped(999), grouped(1000)),
             ("0".into(), "999".into(), "1 000".into())
         );
+    }
+
+    /// What the program prints, a user may copy into an option: the same size, or what was rounded
+    /// to it.
+    #[test]
+    fn printed_sizes_are_parsed() {
+        let near = [1, 2, 3, 1023, 1024, 1025, 1536].into_iter();
+        let sizes = near.flat_map(|n| (0..7).map(move |unit| n << (10 * unit)));
+        for bytes in sizes.filter(|n| n >> 62 == 0).chain([0, u64::MAX]) {
+            let text = size(bytes);
+            let parsed = crate::size(&text).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(size(parsed).replace(".0 ", " "), text.replace(".0 ", " "));
+            assert!(parsed.abs_diff(bytes) <= bytes / 20, "{bytes}: {text}");
+            if !text.contains('.') {
+                assert_eq!(parsed, bytes);
+            }
+        }
+        assert_eq!(crate::size(&pages(3)), Ok(12288));
+    }
+
+    #[test]
+    fn durations_have_one_unit() {
+        for (ns, text) in [
+            (999, "999 ns"),
+            (1_536, "1.5 µs"),
+            (2_000_000, "2.0 ms"),
+            (60_000_000_000, "60.00 s"),
+            (7_200_000_000_000, "7 200.00 s"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
     }
 
     #[test]
