@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Size of each CPU's buffer at the start; buffers grow as events come
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size)]
     buffer: u64,
-    /// Use this tracing instance, which exists and stays, instead of a new one
+    /// Use this tracing instance, which exists and stays as it is, instead of a new one
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
     /// Folder where tracefs is mounted [default: /sys/kernel/tracing]

@@ -73,6 +73,9 @@ fn a_recording_replays() {
 fn a_signal_ends_the_recording_and_keeps_it() {
     for command in [&["--", "sleep", "1000"][..], &[]] {
         let tree = tree();
+        // What the instance gets back.
+        let on = tree.path().join("tracefs/instances/ci/tracing_on");
+        fs::write(&on, "0").unwrap();
         let mut recorder = record(tree.path());
         let recorder = recorder.args(command).stderr(Stdio::piped()).spawn().unwrap();
         // The mark is written when the command is about to start.
@@ -86,7 +89,6 @@ fn a_signal_ends_the_recording_and_keeps_it() {
         assert_eq!(output.status.code(), Some(0), "{}", told(&output));
         assert!(told(&output).contains("recording.pgy: "), "{}", told(&output));
         pageyard(tree.path(), &["trace", "info", "recording.pgy"]);
-        let on = tree.path().join("tracefs/instances/ci/tracing_on");
         assert_eq!(fs::read_to_string(on).unwrap(), "0");
     }
 }

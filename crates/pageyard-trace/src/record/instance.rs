@@ -1,7 +1,8 @@
 //! A tracing instance of tracefs, used by this recording only.
 //!
 //! An instance has buffers and enabled events of its own. The global buffer, and what other
-//! programs trace, stay as they are.
+//! programs trace, stay as they are. An instance that existed before gets its settings back at the
+//! end: events, clock, buffer sizes, and whether it traces.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,13 +15,14 @@ use super::error::RecordError;
 /// Prefix of the names of instances; the process id follows.
 const PREFIX: &str = "pageyard-";
 
-/// A tracing instance. Dropping it ends tracing; one that this program made is removed.
+/// A tracing instance. Dropping it ends tracing. One that this program made is removed; another one
+/// gets back the settings that it had.
 #[derive(Debug)]
 pub(super) struct Instance {
     path: PathBuf,
     is_made: bool,
-    /// Files of enabled events, to disable them in an instance that stays.
-    enabled: Vec<PathBuf>,
+    /// What files contained before they were written, in an instance that stays.
+    found: Vec<(PathBuf, String)>,
     marker: Option<File>,
 }
 
@@ -38,7 +40,7 @@ impl Instance {
             let fix = "make it (mkdir), or leave --instance out";
             return Err(RecordError::new(&path, "no such tracing instance", fix));
         }
-        let mut instance = Instance { path, is_made, enabled: Vec::new(), marker: None };
+        let mut instance = Instance { path, is_made, found: Vec::new(), marker: None };
         instance.set("tracing_on", "0")?;
         let marker = instance.path.join("trace_marker");
         let opened = File::options().append(true).open(&marker);
@@ -51,19 +53,41 @@ impl Instance {
     }
 
     /// Writes a value to a file of the instance.
-    pub(super) fn set(&self, file: &str, value: &str) -> Result<(), RecordError> {
+    pub(super) fn set(&mut self, file: &str, value: &str) -> Result<(), RecordError> {
         let path = self.path.join(file);
+        self.keep(&path);
         write(&path, value).map_err(|e| RecordError::tracefs(&path, &e))
+    }
+
+    /// Keeps what a file contains, before the first write to it.
+    fn keep(&mut self, path: &Path) {
+        if self.is_made || self.found.iter().any(|(known, _)| known == path) {
+            return;
+        }
+        match fs::read_to_string(path).ok().as_deref().and_then(setting) {
+            Some(value) => self.found.push((path.to_owned(), value)),
+            // The buffers of the CPUs have different sizes.
+            None if path.ends_with(BUFFER_SIZE) => {
+                let cpus = self.cpus().unwrap_or_default();
+                let file = |cpu| self.path.join(format!("per_cpu/cpu{cpu}")).join(BUFFER_SIZE);
+                let files: Vec<PathBuf> = cpus.into_iter().map(file).collect();
+                files.into_iter().for_each(|path| self.keep_of_cpu(path));
+            }
+            None => {}
+        }
+    }
+
+    fn keep_of_cpu(&mut self, path: PathBuf) {
+        let value = fs::read_to_string(&path).ok().as_deref().and_then(setting);
+        self.found.extend(value.map(|value| (path, value)));
     }
 
     /// Enables an event. Returns `false` if the kernel does not have it.
     pub(super) fn enable(&mut self, system: &str, event: &str) -> Result<bool, RecordError> {
         let path = self.path.join("events").join(system).join(event).join("enable");
+        self.keep(&path);
         match write(&path, "1") {
-            Ok(()) => {
-                self.enabled.push(path);
-                Ok(true)
-            }
+            Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(RecordError::tracefs(&path, &error)),
         }
@@ -121,19 +145,39 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        let _ = self.set("tracing_on", "0");
+        let _ = write(&self.path.join("tracing_on"), "0");
         self.marker = None;
         if self.is_made {
             // Fails if a file of the instance is still open; the next recording removes it then.
             let _ = fs::remove_dir(&self.path);
         } else {
-            self.enabled.iter().for_each(|path| _ = write(path, "0"));
+            // The first that was written, whether it traces, is the last that comes back.
+            self.found.iter().rev().for_each(|(path, value)| _ = write(path, value));
         }
     }
 }
 
+/// The file with the size of each CPU's buffer in KiB.
+const BUFFER_SIZE: &str = "buffer_size_kb";
+
+/// Returns what to write to a file of tracefs so that it contains this text again. `None` if no
+/// value does that.
+fn setting(text: &str) -> Option<String> {
+    let text = text.trim();
+    // Of several choices, such as clocks, the present one is in brackets.
+    if let Some((_, rest)) = text.split_once('[') {
+        return Some(rest.split_once(']')?.0.to_owned());
+    }
+    // A buffer that nothing was written to yet: `7 (expanded: 1408)`.
+    let text = text.split_once("expanded:").map_or(text, |(_, rest)| rest.trim_end_matches(')'));
+    // An event may be on for other reasons as well: `1*`.
+    let digits = text.trim().trim_end_matches('*');
+    (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.to_owned())
+}
+
 fn write(path: &Path, value: &str) -> io::Result<()> {
-    File::options().write(true).open(path)?.write_all(value.as_bytes())
+    let mut file = File::options().write(true).truncate(true).open(path)?;
+    file.write_all(value.as_bytes())
 }
 
 /// Removes instances of recordings whose process has ended, such as by SIGKILL. Returns their
@@ -153,4 +197,25 @@ pub(super) fn remove_stale(tracefs: &Path, proc: &Path) -> Vec<(String, bool)> {
         }
     }
     stale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::setting;
+
+    #[test]
+    fn settings_are_what_to_write_for_what_is_read() {
+        for (read, written) in [
+            ("0\n", Some("0")),
+            ("1*\n", Some("1")),
+            ("1408\n", Some("1408")),
+            ("7 (expanded: 1408)\n", Some("1408")),
+            ("local [global] counter mono\n", Some("global")),
+            ("[mono\n", None),
+            ("X\n", None),
+            ("", None),
+        ] {
+            assert_eq!(setting(read).as_deref(), written, "{read}");
+        }
+    }
 }

@@ -108,6 +108,7 @@ fn the_instance_is_set_up_and_left_as_it_was() {
     let ci = |file: &str| {
         fs::read_to_string(tree.path().join("tracefs/instances/ci").join(file)).unwrap()
     };
+    fs::write(tree.path().join("tracefs/instances/ci/tracing_on"), "0").unwrap();
     let recorder = start(&options(tree.path())).unwrap();
     assert_eq!((ci("trace_clock"), ci("buffer_size_kb")), ("mono".into(), "4096".into()));
     assert_eq!(ci("tracing_on"), "1");
@@ -122,9 +123,47 @@ fn the_instance_is_set_up_and_left_as_it_was() {
     assert_eq!(ci("trace_marker"), marks);
 
     // Also if the recording is abandoned.
-    fs::write(tree.path().join("tracefs/instances/ci/tracing_on"), "1").unwrap();
     drop(start(&options(tree.path())).unwrap());
     assert_eq!(ci("tracing_on"), "0");
+}
+
+/// Whoever uses the instance for something else goes on with what it had.
+#[test]
+fn an_instance_gets_back_what_it_had() {
+    let tree = tree();
+    let ci = tree.path().join("tracefs/instances/ci");
+    let (enabled, clock) = ("events/kmem/mm_page_alloc/enable", "trace_clock");
+    let had = [
+        ("tracing_on", "1\n", "1"),
+        (enabled, "1\n", "1"),
+        ("events/kmem/mm_page_free/enable", "0\n", "0"),
+        (clock, "[local] global mono\n", "local"),
+        ("buffer_size_kb", "7 (expanded: 1408)\n", "1408"),
+    ];
+    for is_finished in [true, false] {
+        had.iter().for_each(|(file, before, _)| fs::write(ci.join(file), before).unwrap());
+        let recorder = start(&options(tree.path())).unwrap();
+        let content = |file: &str| fs::read_to_string(ci.join(file)).unwrap();
+        assert_eq!((content(enabled), content(clock)), ("1".into(), "mono".into()));
+        if is_finished {
+            drop(recorder.finish().unwrap());
+        } else {
+            drop(recorder);
+        }
+        for (file, _, after) in had {
+            assert_eq!(content(file).trim(), after, "{file}");
+        }
+    }
+    // Buffers of different sizes.
+    fs::write(ci.join("buffer_size_kb"), "X\n").unwrap();
+    let of_cpu = |cpu: u32| ci.join(format!("per_cpu/cpu{cpu}/buffer_size_kb"));
+    fs::write(of_cpu(0), "100\n").unwrap();
+    fs::write(of_cpu(1), "200\n").unwrap();
+    let recorder = start(&options(tree.path())).unwrap();
+    (0..2).for_each(|cpu| fs::write(of_cpu(cpu), "4096\n").unwrap());
+    drop(recorder);
+    let sizes = [0, 1].map(|cpu| fs::read_to_string(of_cpu(cpu)).unwrap());
+    assert_eq!(sizes, ["100", "200"]);
 }
 
 #[test]
@@ -226,6 +265,7 @@ fn a_missing_tracefs_is_explained() {
 fn a_full_disk_ends_the_recording() {
     let tree = tree();
     let mut full = || File::options().write(true).open("/dev/full");
+    fs::write(tree.path().join("tracefs/instances/ci/tracing_on"), "0").unwrap();
     let recorder = Recorder::start(&options(tree.path()), &mut full).unwrap();
     let error = recorder.finish().err().expect("it fails").to_string();
     assert!(error.contains("free some space"), "{error}");
