@@ -77,6 +77,9 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Bytes of an item, without those that it points to.
+    pub(crate) const ENTRY: usize = size_of::<Entry>();
+
     pub(crate) fn push(&mut self, t_ns: u64, position: u64, item: Item) {
         self.heap.push(Entry { t_ns, number: self.count, position, item });
         self.count += 1;

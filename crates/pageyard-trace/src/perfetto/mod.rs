@@ -54,6 +54,9 @@ pub(crate) struct PerfettoBody {
     threads: Threads,
     /// Decompressed bytes of packets so far.
     expanded: u64,
+    /// Bytes of the input so far, and bytes that the names of threads take.
+    consumed: u64,
+    named: u64,
     /// Bundles before which events were lost, and the events that the statistics count as lost.
     gaps: u64,
     overruns: (u64, u64),
@@ -96,6 +99,8 @@ impl Default for PerfettoBody {
             names: Names::default(),
             threads: Threads::new("<idle>", |_| "<...>".to_owned()),
             expanded: 0,
+            consumed: 0,
+            named: 0,
             gaps: 0,
             overruns: (0, 0),
             enabled: BTreeSet::new(),
@@ -153,7 +158,8 @@ impl PerfettoBody {
             return Err(Fault::Truncated("a packet"));
         }
         let packet = &source.window()[head..head + length];
-        self.packet(packet, at, source.consumed(), true, shared)?;
+        self.consumed = source.consumed();
+        self.packet(packet, at, true, shared)?;
         source.consume(head + length);
         Ok(true)
     }
@@ -163,7 +169,6 @@ impl PerfettoBody {
         &mut self,
         packet: &[u8],
         at: u64,
-        consumed: u64,
         outer: bool,
         shared: &mut Shared,
     ) -> Result<(), Fault> {
@@ -177,11 +182,11 @@ impl PerfettoBody {
                 packet::STATS => self.stats(bytes)?,
                 packet::SYSTEM => system(bytes, shared)?,
                 packet::COMPRESSED if outer => {
-                    let plain = self.inflate(bytes, consumed)?;
+                    let plain = self.inflate(bytes)?;
                     for inner in Fields::new(&plain) {
                         let (number, inner) = inner?;
                         if number == u64::from(PACKET >> 3) {
-                            self.packet(inner.bytes(), at, consumed, false, shared)?;
+                            self.packet(inner.bytes(), at, false, shared)?;
                         }
                     }
                 }
@@ -192,15 +197,15 @@ impl PerfettoBody {
     }
 
     /// Decompresses packets.
-    fn inflate(&mut self, bytes: &[u8], consumed: u64) -> Result<Vec<u8>, Fault> {
-        let limit = bound::TEXT.of(consumed);
+    fn inflate(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
+        let limit = bound::TEXT.of(self.consumed);
         let left = limit.saturating_sub(self.expanded);
         let mut plain = Vec::new();
         let mut decoder = flate2::read::ZlibDecoder::new(bytes).take(left.saturating_add(1));
         decoder.read_to_end(&mut plain).map_err(|_| Fault::Record("compressed packets"))?;
         self.expanded += plain.len() as u64;
         let what = "the compressed packets";
-        bound::TEXT.check(what, consumed, self.expanded).map(|()| plain)
+        bound::TEXT.check(what, self.consumed, self.expanded).map(|()| plain)
     }
 
     /// Handles the events of a CPU.
@@ -254,8 +259,9 @@ impl PerfettoBody {
                 Item::Mark { cpu, text: name_from_bytes(text, Some('\t')) }
             }
             Said::Names(names) => {
-                names.into_iter().for_each(|(tid, comm)| self.name_at(t_ns, at, tid, comm));
-                return Ok(());
+                return names
+                    .into_iter()
+                    .try_for_each(|(tid, comm)| self.name_at(t_ns, at, tid, comm));
             }
             Said::Other(name) => {
                 shared.summary.ignored.add(&name);
@@ -266,14 +272,19 @@ impl PerfettoBody {
         Ok(())
     }
 
-    /// Notes the name that a thread has from a time on.
-    fn name_at(&mut self, t_ns: u64, at: u64, tid: u32, comm: &[u8]) {
-        if !comm.is_empty() && comm.len() <= MAX_COMM {
-            let queue = &mut self.queue;
-            self.names.see(t_ns, tid, comm, |t_ns, comm| {
-                queue.push(t_ns, at, Item::Comm { tid, comm: comm.into() });
-            });
+    /// Notes the name that a thread has from a time on. Fails if the names take far more memory than
+    /// the input has bytes: a switch in the compact form has three bytes and may stand for two names.
+    fn name_at(&mut self, t_ns: u64, at: u64, tid: u32, comm: &[u8]) -> Result<(), Fault> {
+        if comm.is_empty() || comm.len() > MAX_COMM {
+            return Ok(());
         }
+        bound::TEXT.check("the names of threads", self.consumed, self.named)?;
+        let (queue, named) = (&mut self.queue, &mut self.named);
+        self.names.see(t_ns, tid, comm, |t_ns, comm| {
+            *named += (Queue::ENTRY + comm.len()) as u64;
+            queue.push(t_ns, at, Item::Comm { tid, comm: comm.into() });
+        });
+        Ok(())
     }
 
     /// Handles switches between threads in their compact form, for the names in it.
@@ -293,7 +304,7 @@ impl PerfettoBody {
             // The first time is absolute, further ones are differences.
             t_ns = t_ns.wrapping_add(step);
             if let Some(comm) = usize::try_from(index).ok().and_then(|index| names.get(index)) {
-                self.name_at(t_ns, at, tid as u32, comm);
+                self.name_at(t_ns, at, tid as u32, comm)?;
             }
         }
         Ok(())

@@ -2,6 +2,8 @@
 //! Perfetto's own protobuf classes (the Python package `perfetto` 0.59.1), since no `traced` was at
 //! hand: bundles of one CPU each, switches between threads in both forms, statistics.
 
+use std::io::Write;
+
 use pageyard_trace::{Format, Options, Record};
 
 use crate::common::{error, read};
@@ -79,6 +81,52 @@ fn times_of_compact_switches_are_differences() {
     let named = named(records, &reader);
     let names: Vec<_> = named.iter().map(|(_, task)| &task.as_ref().unwrap().comm[..]).collect();
     assert_eq!(names, ["a", "a", "b"]);
+}
+
+/// A field of any length.
+fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
+    let varint = |mut n: u64| {
+        let mut out = Vec::new();
+        while n >= 0x80 {
+            out.push(n as u8 | 0x80);
+            n >>= 7;
+        }
+        out.push(n as u8);
+        out
+    };
+    [&varint(number << 3 | 2)[..], &varint(bytes.len() as u64), bytes].concat()
+}
+
+/// A thread that has another name after each switch, 127 bytes for three bytes of the packet, which
+/// is compressed to a thousandth.
+#[test]
+fn names_in_compact_switches_are_bounded_by_the_input() {
+    let switches = |count: usize| {
+        let indices: Vec<u8> = (0..count).map(|n| (n % 2) as u8).collect();
+        let compact = [
+            field(1, &vec![1; count]),
+            field(3, &vec![7; count]),
+            field(5, &[b'a'; 127]),
+            field(5, &[b'b'; 127]),
+            field(6, &indices),
+        ];
+        let bundle = [&b"\x08\x02"[..], &field(2, &free_at(20)), &field(4, &compact.concat())];
+        // A trace begins with a short packet.
+        [message(&[(1, &message(&[(1, b"\x08\x02")]))]), field(1, &field(1, &bundle.concat()))]
+            .concat()
+    };
+    let packed = |trace: &[u8]| {
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        zlib.write_all(trace).unwrap();
+        field(1, &field(50, &zlib.finish().unwrap()))
+    };
+    let (few, many) = (packed(&switches(1000)), packed(&switches(200_000)));
+    assert!(many.len() < 3000, "{}", many.len());
+    assert_eq!(read(&few, Options::default()).unwrap().0.len(), 1);
+    let error = error(&many).to_string();
+    assert!(error.contains("the names of threads"), "{error}");
+    // As they are, the same switches are long enough.
+    assert_eq!(read(&switches(200_000), Options::default()).unwrap().0.len(), 1);
 }
 
 #[test]
