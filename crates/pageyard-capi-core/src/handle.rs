@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(feature = "packed")]
 use pageyard::policy::Packed;
-use pageyard::policy::{Engine, Linux612, Rules, StaticPolicy};
+use pageyard::policy::{Engine, Linux612, Policy, Rules, StaticPolicy};
 use pageyard::{Hooked, InitError, Layout, Storage, Yard};
 
 use crate::hooked::CHooks;
@@ -20,7 +20,20 @@ pub type PlainYard = Yard<'static, Hooked<CLock, CPlatform, Linux612>>;
 
 /// The allocator behind a handle, with [`pageyard_hooks`]. A type of its own, so that a yard without
 /// them does not test for them.
-pub type HookedYard = Yard<'static, Hooked<CLock, CHooks, &'static Rules>>;
+pub type HookedYard = Yard<'static, Hooked<CLock, CHooks, Checks>>;
+
+/// The rules of Linux 6.12 or of the packed engine, with the checks that the hooks ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Checks(&'static Rules);
+
+impl Policy for Checks {
+    const PROPOSALS: bool = false;
+
+    #[inline]
+    fn rules(&self) -> &Rules {
+        self.0
+    }
+}
 
 /// The allocator behind a handle, on the packed engine and without [`pageyard_hooks`]. With them it is a
 /// [`HookedYard`], whose rules name the engine.
@@ -86,7 +99,7 @@ impl pageyard_core {
     const fn unmade_hooked() -> Self {
         let platform = CPlatform::new(pageyard_platform::none());
         let hooks = CHooks { platform, hooks: pageyard_hooks::none() };
-        let hooked = ManuallyDrop::new(Yard::with_policy(hooks, &Linux612::RULES));
+        let hooked = ManuallyDrop::new(Yard::with_policy(hooks, Checks(&Linux612::RULES)));
         Self::of(HOOKED, Any { hooked })
     }
 
@@ -120,7 +133,7 @@ impl pageyard_core {
         // SAFETY: guaranteed by the caller.
         unsafe { sized::read_to(hooks, to) }?;
         *rules = to.rules(engine)?;
-        *yard.policy_mut() = rules;
+        *yard.policy_mut() = Checks(rules);
         Ok(())
     }
 

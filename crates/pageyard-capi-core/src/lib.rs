@@ -30,6 +30,8 @@ pub mod knobs;
 pub mod layout;
 pub mod lock;
 pub mod maintain;
+pub mod nodes;
+pub mod nowait;
 #[cfg(feature = "freestanding")]
 mod panic;
 pub mod platform;

@@ -1305,6 +1305,61 @@ pageyard_status pageyard_core_free_contig(const struct pageyard_core *yard,
                                           uint64_t start,
                                           uint64_t end);
 
+// Like pageyard_core_alloc, but begins at the next node in turn, and goes on to the nearest node that
+// can serve the request. `nodes` has bit N set for node N; without any bit the node is the CPU's own.
+// `turn` counts the requests. Set it to zero; any number of threads may share it.
+//
+// Errors: as pageyard_core_alloc_on.
+//
+// Threads, owner: as pageyard_core_alloc.
+pageyard_status pageyard_core_alloc_interleaved(const struct pageyard_core *yard,
+                                                uint64_t nodes,
+                                                uint32_t *turn,
+                                                uint32_t order,
+                                                uint32_t flags,
+                                                uint64_t *pfn);
+
+// Like pageyard_core_alloc, but prefers a set of nodes, of which the nearest comes first: without
+// direct reclaim on these, else on any node with all means that the flags allow. `nodes` has bit N set
+// for node N.
+//
+// Errors: as pageyard_core_alloc_on.
+//
+// Threads, owner: as pageyard_core_alloc.
+pageyard_status pageyard_core_alloc_preferring(const struct pageyard_core *yard,
+                                               uint64_t nodes,
+                                               uint32_t order,
+                                               uint32_t flags,
+                                               uint64_t *pfn);
+
+// Like pageyard_core_alloc, but takes locks only with `try_lock` and never reclaims: for callers that
+// may have interrupted a holder of the library's locks, such as a non-maskable interrupt. Makes one
+// attempt, down to the min watermark, for the orders that per-CPU lists keep: 0 to 3, and 9. Flags that
+// allow reclaim, wake it or give access to reserves are ignored. Expect failures.
+//
+// Errors: as pageyard_core_alloc. PAGEYARD_ERR_NO_MEMORY also means that a lock was taken, or another
+// order.
+//
+// Threads: any, interrupt handlers of every kind included, if `cpu`, `try_lock`, `unlock` and, with
+// PAGEYARD_ZERO, `zero` may run there. A handler that cannot be masked frees the block with
+// pageyard_core_free_nowait. Owner: as pageyard_core_alloc.
+pageyard_status pageyard_core_try_alloc(const struct pageyard_core *yard,
+                                        uint32_t order,
+                                        uint32_t flags,
+                                        uint64_t *pfn);
+
+// Like pageyard_core_free, but takes locks only with `try_lock`, for the callers of
+// pageyard_core_try_alloc. If the locks are taken, the block waits in a queue of its zone until the zone
+// lock is held next, at the latest at pageyard_core_drain or a tick. Until then it is neither allocated
+// nor free.
+//
+// Errors: as pageyard_core_free.
+//
+// Threads: as pageyard_core_try_alloc. Owner: the library owns the block again.
+pageyard_status pageyard_core_free_nowait(const struct pageyard_core *yard,
+                                          uint64_t pfn,
+                                          uint32_t order);
+
 // Flushes the TLB of the calling CPU, by a call of `flush` with `context`, and acknowledges all epochs
 // that had begun before. `flush` removes all translations of the CPU, global ones and those of other
 // address spaces too. It must not leave by an exception or longjmp.

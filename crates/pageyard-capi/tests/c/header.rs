@@ -51,6 +51,8 @@ const HEADERS: [Header; 2] = [
             "../pageyard-capi-core/src/create.rs",
             "../pageyard-capi-core/src/kernel.rs",
             "../pageyard-capi-core/src/request.rs",
+            "../pageyard-capi-core/src/nodes.rs",
+            "../pageyard-capi-core/src/nowait.rs",
             "../pageyard-capi-core/src/shootdown.rs",
             "../pageyard-capi-core/src/balloon.rs",
             "../pageyard-capi-core/src/maintain.rs",

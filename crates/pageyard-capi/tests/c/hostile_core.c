@@ -255,20 +255,66 @@ static void h_pageyard_core_alloc_on(void) {
     }
 }
 
-static void h_pageyard_core_free(void) {
+static void h_pageyard_core_alloc_interleaved(void) {
     uint64_t pfn = 0;
-    EACH(uint64_t, at) EACH(uint32_t, order) {
-        CALL(pageyard_core_free, at, order);
-        EXPECT(!known(pageyard_core_free(yard, at, order)));
+    uint32_t turn = 0;
+    EACH(uint64_t, nodes) EACH(uint32_t, order) EACH_OF_SOME_FLAGS(flags) {
+        CALL(pageyard_core_alloc_interleaved, nodes, order, flags);
+        check(pageyard_core_alloc_interleaved(yard, nodes, &turn, order, flags, &pfn), &pfn, order, flags);
     }
-    EACH(uint32_t, order) {
-        OK(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL, &pfn));
-        CALL(pageyard_core_free, pfn, order);
-        if (!known(pageyard_core_free(yard, pfn, order)))
-            OK(pageyard_core_free(yard, pfn, 3));
-        else
-            EXPECT(order == 3);
+    EACH(uint32_t, turn) EACH(uint64_t, nodes) {
+        CALL(pageyard_core_alloc_interleaved, nodes, turn);
+        check(pageyard_core_alloc_interleaved(yard, nodes, &turn, 0, PAGEYARD_KERNEL, &pfn), &pfn, 0,
+              PAGEYARD_KERNEL);
     }
+    EACH_FLAGS(flags) {
+        CALL(pageyard_core_alloc_interleaved, 1, 3, flags);
+        check(pageyard_core_alloc_interleaved(yard, 1, &turn, 3, flags, &pfn), &pfn, 3, flags);
+    }
+}
+
+static void h_pageyard_core_alloc_preferring(void) {
+    uint64_t pfn = 0;
+    EACH(uint64_t, nodes) EACH(uint32_t, order) EACH_OF_SOME_FLAGS(flags) {
+        CALL(pageyard_core_alloc_preferring, nodes, order, flags);
+        check(pageyard_core_alloc_preferring(yard, nodes, order, flags, &pfn), &pfn, order, flags);
+    }
+    EACH_FLAGS(flags) {
+        CALL(pageyard_core_alloc_preferring, 1, 3, flags);
+        check(pageyard_core_alloc_preferring(yard, 1, 3, flags, &pfn), &pfn, 3, flags);
+    }
+}
+
+static void h_pageyard_core_try_alloc(void) {
+    uint64_t pfn = 0;
+    EACH_FLAGS(flags) EACH(uint32_t, order) {
+        CALL(pageyard_core_try_alloc, order, flags);
+        check(pageyard_core_try_alloc(yard, order, flags, &pfn), &pfn, order, flags);
+    }
+}
+
+/* Frees any frame at any order, and a block of order 3 at any. */
+#define EVERY_FREE(function)                                                                                \
+    uint64_t pfn = 0;                                                                                       \
+    EACH(uint64_t, at) EACH(uint32_t, order) {                                                              \
+        CALL(function, at, order);                                                                          \
+        EXPECT(!known(function(yard, at, order)));                                                          \
+    }                                                                                                       \
+    EACH(uint32_t, order) {                                                                                 \
+        OK(pageyard_core_alloc(yard, 3, PAGEYARD_KERNEL, &pfn));                                            \
+        CALL(function, pfn, order);                                                                         \
+        if (!known(function(yard, pfn, order)))                                                             \
+            OK(function(yard, pfn, 3));                                                                     \
+        else                                                                                                \
+            EXPECT(order == 3);                                                                             \
+    }
+
+static void h_pageyard_core_free(void) {
+    EVERY_FREE(pageyard_core_free)
+}
+
+static void h_pageyard_core_free_nowait(void) {
+    EVERY_FREE(pageyard_core_free_nowait)
 }
 
 /* More than there are pages, so that every accepted count fits. */
@@ -926,7 +972,11 @@ static const row ROWS[] = {
     ROW(pageyard_page_free),
     ROW(pageyard_core_alloc),
     ROW(pageyard_core_alloc_on),
+    ROW(pageyard_core_alloc_interleaved),
+    ROW(pageyard_core_alloc_preferring),
+    ROW(pageyard_core_try_alloc),
     ROW(pageyard_core_free),
+    ROW(pageyard_core_free_nowait),
     ROW(pageyard_core_alloc_bulk),
     ROW(pageyard_core_free_bulk),
     ROW(pageyard_core_split),

@@ -43,6 +43,7 @@ static struct {
 /* Structures that are right, and hold nothing. */
 static pageyard_range range;
 static pageyard_cursor cursor;
+static uint32_t turn;
 static uint64_t acknowledged[1];
 static pageyard_epochs epochs = {sizeof epochs, PAGEYARD_VERSION, 0, acknowledged, 1};
 static pageyard_shootdown_block block_room[1];
@@ -199,7 +200,12 @@ static void core_handles(void) {
     BAD_HANDLE(pageyard_core_destroy, pageyard_core);
     BAD_HANDLE(pageyard_core_alloc, pageyard_core, 0, PAGEYARD_KERNEL, &out.number);
     BAD_HANDLE(pageyard_core_alloc_on, pageyard_core, 0, 0, PAGEYARD_KERNEL, &out.number);
+    BAD_HANDLE(pageyard_core_alloc_interleaved, pageyard_core, 1, &turn, 0, PAGEYARD_KERNEL,
+               &out.number);
+    BAD_HANDLE(pageyard_core_alloc_preferring, pageyard_core, 1, 0, PAGEYARD_KERNEL, &out.number);
+    BAD_HANDLE(pageyard_core_try_alloc, pageyard_core, 0, PAGEYARD_KERNEL, &out.number);
     BAD_HANDLE(pageyard_core_free, pageyard_core, FIRST, 0);
+    BAD_HANDLE(pageyard_core_free_nowait, pageyard_core, FIRST, 0);
     BAD_HANDLE(pageyard_core_alloc_bulk, pageyard_core, PAGEYARD_KERNEL, &out.number, 1, &out.size);
     BAD_HANDLE(pageyard_core_free_bulk, pageyard_core, &out.number, 1, 0, &out.size);
     BAD_HANDLE(pageyard_core_split, pageyard_core, FIRST, 1, 0);
@@ -357,6 +363,10 @@ static void core_pointers(pageyard_core *y) {
     NULL_IS(pageyard_page_free, page, PAGEYARD_OK, y, NULL);
     NULL_IS(pageyard_core_alloc, pfn, OUT, y, 0, PAGEYARD_KERNEL, NULL);
     NULL_IS(pageyard_core_alloc_on, pfn, OUT, y, 0, 0, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_alloc_interleaved, turn, OUT, y, 1, NULL, 0, PAGEYARD_KERNEL, &number);
+    NULL_IS(pageyard_core_alloc_interleaved, pfn, OUT, y, 1, &turn, 0, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_alloc_preferring, pfn, OUT, y, 1, 0, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_try_alloc, pfn, OUT, y, 0, PAGEYARD_KERNEL, NULL);
     NULL_IS(pageyard_core_alloc_bulk, pfns, OUT, y, PAGEYARD_KERNEL, NULL, 1, &n);
     NULL_IS(pageyard_core_alloc_bulk, got, OUT, y, PAGEYARD_KERNEL, &number, 1, NULL);
     NULL_IS(pageyard_core_free_bulk, pfns, OUT, y, NULL, 1, 0, &n);

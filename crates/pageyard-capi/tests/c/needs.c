@@ -1,5 +1,6 @@
 /* The needs of embedders (docs/needs.md) in C: many pages at once, frees that wait for a TLB shootdown,
- * memory lent to a hypervisor, contiguous blocks above the largest order, first touch per node. With
+ * memory lent to a hypervisor, contiguous blocks above the largest order, first touch per node and requests
+ * that spread over nodes, interrupts that no lock can mask. With
  * -DPLANT and the linker's --wrap, one function does nothing: the program has to notice. */
 #include <pageyard_core.h>
 
@@ -26,6 +27,30 @@ static uint32_t cpu(void *context) {
     return this_cpu;
 }
 
+/* What runs, once, wherever a lock is about to be released: an interrupt that locks cannot mask. */
+static void (*interrupt)(void);
+static int interrupted;
+
+static void lock(struct pageyard_lock *lock) {
+    EXPECT(!interrupted && lock->words[0] == 0);
+    lock->words[0] = 1;
+}
+
+static int32_t try_lock(struct pageyard_lock *lock) {
+    if (lock->words[0] != 0) return 0;
+    lock->words[0] = 1;
+    return 1;
+}
+
+static void unlock(struct pageyard_lock *lock) {
+    if (interrupt != NULL && !interrupted) {
+        interrupted = 1;
+        interrupt();
+        interrupted = 0;
+    }
+    lock->words[0] = 0;
+}
+
 /* One node with a zone, or two; a CPU for each of two nodes. */
 static pageyard_core *make(size_t nodes, const pageyard_hooks *hooks, void **room) {
     static const pageyard_zone zones[2] = {{{FIRST, FIRST + PAGES}, 0, PAGEYARD_ZONE_NORMAL},
@@ -50,6 +75,9 @@ static pageyard_core *make(size_t nodes, const pageyard_hooks *hooks, void **roo
     machine.struct_size = sizeof machine;
     machine.version = PAGEYARD_VERSION;
     machine.cpu = cpu;
+    machine.lock = lock;
+    machine.try_lock = try_lock;
+    machine.unlock = unlock;
     machine.hooks = hooks;
     OK(pageyard_core_room(&layout, &bytes));
     *room = malloc(bytes);
@@ -526,6 +554,109 @@ static void first_touch(void) {
     end(yard, room);
 }
 
+static int on_node(uint64_t pfn, int node) {
+    uint64_t start = node == 0 ? FIRST : FAR;
+    return pfn >= start && pfn < start + PAGES;
+}
+
+/* Nodes in turn, and a set of nodes before all others. */
+static void spread(void) {
+    void *room;
+    pageyard_core *yard = make(2, NULL, &room);
+    uint64_t pfn = 0;
+    uint32_t turn = 0;
+    size_t n;
+    int i;
+    for (i = 0; i < 6; i++) {
+        OK(pageyard_core_alloc_interleaved(yard, 3, &turn, 2, PAGEYARD_KERNEL, &pfn));
+        EXPECT(on_node(pfn, i % 2));
+        OK(pageyard_core_free(yard, pfn, 2));
+    }
+    for (i = 0; i < 3; i++) {
+        OK(pageyard_core_alloc_interleaved(yard, 2, &turn, 0, PAGEYARD_KERNEL, &pfn));
+        EXPECT(on_node(pfn, 1));
+        OK(pageyard_core_free(yard, pfn, 0));
+        OK(pageyard_core_alloc_interleaved(yard, 0, &turn, 0, PAGEYARD_KERNEL, &pfn));
+        EXPECT(on_node(pfn, 0));
+        OK(pageyard_core_free(yard, pfn, 0));
+        OK(pageyard_core_alloc_preferring(yard, 2, 0, PAGEYARD_KERNEL, &pfn));
+        EXPECT(on_node(pfn, 1));
+        OK(pageyard_core_free(yard, pfn, 0));
+    }
+    pfn = 5;
+    EXPECT_STATUS(pageyard_core_alloc_interleaved(yard, 4, &turn, 0, PAGEYARD_KERNEL, &pfn),
+                  PAGEYARD_ERR_NODE);
+    EXPECT_STATUS(pageyard_core_alloc_interleaved(yard, 3, (uint32_t *)((char *)&turn + 1), 0,
+                                                  PAGEYARD_KERNEL, &pfn), PAGEYARD_ERR_ARGUMENT);
+    EXPECT(pfn == 5);
+    this_cpu = 1;
+    n = take_all(yard, ALL | PAGEYARD_THISNODE);
+    this_cpu = 0;
+    OK(pageyard_core_alloc_preferring(yard, 2, 0, PAGEYARD_KERNEL, &pfn));
+    EXPECT(on_node(pfn, 0));
+    OK(pageyard_core_free(yard, pfn, 0));
+    OK(pageyard_core_free_bulk(yard, pages, n, 0, NULL));
+    end(yard, room);
+}
+
+/* The yard of the interrupt, blocks that it frees, and what became of its requests. */
+static pageyard_core *nmi_yard;
+static size_t nmi_frees, nmi_served, nmi_refused;
+
+static void nmi(void) {
+    uint64_t pfn = 0;
+    pageyard_status got = pageyard_core_try_alloc(nmi_yard, 0, PAGEYARD_KERNEL, &pfn);
+    if (got == PAGEYARD_OK) {
+        mark(pfn, 1, 1);
+        mark(pfn, 1, 0);
+        OK(pageyard_core_free_nowait(nmi_yard, pfn, 0));
+        nmi_served++;
+    } else {
+        EXPECT(got == PAGEYARD_ERR_NO_MEMORY);
+        nmi_refused++;
+    }
+    if (nmi_frees > 0) {
+        nmi_frees--;
+        mark(pages[nmi_frees], 1, 0);
+        OK(pageyard_core_free_nowait(nmi_yard, pages[nmi_frees], 0));
+    }
+}
+
+/* Interrupts in every critical section: none waits, nothing is lost or served twice. */
+static void never_waiting(void) {
+    enum { HELD = 400, ROUNDS = 300 };
+    static uint64_t mine[ROUNDS];
+    void *room;
+    uint64_t pfn = 0;
+    size_t i, round;
+    nmi_yard = make(1, NULL, &room);
+    OK(pageyard_core_try_alloc(nmi_yard, 1, PAGEYARD_KERNEL, &pfn));
+    EXPECT(pfn >= FIRST && pfn + 2 <= FIRST + PAGES);
+    EXPECT_STATUS(pageyard_core_try_alloc(nmi_yard, 10, PAGEYARD_KERNEL, &pfn), PAGEYARD_ERR_NO_MEMORY);
+    OK(pageyard_core_free_nowait(nmi_yard, pfn, 1));
+    EXPECT_STATUS(pageyard_core_free_nowait(nmi_yard, pfn, 1), PAGEYARD_ERR_DOUBLE_FREE);
+    for (round = 0; round < 4; round++) {
+        for (nmi_frees = 0; nmi_frees < HELD; nmi_frees++) {
+            OK(pageyard_core_alloc(nmi_yard, 0, PAGEYARD_KERNEL, &pages[nmi_frees]));
+            mark(pages[nmi_frees], 1, 1);
+        }
+        interrupt = nmi;
+        for (i = 0; i < ROUNDS; i++) {
+            OK(pageyard_core_alloc(nmi_yard, 0, PAGEYARD_KERNEL, &mine[i]));
+            mark(mine[i], 1, 1);
+        }
+        for (i = 0; i < ROUNDS; i++) {
+            mark(mine[i], 1, 0);
+            OK(pageyard_core_free(nmi_yard, mine[i], 0));
+        }
+        OK(pageyard_core_drain(nmi_yard));
+        interrupt = NULL;
+        EXPECT(nmi_frees == 0);
+    }
+    EXPECT(nmi_served > 0 && nmi_refused > 0);
+    end(nmi_yard, room);
+}
+
 int main(void) {
     scatter();
     large_blocks();
@@ -533,6 +664,8 @@ int main(void) {
     hypervisor();
     if (!IS_PACKED) reentry();
     first_touch();
+    spread();
+    never_waiting();
     puts("needs: all is well");
     return 0;
 }

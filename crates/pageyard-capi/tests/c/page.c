@@ -8,7 +8,7 @@
 
 enum { FIRST = 0x100000, PAGES = 0x20000, FAR = 0x200000 };
 
-static uint64_t mapped, removed, interrupts, flushes, released, requested[8], requests;
+static uint64_t mapped, removed, interrupts, flushes, released, requested[8], requests, records;
 static uint32_t this_cpu;
 
 static void map_pages(uint64_t pfn, uint64_t pages) {
@@ -42,6 +42,11 @@ static void unmap_and_release(uint64_t block) {
 
 static void request_from_hypervisor(uint64_t block) {
     requested[requests++] = block;
+}
+
+static void write_record(uint64_t pfn) {
+    EXPECT(pfn >= FIRST);
+    records++;
 }
 
 #include "needs_page.h"
@@ -107,6 +112,7 @@ int main(void) {
         OK(pageyard_core_free(yard, pfn, 0));
     }
     this_cpu = 0;
+    EXPECT(sample(yard) == 1 && records == 1);
     memset(&stats, 0, sizeof stats);
     stats.struct_size = sizeof stats;
     stats.version = PAGEYARD_VERSION;

@@ -193,7 +193,7 @@ fn examples_of_the_needs_of_embedders() {
     let page = std::fs::read_to_string(here().join("../../docs/needs.md")).unwrap();
     let blocks = page.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let blocks: Vec<&str> = blocks.collect();
-    assert_eq!(blocks.len(), 5);
+    assert_eq!(blocks.len(), 6);
     let directory = program("needs-page");
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(directory.join("needs_page.h"), blocks.join("\n")).unwrap();
@@ -209,6 +209,8 @@ fn examples_of_the_needs_of_embedders() {
 fn a_need_that_is_not_served_is_found() {
     for function in [
         "alloc_contig_pages_from",
+        "alloc_interleaved",
+        "alloc_preferring",
         "alloc_range_or_scatter",
         "balloon_acknowledge",
         "balloon_ask",
@@ -217,9 +219,11 @@ fn a_need_that_is_not_served_is_found() {
         "epochs_lagging",
         "epochs_offline",
         "epochs_online",
+        "free_nowait",
         "shootdown_add",
         "shootdown_begin",
         "shootdown_free",
+        "try_alloc",
     ] {
         let mut compiler = threaded(false);
         compiler.arg(format!("-DPLANT=pageyard_core_{function}"));

@@ -23,7 +23,9 @@ fn limit(function: &str) -> u32 {
         // Like pageyard_core_alloc, below two frames of its own.
         "pageyard_core_alloc_bulk" => 1056,
         // Like pageyard_core_alloc, plus its own frame.
-        "pageyard_page" => 1152,
+        "pageyard_page" | "pageyard_core_alloc_interleaved" | "pageyard_core_alloc_preferring" => {
+            1152
+        }
         // Like pageyard_core_create, plus the memory map.
         "pageyard_kernel_init" => 2560,
         // Each block in the way moves to a block that is allocated as by pageyard_core_alloc.
@@ -48,6 +50,8 @@ fn may_not_sleep(function: &str) -> bool {
         "pageyard_core_alloc",
         "pageyard_core_alloc_on",
         "pageyard_core_alloc_bulk",
+        "pageyard_core_alloc_interleaved",
+        "pageyard_core_alloc_preferring",
         "pageyard_core_alloc_range_or_scatter",
         "pageyard_core_balloon_lend",
         "pageyard_page",

@@ -147,7 +147,7 @@ impl<'a, C: Config> Yard<'a, C> {
         start: Start<'_, 'a>,
     ) -> Result<(), InitError> {
         let populated = !matches!(start, Start::Blank);
-        InitError::check(self.rules())?;
+        InitError::check(&self.policy)?;
         let needs = layout.needs_on::<C::Lock>(self.rules().engine)?;
         let room = |what, needed, given| {
             if given < needed { Err(InitError::TooSmall { what, needed, given }) } else { Ok(()) }

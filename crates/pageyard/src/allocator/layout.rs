@@ -15,7 +15,7 @@ use crate::base::heap::NoRoom;
 use crate::base::node_mask::MAX_NODES;
 use crate::base::put::put;
 use crate::base::units::{MAX_ORDER, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind};
-use crate::embedder::policy::{Engine, Rules};
+use crate::embedder::policy::{Engine, Policy};
 use crate::packed;
 use crate::zone::node::{CpuZones, LOCAL_DISTANCE, Node};
 use crate::zone::state::{PerCpu, Zone};
@@ -336,9 +336,15 @@ impl From<NoRoom> for InitError {
 
 impl InitError {
     /// Checks the rules of the embedder's policy.
-    pub(crate) const fn check(rules: &Rules) -> Result<(), InitError> {
+    pub(crate) fn check<P: Policy>(policy: &P) -> Result<(), InitError> {
+        let rules = policy.rules();
         if let Some((name, value, most)) = rules.out_of_range() {
             return Err(InitError::Rule { name, value, most });
+        }
+        if !P::PROPOSALS
+            && let Some(name) = rules.proposal()
+        {
+            return Err(InitError::Rule { name, value: 1, most: 0 });
         }
         if matches!(rules.engine, Engine::Packed) && cfg!(not(feature = "packed")) {
             return Err(InitError::NoPacked);

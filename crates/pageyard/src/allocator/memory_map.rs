@@ -70,7 +70,7 @@ impl<C: Config<Lock: 'static, Policy: StaticPolicy>> Yard<'static, C> {
         hooks: impl Into<C::Hooks>,
     ) -> Result<Self, InitError> {
         // Reject an invalid policy before anything is leaked.
-        InitError::check(&C::Policy::RULES)?;
+        InitError::check(&C::Policy::POLICY)?;
         let usable = merged(&whole_pages(usable)?)?;
         let reserved = touched_pages(reserved)?;
         // Reject more CPUs than there is memory for before writing an entry for each.

@@ -12,6 +12,7 @@ use crate::base::units::{
 };
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
+use crate::embedder::policy::Proposals;
 use crate::inspect::validate_error::{Broken, Invalid, Tally};
 use crate::packed::Region;
 use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_order};
@@ -70,7 +71,7 @@ impl<C: Config> Yard<'_, C> {
                 zone,
                 carried: self.rules().carried_types,
                 high_orders: is_cached_order(self.rules(), 1),
-                owned: self.rules().pcp.owned_blocks,
+                owned: self.policy.owns_blocks(),
                 least_reported: <C::Hooks as Reclaim>::REPORT_ORDER,
                 mark: first_mark(self.rules()),
             }

@@ -15,6 +15,7 @@ use crate::base::units::{CpuId, MigrateType, Order, Pfn};
 use crate::base::unwind::{Finally, Rollback};
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
+use crate::embedder::policy::Proposals;
 use crate::ranges::isolate::{IsolateError, Purpose, blocks_of};
 use crate::request::free::BatchError;
 use crate::zone::area::End;
@@ -138,7 +139,7 @@ impl<'a, C: Config> Yard<'a, C> {
             self.move_whole_blocks(&at, &whole);
             // Where pageblocks are evacuated in the background, an isolation that is refused must not
             // end evacuation's: the range might be isolated by another caller when evacuation ends it.
-            let ends_others = !self.rules().steered;
+            let ends_others = !self.policy.steers();
             if !ends_others {
                 at.isolate(whole.clone(), t, Purpose::Use)?;
             }

@@ -18,7 +18,7 @@ use crate::embedder::context::{Context, TaskFlags};
 use crate::embedder::events::Event;
 use crate::embedder::hooks::{Defences, Observer, Reclaim};
 use crate::embedder::platform::Platform;
-use crate::embedder::policy::BelowHigh;
+use crate::embedder::policy::{BelowHigh, Proposals};
 use crate::embedder::reclaim_job::NodeReclaim;
 use crate::pcp::pageset::is_cached_order;
 use crate::zone::at::At;
@@ -365,7 +365,7 @@ impl<'a, C: Config> Yard<'a, C> {
             flags |= AllocFlags::CPUSET;
         }
         let preferred = self.preferred(req)?;
-        if self.rules().defrag_mode || preferred.nofragment.load(Relaxed) {
+        if self.policy.defragments() || preferred.nofragment.load(Relaxed) {
             flags |= AllocFlags::NOFRAGMENT;
         }
         self.attempt(req, flags)
@@ -379,8 +379,9 @@ impl<'a, C: Config> Yard<'a, C> {
         let preferred = zones.next()?;
         let mut dirty = NodeMask::NONE;
         // With `defrag_mode` the slow path decides when types may mix.
-        let drops_nofragment =
-            |flags: AllocFlags| flags.contains(AllocFlags::NOFRAGMENT) && !self.rules().defrag_mode;
+        let drops_nofragment = |flags: AllocFlags| {
+            flags.contains(AllocFlags::NOFRAGMENT) && !self.policy.defragments()
+        };
         'scan: loop {
             zones.rewind();
             for zone in zones.by_ref() {

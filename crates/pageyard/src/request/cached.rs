@@ -13,7 +13,7 @@ use crate::embedder::events::Event;
 use crate::embedder::high::{HighChange, HighReason};
 use crate::embedder::hooks::Observer;
 use crate::embedder::platform::Platform;
-use crate::embedder::policy::{BelowHigh, BulkFree, Decay};
+use crate::embedder::policy::{BelowHigh, BulkFree, Decay, Proposals};
 use crate::pcp::pageset::{Pageset, list_index, list_order, lists_used, next_list};
 use crate::pcp::tuning::{Pressure, Tuning, clamp};
 use crate::zone::area::End;
@@ -78,7 +78,7 @@ impl Pageset {
         t: MigrateType,
         flags: AllocFlags,
     ) {
-        let owns = at.rules().pcp.owned_blocks && order < PAGEBLOCK_ORDER;
+        let owns = at.policy.owns_blocks() && order < PAGEBLOCK_ORDER;
         if owns && self.split_own(at, order, t) {
             return;
         }
@@ -268,10 +268,11 @@ impl Pageset {
         start: usize,
         reason: DrainReason,
     ) {
+        at.flush_queue();
         self.bulk_free_here(at, n, start, reason);
     }
 
-    /// [`bulk_free`](Self::bulk_free), inlined into the caller.
+    /// [`bulk_free`](Self::bulk_free), inlined into the caller, and without regard to queued blocks.
     #[inline(always)]
     fn bulk_free_here<C: Config>(
         &mut self,
@@ -286,10 +287,10 @@ impl Pageset {
             return;
         }
         let zone = match at.rules().bulk_free {
-            BulkFree::SinglePass | BulkFree::BlockByBlock if at.rules().pcp.owned_blocks => {
+            BulkFree::SinglePass | BulkFree::BlockByBlock if at.policy.owns_blocks() => {
                 let gathered = List::new();
                 self.gather_merged(at, n, start, &gathered);
-                let zone = at.lock();
+                let zone = at.lock_alone();
                 while let Some(idx) = gathered.last() {
                     let order = at.zone.map.frame(idx).state().order();
                     free_tail_run(&zone, &gathered, idx, order, i32::MAX);
@@ -297,14 +298,14 @@ impl Pageset {
                 zone
             }
             BulkFree::SinglePass | BulkFree::BlockByBlock => {
-                let zone = at.lock();
+                let zone = at.lock_alone();
                 self.single_pass(&zone, n, start);
                 zone
             }
             BulkFree::TwoPass => {
                 let gathered = List::new();
                 self.gather(at, n, start, &gathered);
-                let zone = at.lock();
+                let zone = at.lock_alone();
                 while let Some((idx, frame)) = gathered.pop_head(&at.zone.map) {
                     zone.free_from_pcp(idx, frame.state().order());
                 }
@@ -393,7 +394,7 @@ fn free_tail_run<C: Config>(
     let mut run = Run::empty_at(idx, order);
     list.pop_tail_while(&zone.zone.map, |idx, frame| {
         // Merged blocks of all orders are on one list.
-        let fits = !rules.pcp.owned_blocks || frame.state().order() == order;
+        let fits = !zone.policy.owns_blocks() || frame.state().order() == order;
         let more = left > 0 && fits && (joins || run.blocks == 0) && run.extend(idx);
         if more {
             left -= 1 << order;
@@ -544,8 +545,15 @@ impl<C: Config> At<'_, '_, C> {
     /// Drains a CPU's lists of this zone (§5.16). The pages are accounted to the draining CPU.
     #[inline(never)]
     pub(crate) fn drain(&self, owner: CpuId) {
-        let Some(slot) = self.zone.slot(owner) else { return };
         self.flush_queue();
+        self.drain_lists(owner);
+    }
+
+    /// Outlined: the frees of queued blocks do not fit on the stack below its frame, so it leaves those
+    /// that are queued meanwhile.
+    #[inline(never)]
+    fn drain_lists(&self, owner: CpuId) {
+        let Some(slot) = self.zone.slot(owner) else { return };
         loop {
             let mut pageset = slot.pageset.lock();
             let count = pageset.tuning.count;

@@ -7,6 +7,7 @@ use crate::base::node_mask::{MAX_NODES, NodeChoice, NodeMask};
 use crate::base::sync::{AtomicU32, Ordering::Relaxed};
 use crate::base::units::{NodeId, Order, Pfn};
 use crate::embedder::config::Config;
+use crate::embedder::hooks::Defences;
 use crate::request::alloc::AllocError;
 
 /// Round-robin choice among a set of nodes.
@@ -59,10 +60,11 @@ impl<C: Config> Yard<'_, C> {
         order: Order,
         gfp: Gfp,
     ) -> Result<Pfn, AllocError> {
-        let Some(node) = turns.next() else { return self.alloc(order, gfp) };
-        let pfn = self.alloc_on(node, order, gfp)?;
+        let turn = turns.next();
+        let nodes = turn.map_or(NodeChoice::LOCAL, NodeChoice::from);
+        let pfn = self.alloc_outlined(nodes, order, gfp)?;
         if let Some((zone, _)) = self.locate(pfn)
-            && zone.node == node
+            && Some(zone.node) == turn
         {
             zone.note_numa(|z| &z.numa_interleave);
         }
@@ -81,9 +83,26 @@ impl<C: Config> Yard<'_, C> {
         gfp: Gfp,
     ) -> Result<Pfn, AllocError> {
         let effort = Gfp::DIRECT_RECLAIM | Gfp::NOFAIL;
-        match self.alloc_on(nodes, order, gfp.difference(effort) | Gfp::NOWARN) {
-            Err(AllocError::NoMemory) => self.alloc_on(NodeChoice::LOCAL, order, gfp),
+        match self.alloc_outlined(nodes.into(), order, gfp.difference(effort) | Gfp::NOWARN) {
+            Err(AllocError::NoMemory) => self.alloc_outlined(NodeChoice::LOCAL, order, gfp),
             answer => answer,
         }
+    }
+
+    /// Like [`alloc_on`](Yard::alloc_on), but the common path is not inlined, so that its frame is gone
+    /// when the rest runs, and a caller with several requests has it once.
+    fn alloc_outlined(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        if self.hooks.fail(order, gfp) {
+            return Err(AllocError::NoMemory);
+        }
+        match self.ready_outlined(nodes, order, gfp) {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_rest(nodes, order, gfp),
+        }
+    }
+
+    #[inline(never)]
+    fn ready_outlined(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Option<Pfn> {
+        self.alloc_ready(nodes, order, gfp)
     }
 }

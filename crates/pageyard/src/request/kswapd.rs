@@ -13,6 +13,7 @@ use crate::base::units::{NodeId, Order, ZONE_KINDS, ZoneKind};
 use crate::base::watermark::{HIGH, LOW, MIN};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
+use crate::embedder::policy::Proposals;
 use crate::embedder::reclaim_job::{Mark, ReclaimJob, SWAP_CLUSTER_MAX};
 use crate::request::alloc::Request;
 use crate::zone::node::Node;
@@ -30,7 +31,7 @@ impl<'a, C: Config> Yard<'a, C> {
             return;
         }
         // With `defrag_mode`, reclaim restores whole pageblocks before types have to mix (B.1).
-        let order = if self.rules().defrag_mode { req.order.max(Order::HUGE) } else { req.order };
+        let order = if self.policy.defragments() { req.order.max(Order::HUGE) } else { req.order };
         let mut last = None;
         for zone in self.zones_for(req).filter(|z| z.is_managed()) {
             if last != Some(zone.node) {
@@ -80,7 +81,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut any = false;
         managed.any(|z| {
             any = true;
-            if self.rules().defrag_mode && order > Order::ZERO {
+            if self.policy.defragments() && order > Order::ZERO {
                 z.passes_in_pageblocks(mark, order, highest)
             } else {
                 z.passes_safely(mark, order, highest)

@@ -20,6 +20,7 @@ use crate::base::units::{COSTLY_ORDER, MigrateType, PAGEBLOCK_ORDER};
 use crate::embedder::config::Config;
 use crate::embedder::high::HighReason;
 use crate::embedder::hooks::Observer;
+use crate::embedder::policy::Proposals;
 use crate::pcp::pageset::{Pageset, list_index, list_order, lists_used, next_list};
 use crate::request::cached::list_run;
 use crate::zone::at::At;
@@ -127,7 +128,7 @@ impl Pageset {
         order: u8,
         left: i32,
     ) -> (u32, u8) {
-        if at.rules().pcp.owned_blocks { self.merge(at, idx, order, left) } else { (idx, order) }
+        if at.policy.owns_blocks() { self.merge(at, idx, order, left) } else { (idx, order) }
     }
 
     fn merge<C: Config>(

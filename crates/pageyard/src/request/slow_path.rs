@@ -19,6 +19,7 @@ use crate::embedder::config::Config;
 use crate::embedder::context::TaskFlags;
 use crate::embedder::hooks::{Observer, Reclaim};
 use crate::embedder::platform::Platform;
+use crate::embedder::policy::Proposals;
 use crate::embedder::reclaim_job::{Oom, ReclaimJob, Throttle};
 use crate::request::alloc::Request;
 use crate::request::compact_retry::{Retries, should_retry};
@@ -159,7 +160,7 @@ impl<'a, C: Config> Yard<'a, C> {
         c.req.spread_dirty = false;
         c.req.nodes = c.req.asked;
         c.flags = AllocFlags::slow(c.req.gfp, c.req.order.get()) | AllocFlags::CPUSET;
-        if self.rules().defrag_mode {
+        if self.policy.defragments() {
             c.flags |= AllocFlags::NOFRAGMENT;
         }
         let context = &c.req.context;
@@ -340,7 +341,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// off until now (B.1).
     #[inline(always)]
     fn mix_types(&self, c: &mut SlowPath<'_>) -> Step {
-        if !self.rules().defrag_mode || !c.flags.contains(AllocFlags::NOFRAGMENT) {
+        if !self.policy.defragments() || !c.flags.contains(AllocFlags::NOFRAGMENT) {
             return Step::On;
         }
         c.flags.remove(AllocFlags::NOFRAGMENT);

@@ -20,7 +20,7 @@ pub(crate) struct At<'z, 'a, C: Config> {
     pub(crate) hooks: &'z C::Hooks,
     pub(crate) cpu: CpuId,
     pub(crate) slot: &'z PerCpu<C::Lock>,
-    policy: C::Policy,
+    pub(crate) policy: C::Policy,
 }
 
 impl<'a, R: RawMutex> Zone<'a, R> {
@@ -73,6 +73,13 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// Takes the zone lock. Only then may this CPU's part of the counters change.
     #[inline]
     pub(crate) fn lock(&self) -> Locked<'_, 'a, C> {
+        self.lock_alone().after_queue()
+    }
+
+    /// Like [`lock`](Self::lock), but leaves queued blocks to the next holder. Where compaction takes
+    /// the lock, the stack has no room for their frees.
+    #[inline]
+    pub(crate) fn lock_alone(&self) -> Locked<'_, 'a, C> {
         let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
         self.held(asked, self.zone.lock.lock())
     }
@@ -85,6 +92,11 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Takes the zone lock if it is free.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_, 'a, C>> {
+        Some(self.try_lock_alone()?.after_queue())
+    }
+
+    /// Like [`try_lock`](Self::try_lock), but leaves queued blocks to the next holder.
+    pub(crate) fn try_lock_alone(&self) -> Option<Locked<'_, 'a, C>> {
         let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
         Some(self.held(asked, self.zone.lock.try_lock()?))
     }
@@ -100,11 +112,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             counters.wait_ns.add(waited);
             counters.waits.note(waited);
         }
-        let locked = Locked { at: self, since, _guard: guard };
-        if !self.zone.queue.is_empty() {
-            locked.free_queued();
-        }
-        locked
+        Locked { at: self, since, _guard: guard }
     }
 }
 

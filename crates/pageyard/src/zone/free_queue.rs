@@ -1,5 +1,5 @@
-//! Blocks whose free could not take the zone lock, until the next holder of the lock frees them
-//! (spec B.2).
+//! Blocks whose free could not take the zone lock, until the next holder of the lock frees them, other
+//! than compaction (spec B.2).
 //!
 //! A block on the queue has left its owner and is on no list: it can be neither freed nor allocated.
 //! The queue is a stack through the descriptors, with one way in and one way out: any thread pushes,
@@ -48,10 +48,19 @@ impl FreeQueue {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
+    /// Returns itself once no block is queued.
+    #[inline]
+    pub(super) fn after_queue(self) -> Self {
+        if !self.zone.queue.is_empty() {
+            self.free_queued();
+        }
+        self
+    }
+
     /// Frees all queued blocks.
     #[cold]
     #[inline(never)]
-    pub(crate) fn free_queued(&self) {
+    fn free_queued(&self) {
         let map = &self.zone.map;
         let mut idx = self.zone.queue.take();
         while let Some(frame) = map.get(idx.into()) {

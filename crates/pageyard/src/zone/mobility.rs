@@ -11,7 +11,7 @@ use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLO
 use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::hooks::Observer;
-use crate::embedder::policy::Fallback;
+use crate::embedder::policy::{Fallback, Proposals};
 use crate::zone::at::Locked;
 use crate::zone::state::Zone;
 
@@ -128,7 +128,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// CLAIM (§4.4): from the largest order down, claims a block if that is worthwhile.
     fn claim(&self, order: u8, start: MigrateType, flags: AllocFlags) -> Option<u32> {
         let lowest = lowest_order(order, flags);
-        let steers = self.rules().steered && start != Movable;
+        let steers = self.policy.steers() && start != Movable;
         if steers
             && let Some((idx, o, from)) = self.steered(lowest, start)
             && let Some(taken) = self.claim_block(idx, o, from, order, start, flags)

@@ -30,6 +30,7 @@ use crate::base::list::List;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::embedder::config::Config;
+use crate::embedder::policy::Proposals;
 use crate::zone::at::{At, Locked};
 use crate::zone::state::{END, PerCpu, Zone};
 
@@ -103,7 +104,7 @@ impl<C: Config> At<'_, '_, C> {
     /// a free goes there. While the block is on no free list, no other CPU can become the owner.
     #[inline(always)]
     pub(crate) fn at_owner(&self, idx: u32) -> Option<Self> {
-        if !self.rules().pcp.owned_blocks {
+        if !self.policy.owns_blocks() {
             return None;
         }
         Some(self.with_lists(self.zone.owner_slot(idx)?))
@@ -112,13 +113,13 @@ impl<C: Config> At<'_, '_, C> {
     /// Returns whether these lists take a free: another CPU's do while it is online. List lock.
     #[inline(always)]
     pub(crate) fn takes_frees(&self) -> bool {
-        !self.rules().pcp.owned_blocks || self.slot.up.load(Relaxed)
+        !self.policy.owns_blocks() || self.slot.up.load(Relaxed)
     }
 
     /// Returns the state of a block on these lists. `t` is the list's type.
     #[inline(always)]
     pub(crate) fn cached_state(&self, idx: u32, order: u8, t: MigrateType) -> State {
-        if !self.rules().pcp.owned_blocks {
+        if !self.policy.owns_blocks() {
             let carried = if self.rules().carried_types { t } else { MigrateType::Unmovable };
             return State::new(Kind::Cached, order, carried);
         }
@@ -130,7 +131,7 @@ impl<C: Config> At<'_, '_, C> {
 
     /// Ends the ownership of all pageblocks of a CPU that is offline and whose lists are empty.
     pub(crate) fn disown_all(&self, cpu: CpuId) {
-        if !self.rules().pcp.owned_blocks {
+        if !self.policy.owns_blocks() {
             return;
         }
         for block in (0..self.zone.map.len()).step_by(PAGEBLOCK_PAGES as usize) {
@@ -146,7 +147,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// Ends the ownership of the pageblock.
     #[inline(always)]
     pub(crate) fn end_ownership(&self, idx: u32) {
-        if self.rules().pcp.owned_blocks {
+        if self.policy.owns_blocks() {
             self.disown(start_of(idx));
         }
     }
@@ -163,7 +164,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// their owners.
     #[inline(always)]
     pub(crate) fn note_whole(&self, idx: u32, order: u8) {
-        if self.rules().pcp.owned_blocks && order >= PAGEBLOCK_ORDER {
+        if self.policy.owns_blocks() && order >= PAGEBLOCK_ORDER {
             for block in (idx..idx.saturating_add(1 << order)).step_by(PAGEBLOCK_PAGES as usize) {
                 self.disown(block);
             }
@@ -174,7 +175,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// next refill finds it.
     #[inline(always)]
     pub(crate) fn note_part(&self, idx: u32, order: u8) {
-        if !self.rules().pcp.owned_blocks {
+        if !self.policy.owns_blocks() {
             return;
         }
         self.note_whole(idx, order);

@@ -35,9 +35,37 @@ pub trait Policy: Copy {
     /// one engine. `None` is always right.
     const ENGINE: Option<Engine> = None;
 
+    /// Whether the rules may ask for [`OwnedBlocks`], [`Steered`] or [`DefragMode`]. `false` leaves their
+    /// code out where the rules are chosen at run time; an allocator is then not created if they ask for
+    /// one of these.
+    const PROPOSALS: bool = true;
+
     /// Returns the allocator's rules: the same at every call.
     fn rules(&self) -> &Rules;
 }
+
+/// What few policies ask for.
+pub(crate) trait Proposals: Policy {
+    /// Whether CPUs own pageblocks ([`OwnedBlocks`]).
+    #[inline(always)]
+    fn owns_blocks(&self) -> bool {
+        Self::PROPOSALS && self.rules().pcp.owned_blocks
+    }
+
+    /// Whether requests that cannot move are steered into few regions ([`Steered`]).
+    #[inline(always)]
+    fn steers(&self) -> bool {
+        Self::PROPOSALS && self.rules().steered
+    }
+
+    /// Whether types mix only after reclaim and compaction ([`DefragMode`]).
+    #[inline(always)]
+    fn defragments(&self) -> bool {
+        Self::PROPOSALS && self.rules().defrag_mode
+    }
+}
+
+impl<P: Policy> Proposals for P {}
 
 /// Rules chosen at run time.
 ///
@@ -94,6 +122,31 @@ pub struct Named<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocator::layout::InitError;
+
+    /// A policy whose code lacks the proposals is refused if its rules ask for one.
+    #[test]
+    fn rules_that_were_left_out_are_refused() {
+        #[derive(Clone, Copy)]
+        struct Known(&'static Rules);
+        impl Policy for Known {
+            const PROPOSALS: bool = false;
+
+            fn rules(&self) -> &Rules {
+                self.0
+            }
+        }
+        for (rules, name) in [
+            (&OwnedBlocks::<Linux612>::RULES, "owned_blocks"),
+            (&Steered::<Linux612>::RULES, "steered"),
+            (&DefragMode::<Linux612>::RULES, "defrag_mode"),
+        ] {
+            let refused = InitError::Rule { name, value: 1, most: 0 };
+            assert_eq!(InitError::check(&Known(rules)), Err(refused));
+            assert_eq!(InitError::check(&rules), Ok(()));
+        }
+        assert_eq!(InitError::check(&Known(&Linux612::RULES)), Ok(()));
+    }
 
     #[test]
     fn every_policy_can_be_chosen_by_name() {

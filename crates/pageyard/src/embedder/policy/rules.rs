@@ -120,9 +120,18 @@ impl Rules {
         }
         None
     }
-}
 
-impl Rules {
+    /// Returns the first rule of a proposal that the rules ask for
+    /// ([`Policy::PROPOSALS`](super::Policy::PROPOSALS)).
+    pub(crate) const fn proposal(&self) -> Option<&'static str> {
+        match (self.pcp.owned_blocks, self.steered, self.defrag_mode) {
+            (true, ..) => Some("owned_blocks"),
+            (_, true, _) => Some("steered"),
+            (.., true) => Some("defrag_mode"),
+            _ => None,
+        }
+    }
+
     /// Whether the policy asks for the packed engine. Without the feature `packed` none does that can
     /// create an allocator.
     #[inline(always)]

@@ -10,6 +10,7 @@ use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::hooks::{Observer, Reclaim};
 use crate::embedder::platform::Platform;
+use crate::embedder::policy::Proposals;
 use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 use crate::zone::state::Zone;
@@ -92,7 +93,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let Some(holder) = self.daemon(node) else {
             return Background { worked: false, sleep: None };
         };
-        if self.rules().steered {
+        if self.policy.steers() {
             self.evacuate_regions(node);
         }
         let daemon = &holder.daemon;

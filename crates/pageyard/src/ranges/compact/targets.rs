@@ -122,8 +122,8 @@ impl<C: Config> Pass<'_, '_, C> {
                 continue;
             }
             let locked = match self.job.mode {
-                Mode::Async => at.try_lock(),
-                _ => Some(at.lock()),
+                Mode::Async => at.try_lock_alone(),
+                _ => Some(at.lock_alone()),
             };
             let Some(locked) = locked else {
                 self.contended = true;
