@@ -21,25 +21,20 @@ pub fn size(text: &str) -> Result<u64, String> {
         "E" | "EB" | "EIB" => 1u128 << 60,
         _ => return Err(wrong()),
     };
-    let (whole, part) = match number.trim_end().split_once('.') {
-        Some((whole, part)) => (whole, Some(part)),
-        None => (number.trim_end(), None),
-    };
-    let digits = |text: &str| -> Option<u128> {
-        let all = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        all.then(|| text.parse().ok()).flatten()
-    };
+    let number = number.trim_end();
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(part) {
+        return Err(wrong());
+    }
     let bytes = || {
-        let mut bytes = u128::from(u64::try_from(digits(whole)?).ok()?) * unit;
-        if let Some(part) = part {
-            // More digits than a byte of the largest unit needs.
-            let exact = &part[..part.len().min(18)];
-            bytes += digits(part).or_else(|| digits(exact)).map(|_| digits(exact))?? * unit
-                / 10u128.pow(exact.len() as u32);
-            // The largest number is printed as 16.0 EiB, one byte more.
-            bytes -= u128::from(bytes == 1 << 64);
-        }
-        u64::try_from(bytes).ok()
+        // More digits than a byte of the largest unit needs.
+        let part = &part[..part.len().min(18)];
+        let whole = u128::from(whole.parse::<u64>().ok()?) * unit;
+        let part = part.parse::<u128>().ok()? * unit / 10u128.pow(part.len() as u32);
+        // The largest number is printed as 16.0 EiB, one byte more.
+        let bytes = whole + part;
+        u64::try_from(bytes - u128::from(bytes == 1 << 64)).ok()
     };
     bytes().ok_or_else(wrong)
 }
@@ -74,7 +69,9 @@ mod tests {
             "1e3",
             "16X",
             "99999999T",
-            "16E",
+            "1.000000000000000000x5",
+            "1.00000000000000000é",
+            "17E",
             "1..5G",
             "１G",
         ] {
