@@ -31,6 +31,7 @@
 //! Awasthi, ICPE 2019; published). The figure of 502.gcc_r was not looked up.
 
 mod job;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -38,7 +39,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pageyard::{CpuId, NodeId};
 
-use super::actor::{Actor, Block, Measure, Plan, Stage, ZoneView};
+use super::actor::{Actor, Measure, Plan, Stage, ZoneView};
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::process::Memory;
@@ -49,6 +50,8 @@ use super::warm::{Warm, WarmUp};
 use crate::result::Better;
 
 use job::Job;
+pub(super) use state::Kbuild;
+use state::{Build, Outside};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "kbuild",
@@ -172,119 +175,7 @@ fn memory(params: &Params, site: &Site, cpu: CpuId) -> Result<Memory, WorkloadEr
     }
 }
 
-/// One build.
-#[derive(Debug)]
-struct Build {
-    /// Objects that no job has begun.
-    left: usize,
-    /// Jobs that are not done.
-    running: usize,
-    jobs: usize,
-}
-
-#[derive(Debug)]
-pub(super) struct Kbuild {
-    jobs: usize,
-    work: u64,
-    /// Bytes per microsecond of that work.
-    traffic: u64,
-    /// Pages in one hold of an LRU lock.
-    lru: usize,
-    nodes: usize,
-    objects: usize,
-    /// Seconds.
-    idle: u64,
-    /// Where each job's memory comes from.
-    memory: Vec<Memory>,
-    /// The node of each CPU.
-    cpu_nodes: Vec<NodeId>,
-    builds: Vec<Mutex<Build>>,
-    seats: Seats,
-    /// Blocks that outlive the processes: files and slab.
-    pub(super) kept: Mutex<Vec<Block>>,
-    /// The zones after the warm-up and after the measured stage.
-    stages: [Mutex<Vec<ZoneView>>; 2],
-    /// The slabs of the running processes.
-    slabs: Slabs,
-    warm: Warm,
-    warm_up: Mutex<Warming>,
-    outside: Outside,
-}
-
-/// Pages outside the zones' free lists: in use or on per-CPU lists.
-#[derive(Debug, Default)]
-struct Outside {
-    /// Pages on the free lists before the warm-up.
-    free_at_start: AtomicU64,
-    /// The most outside during the measured stage, more than at the start. Frees alone make it fall,
-    /// so it is read whenever a process begins to exit.
-    peak: AtomicU64,
-    /// Outside after the idle phase, more than at the start.
-    idle: AtomicU64,
-}
-
-impl Outside {
-    fn now(&self, actor: &dyn Actor<'_>) -> u64 {
-        actor.sync();
-        self.free_at_start.load(Relaxed).saturating_sub(actor.zone_free())
-    }
-}
-
-/// The warm-up, which is not counted in objects: its end depends on what the lists do.
-#[derive(Debug, Default)]
-struct Warming {
-    /// Whether it goes on.
-    on: bool,
-    /// Objects built.
-    built: usize,
-    /// Its rounds; none before the first object.
-    rounds: Option<WarmUp>,
-}
-
 impl Kbuild {
-    /// Creates one build with `jobs` jobs on all CPUs: one job per CPU, or more if there are fewer
-    /// CPUs. Its own work moves no bytes.
-    pub(super) fn on(site: &Site, jobs: usize, work: u64, objects: usize) -> Kbuild {
-        let cpus = site.count();
-        let seat = |n: usize| CpuId((n as u64 % cpus) as u32);
-        Kbuild {
-            jobs,
-            work,
-            traffic: 0,
-            lru: 0,
-            nodes: site.nodes.into(),
-            objects,
-            idle: 0,
-            memory: vec![Memory::Local; jobs],
-            cpu_nodes: site.cpus.clone(),
-            builds: vec![Mutex::new(Build { left: 0, running: 0, jobs })],
-            seats: Seats::new((0..jobs.max(cpus as usize)).map(seat)),
-            kept: Mutex::default(),
-            stages: Default::default(),
-            slabs: Slabs::new(site.cpus.len() as u32),
-            warm: Warm::Rounds(1),
-            warm_up: Mutex::default(),
-            outside: Outside::default(),
-        }
-    }
-
-    /// Takes what outlives all processes: files and slabs.
-    pub(super) fn left(&self) -> Vec<Block> {
-        let mut all = std::mem::take(&mut *lock(&self.kept));
-        all.extend(self.slabs.take_all());
-        all
-    }
-
-    /// Begins a new build with `objects` objects per job. No job of the previous build may still be
-    /// running.
-    pub(super) fn begin(&self, objects: usize) {
-        for build in &self.builds {
-            let mut build = lock(build);
-            build.left = build.jobs * objects;
-            build.running = build.jobs;
-        }
-    }
-
     /// Returns a job, to be run by an actor that starts on the job's [CPU](Kbuild::cpu).
     pub(super) fn job<'j, 'env>(
         &'j self,
@@ -294,10 +185,6 @@ impl Kbuild {
     ) -> Job<'j, 'env> {
         let (memory, kept, entering) = (self.memory[number], Vec::new(), Vec::new());
         Job { build: self, actor, number, objects, memory, kept, entering }
-    }
-
-    pub(super) fn cpu(&self, number: usize) -> CpuId {
-        self.seats.cpu(number)
     }
 
     fn spawn<'env>(

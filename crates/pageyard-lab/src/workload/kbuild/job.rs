@@ -10,7 +10,7 @@ use super::super::process::{Memory, Process};
 use super::super::seats::lock;
 use super::super::slab::{DENTRY, slab_order};
 use super::super::warm::WarmUp;
-use super::Kbuild;
+use super::state::Kbuild;
 use crate::hygiene::build::{CLASSES, RECLAIMABLE_SLABS, WRITTEN, flags, order, quantile};
 
 /// Indices of the recording's process classes.
