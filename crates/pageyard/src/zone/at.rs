@@ -114,6 +114,14 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         }
         Locked { at: self, since, _guard: guard }
     }
+
+    /// Frees queued blocks, if there are any.
+    #[inline]
+    pub(crate) fn flush_queue(&self) {
+        if !self.zone.queue.is_empty() {
+            drop(self.lock());
+        }
+    }
 }
 
 /// A zone whose lock is held. All operations that change free lists are methods of this type.
@@ -145,6 +153,29 @@ impl<C: Config> Drop for Locked<'_, '_, C> {
 }
 
 impl<C: Config> Locked<'_, '_, C> {
+    /// Returns itself once no block is queued.
+    #[inline]
+    fn after_queue(self) -> Self {
+        if !self.zone.queue.is_empty() {
+            self.free_queued();
+        }
+        self
+    }
+
+    /// Frees all queued blocks.
+    #[cold]
+    #[inline(never)]
+    fn free_queued(&self) {
+        let map = &self.zone.map;
+        let mut idx = self.zone.queue.take();
+        while let Some(frame) = map.get(idx.into()) {
+            let (block, order) = (idx, frame.state().order());
+            // The free reuses the link.
+            idx = frame.next();
+            self.take_back(block, order);
+        }
+    }
+
     /// Accounts for every change of the number of free pages (§4.7), in exactly the steps of the
     /// spec. The steps decide when the CPU's part is folded (§9.2) and are therefore observable.
     #[inline]

@@ -9,8 +9,6 @@
 use crate::base::frame::{Map, NIL};
 use crate::base::sync::AtomicU32;
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
-use crate::embedder::config::Config;
-use crate::zone::at::{At, Locked};
 
 /// The queue of one zone.
 #[derive(Debug)]
@@ -42,43 +40,8 @@ impl FreeQueue {
     }
 
     /// Takes all blocks. Returns the first; the others follow by their links.
-    fn take(&self) -> u32 {
+    pub(crate) fn take(&self) -> u32 {
         self.first.swap(NIL, Acquire)
-    }
-}
-
-impl<C: Config> Locked<'_, '_, C> {
-    /// Returns itself once no block is queued.
-    #[inline]
-    pub(super) fn after_queue(self) -> Self {
-        if !self.zone.queue.is_empty() {
-            self.free_queued();
-        }
-        self
-    }
-
-    /// Frees all queued blocks.
-    #[cold]
-    #[inline(never)]
-    fn free_queued(&self) {
-        let map = &self.zone.map;
-        let mut idx = self.zone.queue.take();
-        while let Some(frame) = map.get(idx.into()) {
-            let (block, order) = (idx, frame.state().order());
-            // The free reuses the link.
-            idx = frame.next();
-            self.take_back(block, order);
-        }
-    }
-}
-
-impl<C: Config> At<'_, '_, C> {
-    /// Frees queued blocks, if there are any.
-    #[inline]
-    pub(crate) fn flush_queue(&self) {
-        if !self.zone.queue.is_empty() {
-            drop(self.lock());
-        }
     }
 }
 

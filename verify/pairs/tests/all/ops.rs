@@ -71,6 +71,11 @@ fn requests<P: StaticPolicy>() -> Vec<Op<P>> {
             let last = NodeMask::only(NodeId(h.y.nodes() as u16 - 1));
             h.take(3, Gfp::KERNEL, |order, gfp| h.y.alloc_preferring(last, order, gfp));
         }),
+        op("try-alloc", |h| _ = h.take(0, MOVABLE, |order, gfp| h.y.try_alloc(order, gfp))),
+        op("try-alloc-on", |h| {
+            let last = NodeId(h.y.nodes() as u16 - 1);
+            h.take(3, Gfp::KERNEL, |order, gfp| h.y.try_alloc_on(last, order, gfp));
+        }),
         op("alloc-bulk", |h| {
             let since = h.world().poisonings();
             let mut slots = [None; 9];
@@ -146,6 +151,15 @@ fn frees<P: StaticPolicy>() -> Vec<Op<P>> {
                 h.with(0, "free_direct", |p, order| h.y.free_direct(p, order));
             },
         ),
+        after(
+            "free-nowait",
+            |h| h.alloc(0, Gfp::KERNEL) && h.alloc(9, MOVABLE),
+            |h| {
+                for order in [0, 9] {
+                    h.with(order, "free_nowait", |p, order| h.y.free_nowait(p, order));
+                }
+            },
+        ),
         after("free-batch", three, |h| {
             if let Err(e) = h.y.free_batch(&batch(h)) {
                 h.complain(format!("free_batch was refused: {e}"));
@@ -178,6 +192,9 @@ fn frees<P: StaticPolicy>() -> Vec<Op<P>> {
         ),
         // All actors with one of these operations free the same block: exactly one must succeed.
         after("free-same", same, |h| free_same(h, |p, order| h.y.free(p, order).is_ok())),
+        after("free-same-nowait", same, |h| {
+            free_same(h, |p, order| h.y.free_nowait(p, order).is_ok());
+        }),
         after("free-same-direct", same, |h| {
             free_same(h, |p, order| h.y.free_direct(p, order).is_ok());
         }),
