@@ -152,6 +152,15 @@ fn s8_7_sctp_uses_order_2() {
     assert_eq!(value(result, "block"), 4.0);
 }
 
+/// Ageing leaves nothing on lists that tune themselves.
+#[test]
+fn lists_are_at_rest_after_ageing() {
+    let peak =
+        |age| value(&run("unix", &Options { age, ..options("unix", &["Step10"]) })[0], "peak_pcp");
+    let (fresh, aged) = (peak(0), peak(40));
+    assert!(aged < 3.0 * fresh, "{fresh} {aged}");
+}
+
 #[test]
 fn s8_8_a_write_is_blocks_of_orders_3_2_1_and_0() {
     let result = &run("unix", &options("unix", &["Linux612"]))[0];
