@@ -205,6 +205,60 @@ fn s8_7_sctp_chunks_live_until_the_acknowledgement() {
     assert!(1.3 * slower < faster, "work is most of a message: {slower} {faster}");
 }
 
+/// Fragments are freed by the sender's CPU or by CPUs of the card's node, whatever node they are of.
+#[test]
+fn streams_free_on_the_cpu_of_the_acknowledgement() {
+    let of = |ack: &str, card: &str| {
+        let set = [("streams", "4"), ("mib", "32"), ("ack", ack), ("card", card)];
+        on_two_nodes("stream", &set)
+    };
+    for card in ["0", "100"] {
+        is(&of("same", card), "remote", 0.0);
+        let other = of("node0", card);
+        is(&other, "remote", 100.0);
+        let (nodes, cpus) = drained(&other);
+        assert_eq!(nodes, BTreeSet::from([0, 1]), "senders are on both nodes");
+        assert_eq!(cpus, BTreeSet::from([16, 17, 18, 19]), "the last cores of node 0");
+    }
+}
+
+/// All streams share the card's wire, and each waits for its acknowledgements.
+#[test]
+fn streams_share_the_card() {
+    let rate = |streams: &str, window: &str, card: &str| {
+        let set = [("streams", streams), ("window", window), ("card", card), ("mib", "64")];
+        value(&on_two_nodes("stream", &set), "rate")
+    };
+    // 10 Gbit/s are 1192 MiB/s.
+    for streams in ["2", "8"] {
+        let rate = rate(streams, "1024", "10");
+        assert!((1150.0..=1192.1).contains(&rate), "{streams}: {rate}");
+    }
+    // 128 KiB for each round trip of 20 us, and the time for a third of it to be sent.
+    let waiting = rate("1", "128", "10000");
+    assert!((3000.0..=6100.0).contains(&waiting), "{waiting}");
+}
+
+/// The regression of 6.12 (B.3): a window above the batch is drained each time, and other streams
+/// take its blocks. The threshold of 6.16 ends that.
+#[test]
+fn b_3_streams_lose_by_early_drains() {
+    let mut options = options(
+        "stream",
+        &["BlockByBlock<Base>", "BlockByBlock<Linux612>", "LateFreeHigh<BlockByBlock<Linux612>>"],
+    );
+    options.machine = MachineSpec::shipped("2x20").unwrap();
+    options.memory = None;
+    let set = [("streams", "16"), ("window", "512"), ("mib", "32")];
+    options.set.extend(set.map(|(name, n)| (name.to_owned(), n.to_owned())));
+    let results = run("stream", &options);
+    let [before, with, patched] = [0, 1, 2].map(|i| value(&results[i], "rate"));
+    assert!(with < 0.9 * before, "{before} {with}");
+    assert!(patched > 0.99 * before, "{before} {patched}");
+    let drains = [0, 1, 2].map(|i| value(&results[i], "free_high"));
+    assert!(drains[0] == 0.0 && drains[1] > 1000.0 && drains[2] == 0.0, "{drains:?}");
+}
+
 /// Ageing leaves nothing on lists that tune themselves.
 #[test]
 fn lists_are_at_rest_after_ageing() {
