@@ -55,7 +55,7 @@ const PAIRS: [&str; 2] = ["32", "64"];
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let small = run.options.scale == Scale::Small;
-    let (mib, pairs) = if small { ("32", ["4", "8"]) } else { ("1024", PAIRS) };
+    let (mib, pairs) = if small { ("32", ["4", "8"]) } else { ("256", PAIRS) };
     let both = pairs.join(",");
     let mut outcome = Outcome::default();
     let mut found_streams = Vec::new();
@@ -139,7 +139,7 @@ fn others(
     };
     let title = "iperf3, 64 pairs on one machine: rate by window";
     let found =
-        streams(&[("streams", "64"), ("window", WINDOWS), ("mib", "256")]).run(run, title)?;
+        streams(&[("streams", "64"), ("window", WINDOWS), ("mib", "64")]).run(run, title)?;
     tables.push(table(title, &found, &KERNELS, windows(&found)));
     let title = "one stream on a desktop: rate by window";
     let set = [("window", WINDOWS), ("mib", mib)];
