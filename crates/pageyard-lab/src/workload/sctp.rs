@@ -5,9 +5,9 @@
 //! packets, at most six into each: one packet of 60 KiB is a block of order 4. The receiver, on another
 //! CPU, reads packets and frees them. Chunks live until the packets are acknowledged, and are freed on
 //! the sender's CPU. Measured (Linux 6.1.192 in QEMU, two CPUs, 1,000 messages): a chunk each, .29
-//! packets each, half of the data in packets of order 4; 94% of the chunks were freed on the sender's
-//! CPU, in bursts of 7 to 9; the median lived until ten more were there. The receiver announces room
-//! when it has read seven messages, as here: those are a packet of six and one of one.
+//! packets each, of which .12 were of order 4; 94% of the chunks were freed on the sender's CPU, in
+//! bursts of 7 to 9; the median lived until ten more were there. So the unit here is seven messages, a
+//! packet of six and one of one: as many packets.
 //!
 //! Small objects of the message come from slabs and do not reach the page allocator. The scheduler
 //! moves each task to another CPU of the pair's node after 10 to 100 ms (stated).
@@ -33,8 +33,8 @@ use pageyard::{NodeId, Order};
 
 /// Bytes of a message (stated).
 const MESSAGE: u64 = 10 << 10;
-/// Messages for which the receiver announces room together. Derived: as many as exceed the MTU of
-/// loopback, 65,536 bytes; measured: bursts of 7 to 9.
+/// Messages for which the receiver announces room together (measured: bursts of 7 to 9). Seven are the
+/// fewest that exceed the MTU of loopback, 65,536 bytes.
 const ROOM: usize = 7;
 /// Most chunks in a packet: as many as fit into that MTU (measured, too).
 const PACKET: usize = 6;
