@@ -47,7 +47,7 @@ impl Simulated<'_> {
             memory: self.gib.map(|n| n << 30),
             descriptor: DESCRIPTOR,
             age: self.age,
-            policies: self.policies.iter().map(|p| replay::by_name(p)).collect::<Result<_, _>>()?,
+            policies: replay::columns(&self.policies.join(","))?,
             seed: run.options.seed,
             iterations: run.options.iterations,
             set: self.set.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),

@@ -17,12 +17,6 @@ pub(super) const LRU: u64 = 14;
 /// Removing a page of a file from the page cache, without freeing it. Derived from A.1: removing
 /// 2,621,440 pages took 540 ms, 206 ns each, of which about 50 ns were spent in the allocator.
 pub(super) const FORGET: u64 = 150;
-/// A send or a receive of 10 KiB over SCTP, without allocating and copying. Assumed equal to TCP's:
-/// within one machine 10 KiB take 6.1 us over TCP (measured: two CPUs of an Intel Xeon, Linux 6.18,
-/// which has no SCTP), of which the machine model accounts for 1.3 us of copying and allocating. A
-/// comparison of 2004 found SCTP 4.5 times as slow as TCP (epxx.co, 10,000 bytes within one
-/// machine); docs/reproductions.md describes what that would change.
-pub(super) const SCTP: u64 = 5_000;
 /// A buffer's share of a system call on a UNIX socket, without allocating and copying. Derived:
 /// writing 64 KiB, four buffers, takes 13.3 us of CPU time (measured: an Intel Xeon, Linux 6.18),
 /// of which the machine model accounts for 6.0 us of copying and allocating.

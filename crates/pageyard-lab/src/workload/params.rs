@@ -116,6 +116,11 @@ impl Params {
         self.text(name).split(',').map(each).collect()
     }
 
+    /// Whether a value is several numbers.
+    pub(super) fn is_list(&self, name: &str) -> bool {
+        self.text(name).contains(',')
+    }
+
     /// Parses one of `words` and returns its index.
     pub(super) fn choice(&self, name: &str, words: &[&str]) -> Result<usize, WorkloadError> {
         let text = self.text(name);

@@ -3,8 +3,9 @@
 //! A write of 64 KiB becomes two buffers (derived there from the code): one whose paged part is a
 //! block of order 3, and one of 28,992 bytes whose seven pages are blocks of order 2, 1 and 0. The
 //! small linear parts are slab. The writer allocates and fills them. The reader, on another CPU,
-//! reads and frees them in order. At most five buffers wait (stated). Pairs stay on their CPUs. The
-//! other costs of a buffer are assumed ([`costs`](super::costs)).
+//! reads and frees them in order. At most five buffers wait (stated). Pairs stay on their CPUs: on
+//! all nodes in turn, or on one node, whose zone they share then. Where the published ones were is not
+//! known. The other costs of a buffer are derived ([`costs`](super::costs)).
 
 use pageyard::Order;
 
@@ -13,7 +14,7 @@ use super::costs::UNIX;
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
-use super::sctp::{BUFFER, Nodes};
+use super::sctp::{BUFFER, CPUS, Nodes};
 use crate::hygiene::build::{gfp, order};
 
 /// Maximum number of buffers that wait for the reader (stated).
@@ -26,6 +27,7 @@ pub(super) const RECIPE: Recipe = Recipe {
     summary: "lmbench bw_unix: writes of 64 KiB, blocks of orders 0 to 3, freed on another CPU",
     params: &[
         param("pairs", "16", "writers, each with a reader"),
+        CPUS,
         param("writes", "20000", "writes per writer, after a fifth as many for warm-up"),
     ],
     score: Score::Rate("writes/s"),
@@ -33,7 +35,7 @@ pub(super) const RECIPE: Recipe = Recipe {
 };
 
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
-    let nodes = Nodes::of(site);
+    let nodes = Nodes::parse(params, site)?;
     let pairs = params.number("pairs", 1..=nodes.most_pairs())? as usize;
     let writes = params.number("writes", 1..=1 << 32)?;
     let seats = nodes.seats();
