@@ -11,9 +11,8 @@ use super::actor::{PipeId, Plan, Stage};
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
-use super::sctp::{BUFFER, Nodes, stay};
 use super::seats::Seats;
-use super::unix::bytes_of;
+use super::socket::{BUFFER, Nodes, bytes_of, stay};
 use crate::hygiene::build::{gfp, order};
 
 /// Buffers of order 2 in a thousand (measured).

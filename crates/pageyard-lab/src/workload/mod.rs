@@ -31,6 +31,7 @@ mod memcached;
 mod micro;
 mod sctp;
 mod slab;
+mod socket;
 mod stream;
 mod sysbench;
 mod tbench;

@@ -19,17 +19,15 @@
 //! Intel Xeon, Linux 6.18, which has no SCTP, less 1.4 us that the machine model has for the
 //! copies). Assumed: SCTP's take as long.
 
-use std::ops::Range;
-
 use super::actor::{Actor, Block, PipeId, Plan, Stage};
 use super::error::WorkloadError;
-use super::params::{Param, Params, param};
+use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::Seats;
-use super::unix::bytes_of;
+use super::socket::{BUFFER, CPUS, Nodes, bytes_of, stay};
 use crate::hygiene::build::{gfp, order};
 
-use pageyard::{NodeId, Order};
+use pageyard::Order;
 
 /// Bytes of a message (stated).
 const MESSAGE: u64 = 10 << 10;
@@ -41,11 +39,6 @@ const PACKET: usize = 6;
 /// Maximum number of packets that wait for their receiver: those of [`ROOM`] messages. It is reading
 /// others. Derived: 10 messages fit into half of a receive buffer of 212,992 bytes.
 const DEPTH: usize = ROOM.div_ceil(PACKET);
-/// Flags of a socket buffer, as recorded in `6.12-unix`.
-pub(super) const BUFFER: u32 = 0x0044_28c0;
-/// A task stays on its CPU for 10 to 100 ms (stated).
-const STAY: (u64, u64) = (10_000_000, 100_000_000);
-
 pub(super) const RECIPE: Recipe = Recipe {
     name: "sctp",
     summary: "netperf SCTP_STREAM_MANY: chunks of order 2, freed when acknowledged, and packets \
@@ -77,64 +70,6 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     Ok(vec![(String::new(), Box::new(Sctp { nodes, seats, pairs, work, messages }))])
 }
 
-/// The parameter that [`Nodes::parse`] reads.
-pub(super) const CPUS: Param = param(
-    "cpus",
-    "all",
-    "CPUs of the pairs: all (pairs on the nodes in turn, a task on each core first) or the number \
-     of a node",
-);
-
-/// The CPUs of each node. Pairs are assigned to the nodes in turn, both tasks to the same node.
-/// Assumed: the scheduler places a task near the task that wakes it.
-#[derive(Debug)]
-pub(super) struct Nodes(Vec<Vec<pageyard::CpuId>>);
-
-impl Nodes {
-    pub(super) fn of(site: &Site) -> Nodes {
-        Nodes::among(site, 0..site.nodes)
-    }
-
-    /// Reads [`CPUS`]: all nodes or one.
-    pub(super) fn parse(params: &Params, site: &Site) -> Result<Nodes, WorkloadError> {
-        let all = Nodes::of(site);
-        if params.text(CPUS.name) == CPUS.default {
-            return Ok(all);
-        }
-        let node = params.text(CPUS.name).parse().ok().filter(|&node| node < site.nodes);
-        let one = node.map(|node| Nodes::among(site, node..node + 1));
-        one.filter(|nodes| !nodes.0.is_empty()).ok_or_else(|| {
-            params.wrong(CPUS.name, "all, or the number of a node that has two CPUs or more")
-        })
-    }
-
-    fn among(site: &Site, nodes: Range<u16>) -> Nodes {
-        let cpus = nodes.map(|n| {
-            let mut cpus = site.cpus_of(NodeId(n));
-            site.spread(&mut cpus);
-            cpus
-        });
-        Nodes(cpus.filter(|cpus| cpus.len() > 1).collect())
-    }
-
-    /// Returns the maximum number of pairs for which every node has room.
-    pub(super) fn most_pairs(&self) -> u64 {
-        let least = self.0.iter().map(|cpus| cpus.len() / 2).min().unwrap_or(0);
-        (least * self.0.len()) as u64
-    }
-
-    pub(super) fn seats(&self) -> Vec<Seats> {
-        self.0.iter().map(|cpus| Seats::new(cpus.iter().copied())).collect()
-    }
-
-    /// Returns the node of a pair, and the seats of its sender and receiver there.
-    pub(super) fn places(&self, pair: usize) -> (usize, usize, usize) {
-        let nodes = self.0.len();
-        let place = pair / nodes * 2;
-        (pair % nodes, place, place + 1)
-    }
-}
-
 /// Sends chunks in one packet, a copy of them.
 fn transmit(actor: &dyn Actor<'_>, pipe: PipeId, chunks: &[Block]) {
     let size = (0..).map(order).find(|&size| messages_in(size) >= chunks.len() as u64);
@@ -147,11 +82,6 @@ fn transmit(actor: &dyn Actor<'_>, pipe: PipeId, chunks: &[Block]) {
 /// Returns the number of messages in a packet whose buffer has this order.
 fn messages_in(size: Order) -> u64 {
     bytes_of(size) / MESSAGE
-}
-
-/// Returns the time until which a task stays on its CPU.
-pub(super) fn stay(actor: &dyn Actor<'_>) -> u64 {
-    actor.now() + STAY.0 + actor.random(STAY.1 - STAY.0)
 }
 
 #[derive(Debug)]

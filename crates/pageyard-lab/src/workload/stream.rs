@@ -28,9 +28,8 @@ use super::costs::UNIX;
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
-use super::sctp::BUFFER;
 use super::seats::lock;
-use super::unix::bytes_of;
+use super::socket::{BUFFER, bytes_of};
 use crate::hygiene::build::{gfp, order};
 
 /// Size of a fragment in KiB.

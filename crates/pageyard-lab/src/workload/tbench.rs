@@ -11,8 +11,7 @@ use super::actor::{Actor, Block, Parcel, PipeId, Plan, Stage};
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
-use super::sctp::{BUFFER, Nodes};
-use super::unix::bytes_of;
+use super::socket::{BUFFER, Nodes, bytes_of};
 use crate::hygiene::build::{gfp, order};
 
 /// Bytes of a message (assumed).

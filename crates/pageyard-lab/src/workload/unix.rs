@@ -7,14 +7,12 @@
 //! all nodes in turn, or on one node, whose zone they share then. Where the published ones were is not
 //! known. The other costs of a buffer are derived ([`costs`](super::costs)).
 
-use pageyard::Order;
-
 use super::actor::{PipeId, Plan, Stage};
 use super::costs::UNIX;
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
-use super::sctp::{BUFFER, CPUS, Nodes};
+use super::socket::{BUFFER, CPUS, Nodes, bytes_of};
 use crate::hygiene::build::{gfp, order};
 
 /// Maximum number of buffers that wait for the reader (stated).
@@ -92,10 +90,6 @@ impl Unix {
             );
         }
     }
-}
-
-pub(super) fn bytes_of(order: Order) -> u64 {
-    u64::from(order.pages()) * pageyard::PAGE_SIZE
 }
 
 impl Plan for Unix {
