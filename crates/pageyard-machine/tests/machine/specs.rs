@@ -104,7 +104,7 @@ fn invalid_descriptions_are_named_with_a_fix() {
     assert_eq!(with("complex = 3"), "m.toml: complex: 3 does not divide the 4 cores of a socket");
     assert_eq!(
         with("last_level = 'big'"),
-        "m.toml: last_level: `big` is not a size; expected bytes, or 512K, 2M, 16G, 1T"
+        "m.toml: last_level: `big` is not a size; expected bytes, or 512K, 2M, 1.5G, 1T, or 64 MiB"
     );
     assert_eq!(with("bandwidth = '0'"), "m.toml: bandwidth: is 0; expected a size such as 32M");
     assert_eq!(with("link = '0'"), "m.toml: link: is 0; expected a size such as 32M");
