@@ -38,9 +38,9 @@ pub unsafe extern "C" fn pageyard_core_try_alloc(
 }
 
 /// Like pageyard_core_free, but takes locks only with `try_lock`, for the callers of
-/// pageyard_core_try_alloc. If the locks are taken, the block waits in a queue of its zone until the zone
-/// lock is held next, at the latest at pageyard_core_drain or a tick. Until then it is neither allocated
-/// nor free.
+/// pageyard_core_try_alloc. If the locks are taken, the block waits in a queue of its zone until a request,
+/// a free, pageyard_core_drain or pageyard_core_tick takes the zone lock. Until then it is neither
+/// allocated nor free.
 ///
 /// Errors: as pageyard_core_free.
 ///

@@ -84,8 +84,8 @@ impl<'a, C: Config> Yard<'a, C> {
     /// be called.
     ///
     /// The block goes to this CPU's list, which may exceed its `high` until the next
-    /// [`free`](Yard::free); else to the zone; else, if both locks are taken, to a queue that the next
-    /// holder of the zone lock empties, a drain and a [tick](Yard::tick) included. Until then the block is
+    /// [`free`](Yard::free); else to the zone; else, if both locks are taken, to a queue. The next request,
+    /// free, drain or [tick](Yard::tick) that takes the zone lock empties it. Until then the block is
     /// neither allocated nor free.
     ///
     /// # Errors

@@ -76,8 +76,8 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.lock_alone().after_queue()
     }
 
-    /// Like [`lock`](Self::lock), but leaves queued blocks to the next holder. Where compaction takes
-    /// the lock, the stack has no room for their frees.
+    /// Like [`lock`](Self::lock), but leaves queued blocks to a later holder: for callers whose stack
+    /// has no room for their frees.
     #[inline]
     pub(crate) fn lock_alone(&self) -> Locked<'_, 'a, C> {
         let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
@@ -95,7 +95,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         Some(self.try_lock_alone()?.after_queue())
     }
 
-    /// Like [`try_lock`](Self::try_lock), but leaves queued blocks to the next holder.
+    /// Like [`try_lock`](Self::try_lock), but leaves queued blocks to a later holder.
     pub(crate) fn try_lock_alone(&self) -> Option<Locked<'_, 'a, C>> {
         let asked = if <C::Hooks as Observer>::MEASURE_LOCKS { self.hooks.now() } else { 0 };
         Some(self.held(asked, self.zone.lock.try_lock()?))

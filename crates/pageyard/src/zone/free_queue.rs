@@ -1,5 +1,5 @@
-//! Blocks whose free could not take the zone lock, until the next holder of the lock frees them, other
-//! than compaction (spec B.2).
+//! Blocks whose free could not take the zone lock, until a later holder of the lock frees them (spec B.2).
+//! A request, a free, a drain and a tick do; compaction does not.
 //!
 //! A block on the queue has left its owner and is on no list: it can be neither freed nor allocated.
 //! The queue is a stack through the descriptors, with one way in and one way out: any thread pushes,
