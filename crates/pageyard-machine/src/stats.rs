@@ -231,10 +231,12 @@ impl Stats {
         share(self.memory_wait, self.total().busy())
     }
 
-    /// Returns the share of touched lines that no cache of the CPU's complex held, in millionths.
-    pub fn miss_share(&self) -> u64 {
+    /// Returns the share of touched lines that no cache of the CPU's complex held, in millionths; `None`
+    /// if none was touched.
+    pub fn miss_share(&self) -> Option<u64> {
         let missed = self.lines[crate::cache::Level::Socket.index()..].iter().sum();
-        share(missed, self.lines.iter().sum())
+        let touched = self.lines.iter().sum();
+        (touched > 0).then(|| share(missed, touched))
     }
 
     /// Returns the zone locks.
@@ -314,7 +316,8 @@ impl fmt::Display for Stats {
             "  waiting for memory or links, of busy time: {}",
             percent(self.memory_wait_share())
         )?;
-        writeln!(f, "  lines missed: {}", percent(self.miss_share()))?;
+        let missed = self.miss_share().map_or_else(|| "-".to_owned(), percent);
+        writeln!(f, "  lines missed: {missed}")?;
         writeln!(
             f,
             "{:28} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9}",

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use pageyard_lab::replay::{Settings, TickPhase, columns};
 use pageyard_lab::workload;
-
 use pageyard_machine::spec::{SHIPPED, description, parse, read_text};
 use pageyard_machine::{Stop, size};
 use pageyard_trace::state::StateDir;

@@ -150,7 +150,6 @@ pub fn replay(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
-    options.policies.iter().try_for_each(|choice| check_choice(choice, options))?;
     run_policies(input, options, None, progress)
 }
 

@@ -109,11 +109,7 @@ impl Price {
             operation_ns: per(spent as f64 / 1000.0, operations),
             hold_ns: per(held as f64 / 1000.0, acquired),
             held_percent: per(100.0 * held as f64, spent),
-            miss_percent: stats
-                .lines
-                .iter()
-                .any(|n| *n > 0)
-                .then(|| stats.miss_share() as f64 / 10_000.0),
+            miss_percent: stats.miss_share().map(|share| share as f64 / 10_000.0),
         }
     }
 }

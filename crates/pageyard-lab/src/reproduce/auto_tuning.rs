@@ -177,8 +177,9 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     outcome.notes.push(
         "kbuild: the work between two page faults is derived from another build's page faults per \
          CPU-second. Builds and sockets: the share of memory that has been in use before is assumed. \
-         The machine prices the kernel's instructions, as for --cost linux. kbuild's lock: the zones' and the LRU's, as the \
-         published column counts mostly, but not only, zone locks; LRU is the latter's part."
+         The machine prices the kernel's instructions, as for --cost linux. kbuild's lock: the zones' \
+         and the LRU's, as the published column counts mostly, but not only, zone locks; LRU is the \
+         latter's part."
             .into(),
     );
     outcome.notes.push(

@@ -120,8 +120,7 @@ impl Seen for Stats {
     }
 
     fn miss(&self) -> Option<Option<f64>> {
-        let touched = self.lines.iter().any(|n| *n > 0);
-        Some(touched.then(|| self.miss_share() as f64 / 1e4))
+        Some(self.miss_share().map(|share| share as f64 / 1e4))
     }
 
     fn memory_wait(&self) -> Option<f64> {

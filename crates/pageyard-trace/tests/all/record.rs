@@ -127,7 +127,7 @@ fn the_instance_is_set_up_and_left_as_it_was() {
     assert_eq!(ci("tracing_on"), "0");
 }
 
-/// Whoever uses the instance for something else goes on with what it had.
+/// A recording in an instance that another program uses leaves that program's settings as they were.
 #[test]
 fn an_instance_gets_back_what_it_had() {
     let tree = tree();
