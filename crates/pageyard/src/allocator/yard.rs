@@ -189,6 +189,13 @@ impl<'a, C: Config> Yard<'a, C> {
         zone.at(&self.hooks, cpu, self.policy)
     }
 
+    /// A zone as seen by the CPU that executes the caller, or by the first one if the platform names a CPU
+    /// that the layout does not have.
+    pub(crate) fn at_any<'z>(&'z self, zone: &'z Zone<'a, C::Lock>) -> Option<At<'z, 'a, C>> {
+        let at = self.at(zone, self.hooks.cpu());
+        at.or_else(|| self.at(zone, CpuId(0)))
+    }
+
     /// Returns the hooks.
     pub fn hooks(&self) -> &C::Hooks {
         &self.hooks

@@ -353,9 +353,10 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Returns whether the frame is part of a block on a per-CPU list.
-    pub(crate) fn is_cached(&self, pfn: Pfn) -> bool {
-        let Some(idx) = self.index_of(pfn) else { return false };
-        self.map.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Cached)
+    /// Returns whether the frame may be part of a block on a per-CPU list. A block that merges or splits
+    /// there (`OwnedBlocks`) has no head meanwhile, and the zone lock does not keep its CPU from that: a frame
+    /// without a head may be one of its.
+    pub(crate) fn may_be_cached(&self, idx: u32) -> bool {
+        self.map.block_over(idx).is_none_or(|(_, state)| state.kind() == Kind::Cached)
     }
 }

@@ -163,10 +163,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let Some(deferred) = &self.deferred else { return false };
         let late = &zone.deferred_part;
         let end = zone.end();
-        let cpu = self.hooks.cpu();
-        // A thread outside the yard's CPUs acts as CPU 0.
-        let at = self.at(zone, cpu);
-        let Some(at) = at.or_else(|| self.at(zone, CpuId(0))) else { return false };
+        let Some(at) = self.at_any(zone) else { return false };
         if !late.is_deferred() {
             return false;
         }

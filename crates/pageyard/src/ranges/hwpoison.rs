@@ -15,7 +15,6 @@ use crate::base::frame::{Kind, State};
 use crate::base::units::{CpuId, PAGEBLOCK_ORDER, Pfn};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
-use crate::embedder::platform::Platform;
 use crate::packed::Region;
 use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
@@ -85,8 +84,7 @@ impl<C: Config> Yard<'_, C> {
     /// [`PoisonError`]; nothing has changed.
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        let at = self.at(zone, self.hooks.cpu());
-        let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        let at = self.at_any(zone).ok_or(PoisonError::Foreign)?;
         if let Some(region) = zone.region() {
             return at.poison_packed(region, idx);
         }
@@ -115,7 +113,7 @@ impl<C: Config> Yard<'_, C> {
             if locked.remove_poisoned(idx) {
                 return Ok(Poisoned::Removed);
             }
-            if !zone.map.block_over(idx).is_some_and(|(_, s)| s.kind() == Kind::Cached) {
+            if !zone.may_be_cached(idx) {
                 break;
             }
         }
@@ -129,8 +127,7 @@ impl<C: Config> Yard<'_, C> {
     /// [`PoisonError`]; nothing has changed.
     pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
         let (zone, idx) = self.locate(pfn).ok_or(PoisonError::Foreign)?;
-        let at = self.at(zone, self.hooks.cpu());
-        let at = at.or_else(|| self.at(zone, CpuId(0))).ok_or(PoisonError::Foreign)?;
+        let at = self.at_any(zone).ok_or(PoisonError::Foreign)?;
         if let Some(region) = zone.region() {
             let locked = at.lock();
             let done = region.unmark(idx);

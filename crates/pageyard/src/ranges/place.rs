@@ -137,7 +137,9 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let take = || at.lock().take_at(idx, order.get(), req.migrate_type, flags);
         match take() {
-            Err(PlaceError::InUse(p)) if zone.is_cached(p) => {
+            Err(PlaceError::InUse(p))
+                if zone.index_of(p).is_some_and(|i| zone.may_be_cached(i)) =>
+            {
                 self.drain_zone(&at);
                 take()
             }

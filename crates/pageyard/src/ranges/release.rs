@@ -9,10 +9,9 @@ use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::put::put;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MAX_ORDER, Pfn};
+use crate::base::units::{MAX_ORDER, Pfn};
 use crate::base::unwind::{Finally, Rollback};
 use crate::embedder::config::Config;
-use crate::embedder::platform::Platform;
 use crate::zone::at::At;
 
 /// Why reserved memory was not released. Nothing has changed.
@@ -134,8 +133,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 from = end;
                 continue;
             }
-            let at = self.at(zone, self.hooks.cpu());
-            if let Some(at) = at.or_else(|| self.at(zone, CpuId(0))) {
+            if let Some(at) = self.at_any(zone) {
                 at.release(idx, pages);
             }
             from = end;

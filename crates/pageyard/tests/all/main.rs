@@ -50,6 +50,7 @@ mod nodes;
 mod nowait;
 mod owned_blocks;
 mod owned_interleaved;
+mod owned_poison;
 mod packed_faulty;
 mod packed_restore;
 mod packed_set_apart;
