@@ -1341,7 +1341,8 @@ pageyard_status pageyard_core_alloc_preferring(const struct pageyard_core *yard,
 // order.
 //
 // Threads: any, interrupt handlers of every kind included, if `cpu`, `try_lock`, `unlock` and, with
-// PAGEYARD_ZERO, `zero` may run there. A handler that cannot be masked frees the block with
+// PAGEYARD_ZERO, `zero` may run there; with struct pageyard_hooks also `now` and those of its functions
+// that are set, except `report_free`. A handler that cannot be masked frees the block with
 // pageyard_core_free_nowait. Owner: as pageyard_core_alloc.
 pageyard_status pageyard_core_try_alloc(const struct pageyard_core *yard,
                                         uint32_t order,
@@ -1350,8 +1351,8 @@ pageyard_status pageyard_core_try_alloc(const struct pageyard_core *yard,
 
 // Like pageyard_core_free, but takes locks only with `try_lock`, for the callers of
 // pageyard_core_try_alloc. If the locks are taken, the block waits in a queue of its zone until a request,
-// a free, pageyard_core_drain or pageyard_core_tick takes the zone lock. Until then it is neither
-// allocated nor free.
+// a free, pageyard_core_drain or pageyard_core_tick takes the zone lock, or a request lacks memory. Until
+// then it is neither allocated nor free.
 //
 // Errors: as pageyard_core_free.
 //

@@ -525,7 +525,16 @@ impl<C: Config> At<'_, '_, C> {
                 zone.set_flag(BELOW_HIGH);
             }
         }
-        self.mark_holds(req, flags)
+        self.mark_holds(req, flags) || self.mark_holds_with_queued(req, flags)
+    }
+
+    /// The same once queued blocks are free (B.2). A request that fails its mark takes no lock, and would
+    /// leave the memory that it lacks where it is.
+    #[cold]
+    #[inline(never)]
+    fn mark_holds_with_queued(&self, req: &Request, flags: AllocFlags) -> bool {
+        let flushed = !self.zone.queue.is_empty() && self.lock_for(flags).is_some();
+        flushed && self.mark_holds(req, flags)
     }
 
     /// Step 6: tests the watermark that the attempt's flags select.

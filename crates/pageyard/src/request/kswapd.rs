@@ -222,6 +222,8 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
     /// Returns the next action. `freed` is the number of pages that the last
     /// [`ReclaimTask::Reclaim`] freed.
     pub fn next(&mut self, freed: u64) -> ReclaimTask {
+        // Here and not where the marks are tested: requests do that too, far down their stack.
+        self.yard.flush_queues();
         match &mut self.state {
             State::Balancing(run) => {
                 run.account(freed);

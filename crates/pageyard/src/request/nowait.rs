@@ -7,9 +7,9 @@ use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::node_mask::NodeChoice;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{Order, Pfn};
+use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Defences;
-use crate::embedder::platform::Platform;
 use crate::pcp::pageset::is_cached_order;
 use crate::request::alloc::AllocError;
 use crate::zone::at::At;
@@ -22,9 +22,13 @@ impl<'a, C: Config> Yard<'a, C> {
     /// access to reserves are ignored. Fails where [`alloc`](Yard::alloc) may succeed, so its caller needs
     /// an answer to that.
     ///
-    /// It may interrupt any other call on the same CPU, if the hooks that a request calls may
-    /// ([`Platform::cpu`](crate::Platform::cpu), [`Platform::prepare`](crate::Platform::prepare), the
-    /// observer's events and the checks that the policy asks for).
+    /// It may interrupt any other call on the same CPU, if the hooks that it calls may:
+    /// [`cpu`](crate::Platform::cpu), [`prepare`](crate::Platform::prepare),
+    /// [`is_plain`](crate::Reclaim::is_plain), [`context`](crate::Reclaim::context),
+    /// [`fail`](crate::Defences::fail), the observer's events, the checks that the policy asks for with
+    /// their reports, and [`now`](crate::Platform::now) for these and where lock times are measured.
+    /// [`free_nowait`](Yard::free_nowait) calls [`now`](crate::Platform::now) also where free blocks are
+    /// reported.
     ///
     /// ```
     /// # use pageyard::*;
@@ -70,23 +74,28 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let flags = AllocFlags::WMARK_MIN | AllocFlags::NO_WAIT | AllocFlags::of(gfp);
         let pfn = self.attempt(&req, flags).ok_or(AllocError::NoMemory)?;
-        self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
+        let undelivered = Rollback::new(|| self.return_unprepared_for(pfn, order, flags));
+        self.report_and_prepare(req.cpu, pfn, order, req.migrate_type, gfp);
+        undelivered.disarm();
         Ok(pfn)
     }
 
     /// Frees what [`free_nowait`](Yard::free_nowait) queued.
     pub(crate) fn flush_queues(&self) {
-        let cpu = self.hooks.cpu();
-        self.zones.iter().filter_map(|zone| self.at(zone, cpu)).for_each(|at| at.flush_queue());
+        self.zones.iter().filter_map(|zone| self.at_any(zone)).for_each(|at| at.flush_queue());
     }
 
     /// Frees a block without waiting for a lock (spec B.2), from where [`try_alloc`](Yard::try_alloc) may
     /// be called.
     ///
-    /// The block goes to this CPU's list, which may exceed its `high` until the next
-    /// [`free`](Yard::free); else to the zone; else, if both locks are taken, to a queue. The next request,
-    /// free, drain or [tick](Yard::tick) that takes the zone lock empties it. Until then the block is
-    /// neither allocated nor free.
+    /// The block goes to this CPU's list, however long that is; else to the zone; else, if both locks are
+    /// taken, to a queue. A list that exceeds its `high` shrinks with later calls of [`free`](Yard::free),
+    /// by a few batches each, and under policies whose `high` decays by ticks. On a CPU that only calls this
+    /// function, empty it by [`drain_cpu`](Yard::drain_cpu).
+    ///
+    /// The queue is emptied by the next request, free, drain or [tick](Yard::tick) that takes the zone
+    /// lock, by a request that lacks memory, and by background reclaim. Until then the block is neither
+    /// allocated nor free.
     ///
     /// # Errors
     /// As [`free`](Yard::free).

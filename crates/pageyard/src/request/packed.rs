@@ -271,10 +271,10 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Returns a block to the zone after a hook panicked before the caller received it. The observer
     /// is not told.
-    pub(crate) fn give_up_packed(&self, frame: u32, order: u8) {
+    pub(crate) fn give_up_packed(&self, frame: u32, order: u8, flags: AllocFlags) {
         let Some(region) = self.zone.region() else { return };
         if region.begin_leaving(frame, order) {
-            self.put_packed_direct(frame, order, WAITS);
+            self.put_packed_direct(frame, order, flags);
         }
     }
 

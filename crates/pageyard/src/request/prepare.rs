@@ -1,7 +1,7 @@
 //! Preparing allocated blocks for the caller (spec §11), and counting pages out of use.
 
 use crate::allocator::yard::Yard;
-use crate::base::gfp::Gfp;
+use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MigrateType, Order, Pfn, ZoneId};
 use crate::base::unwind::Rollback;
@@ -91,17 +91,19 @@ impl<C: Config> Yard<'_, C> {
     #[cold]
     #[inline(never)]
     pub(crate) fn return_unprepared(&self, pfn: Pfn, order: Order) {
+        self.return_unprepared_for(pfn, order, AllocFlags::WMARK_MIN);
+    }
+
+    /// Like [`return_unprepared`](Self::return_unprepared), for a request with these flags: it may be one
+    /// that must not wait.
+    #[inline(never)]
+    pub(crate) fn return_unprepared_for(&self, pfn: Pfn, order: Order, flags: AllocFlags) {
         let Some((zone, idx)) = self.locate(pfn) else { return };
+        let Some(at) = self.at(zone, CpuId(0)) else { return };
         if zone.region().is_some() {
-            if let Some(at) = self.at(zone, CpuId(0)) {
-                at.give_up_packed(idx, order.get());
-            }
-            return;
-        }
-        if let Some(at) = self.at(zone, CpuId(0))
-            && zone.map.frame(idx).begin_free_as(order.get())
-        {
-            at.give_up(idx, order.get());
+            at.give_up_packed(idx, order.get(), flags);
+        } else if zone.map.frame(idx).begin_free_as(order.get()) {
+            at.give_up_for(idx, order.get(), flags);
         }
     }
 

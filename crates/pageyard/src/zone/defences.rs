@@ -2,7 +2,7 @@
 //! them ([`Safety`](crate::policy::Safety)); a disabled one is not compiled.
 
 use crate::base::frame::{Kind, State};
-use crate::base::gfp::Gfp;
+use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, Order, Pfn};
 use crate::base::unwind::Rollback;
@@ -49,10 +49,18 @@ impl<C: Config> At<'_, '_, C> {
     #[cold]
     #[inline(never)]
     pub(crate) fn give_up(&self, idx: u32, order: u8) {
+        self.give_up_for(idx, order, AllocFlags::WMARK_MIN);
+    }
+
+    /// Like [`give_up`](Self::give_up), for a request with these flags: it may be one that must not wait.
+    #[inline(never)]
+    pub(crate) fn give_up_for(&self, idx: u32, order: u8, flags: AllocFlags) {
         if self.rules().safety.fills() {
-            self.set_bad(idx, order);
-        } else {
-            self.lock().free_around(idx, order);
+            return self.set_bad(idx, order);
+        }
+        match self.lock_for(flags) {
+            Some(zone) => zone.free_around(idx, order),
+            None => self.zone.queue.push(&self.zone.map, idx),
         }
     }
 

@@ -1,10 +1,12 @@
 //! Blocks whose free could not take the zone lock, until a later holder of the lock frees them (spec B.2).
-//! A request, a free, a drain and a tick do; compaction does not.
+//! A request (also one that lacks memory), a free, a drain, a tick and background reclaim do; compaction
+//! does not.
 //!
 //! A block on the queue has left its owner and is on no list: it can be neither freed nor allocated.
 //! The queue is a stack through the descriptors, with one way in and one way out: any thread pushes,
 //! and the holder of the zone lock takes all blocks at once. A block is therefore never pushed while
-//! it is on the queue, and no push compares with a head that was taken and came back.
+//! it is on the queue. A push may compare with a head that was taken and came back meanwhile: it links
+//! to that head only, whatever follows it.
 
 use crate::base::frame::{Map, NIL};
 use crate::base::sync::AtomicU32;

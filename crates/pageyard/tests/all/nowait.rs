@@ -4,17 +4,19 @@
 use crate::common;
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock};
 
 use common::{Chosen, LINUX612, Lock, Machine, Stage, Y, deferred, frames, o};
 use lock_api::RawMutex;
 use pageyard::policy::{
-    Base, ChunkedDrain, Linux618, OwnedBlocks, Packed, StaticPolicy, TypeChecked, Vanilla,
+    Base, ChunkedDrain, Engine, Linux618, OwnedBlocks, Packed, StaticPolicy, TypeChecked, Vanilla,
 };
 use pageyard::{
-    AllocError, CpuId, Defences, Event, FreeError, Gfp, Hooked, MigrateType, Observer,
-    OwnedStorage, Pfn, Platform, Reclaim, SECTION_PAGES, Yard, ZoneKind,
+    AllocError, Context, CpuId, Defences, Event, FreeError, Gfp, Hooked, MigrateType, NodeId,
+    Observer, Order, OwnedStorage, Pfn, Platform, Reclaim, ReclaimJob, ReclaimTask, SECTION_PAGES,
+    Yard, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -29,6 +31,9 @@ thread_local! {
     static CPU_NOW: Cell<u32> = const { Cell::new(0) };
     /// Whether a call that must not wait is running.
     static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
+    /// Whether such a call waited while a panic unwound, when another panic would end the program.
+    static WAITED: Cell<bool> = const { Cell::new(false) };
+    static PREPARE_PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A lock that panics instead of waiting, and where waiting would have been possible.
@@ -41,7 +46,11 @@ unsafe impl RawMutex for NeverWaits {
     type GuardMarker = lock_api::GuardSend;
 
     fn lock(&self) {
-        assert!(!MUST_NOT_WAIT.get(), "this call takes locks only if they are free");
+        if std::thread::panicking() {
+            WAITED.set(WAITED.get() || MUST_NOT_WAIT.get());
+        } else {
+            assert!(!MUST_NOT_WAIT.get(), "this call takes locks only if they are free");
+        }
         assert!(self.try_lock(), "this thread already holds the lock");
     }
 
@@ -80,6 +89,10 @@ struct Hooks {
 impl Platform for Hooks {
     fn cpu(&self) -> CpuId {
         CpuId(CPU_NOW.get())
+    }
+
+    fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
+        assert!(!PREPARE_PANICS.get(), "prepare panics");
     }
 }
 impl Reclaim for Hooks {}
@@ -187,8 +200,14 @@ fn b2_nothing_waits_and_no_page_is_lost() {
 
 #[test]
 fn b2_a_queued_page_is_freed_by_the_next_holder_of_the_zone_lock() {
-    let takers: [fn(&Interrupted); 5] = [
+    let takers: [fn(&Interrupted); 6] = [
         |y| _ = y.tick(CPU),
+        |y| {
+            // Of a thread whose CPU the layout does not have.
+            CPU_NOW.set(7);
+            y.validate().unwrap_or_else(|e| panic!("{e}"));
+            CPU_NOW.set(0);
+        },
         |y| y.drain_all(None),
         |y| y.drain_cpu(CpuId(1), None),
         |y| y.validate().unwrap_or_else(|e| panic!("{e}")),
@@ -208,6 +227,179 @@ fn b2_a_queued_page_is_freed_by_the_next_holder_of_the_zone_lock() {
         assert_eq!(y.free(page, o(0)), Err(FreeError::DoubleFree));
         taker(y);
         assert_eq!(free(y), PAGES);
+    }
+}
+
+/// A yard whose memory is in use but for reserves, and most of it then freed to the queue.
+fn queued(rules: Chosen) -> &'static Interrupted {
+    let y = interrupted(rules);
+    let page = y.alloc(o(0), Gfp::KERNEL).unwrap();
+    let all = |order, gfp| std::iter::from_fn(move || y.alloc(o(order), gfp | Gfp::NOWARN).ok());
+    let mut blocks: Vec<Pfn> = all(9, Gfp::NOWAIT).collect();
+    all(0, Gfp::ATOMIC | Gfp::MEMALLOC).for_each(drop);
+    // A page on the lists, whose drain is reported under the locks.
+    y.free(page, o(0)).unwrap();
+    assert!(blocks.len() > 20);
+    let interrupt = move |y: &Interrupted, event: Event| {
+        if matches!(event, Event::Drain { .. }) {
+            blocks.drain(..).for_each(|pfn| free_nowait(y, pfn, 9).unwrap());
+        }
+    };
+    interrupt_with(interrupt, || y.drain_cpu(CPU, None));
+    assert!(free(y) < 512, "the blocks are on the queue");
+    y
+}
+
+#[test]
+fn b2_a_request_that_lacks_memory_gets_what_is_queued() {
+    for rules in [LINUX612, &<OwnedBlocks>::RULES] {
+        for (order, gfp) in [
+            (0, Gfp::ATOMIC),
+            (0, Gfp::NOWAIT),
+            (0, Gfp::KERNEL | Gfp::NORETRY),
+            (0, Gfp::KERNEL),
+            (9, Gfp::KERNEL),
+        ] {
+            assert!(queued(rules).alloc(o(order), gfp | Gfp::NOWARN).is_ok(), "{order} {gfp:?}");
+        }
+        assert!(try_alloc(queued(rules), 0, Gfp::empty()).is_ok());
+    }
+}
+
+#[test]
+fn b2_background_reclaim_counts_what_is_queued() {
+    let y = queued(LINUX612);
+    let mut kswapd = y.kswapd(NodeId(0)).unwrap();
+    assert!(!matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
+}
+
+#[test]
+fn b2_a_request_whose_preparation_panics_waits_for_no_lock() {
+    for rules in [LINUX612, &<OwnedBlocks>::RULES, &Packed::RULES] {
+        let y = interrupted(rules);
+        for cpu in [1, 0] {
+            CPU_NOW.set(cpu);
+            let page = y.alloc(o(0), Gfp::KERNEL).unwrap();
+            y.free(page, o(0)).unwrap();
+        }
+        let panics = |y: &Interrupted| {
+            PREPARE_PANICS.set(true);
+            let call = std::panic::AssertUnwindSafe(|| try_alloc(y, 0, Gfp::KERNEL));
+            let answer = std::panic::catch_unwind(call);
+            PREPARE_PANICS.set(false);
+            MUST_NOT_WAIT.set(false);
+            assert!(!WAITED.get(), "a request that must not wait did");
+            answer.is_err()
+        };
+        assert!(panics(y));
+        // The drain of CPU 1 holds the zone lock, and the lock of that CPU's lists.
+        let panicked = std::rc::Rc::new(Cell::new(0));
+        let count = panicked.clone();
+        let interrupt = move |y: &Interrupted, event: Event| {
+            if matches!(event, Event::Drain { .. }) {
+                count.set(count.get() + u32::from(panics(y)));
+            }
+        };
+        interrupt_with(interrupt, || y.drain_cpu(CpuId(1), None));
+        assert!(panicked.get() > 0 || rules.engine == Engine::Packed, "no request in the drain");
+        y.drain_all(None);
+        y.validate().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(free(y), PAGES);
+    }
+}
+
+/// Records which hooks run.
+#[derive(Debug, Default)]
+struct Told {
+    hooks: Mutex<Vec<&'static str>>,
+    seconds: AtomicU64,
+}
+
+impl Told {
+    fn tell(&self, name: &'static str) {
+        self.hooks.lock().unwrap().push(name);
+    }
+
+    /// The hooks since the last call, each once.
+    fn all(&self) -> BTreeSet<&'static str> {
+        std::mem::take(&mut *self.hooks.lock().unwrap()).into_iter().collect()
+    }
+}
+
+impl Platform for Told {
+    fn now(&self) -> u64 {
+        self.tell("now");
+        self.seconds.fetch_add(1, Relaxed) * 1_000_000_000
+    }
+
+    fn pause(&self) {
+        self.tell("pause");
+    }
+
+    fn drain_on_failure(&self) -> bool {
+        self.tell("drain_on_failure");
+        false
+    }
+}
+impl Reclaim for Told {
+    const REPORT_ORDER: Option<Order> = Some(Order::HUGE);
+
+    fn is_plain(&self, _: Gfp) -> bool {
+        self.tell("is_plain");
+        false
+    }
+
+    fn context(&self) -> Context {
+        self.tell("context");
+        Context::default()
+    }
+
+    fn task(&self) -> Option<u64> {
+        self.tell("task");
+        None
+    }
+
+    fn reclaim(&self, _: &ReclaimJob) -> u64 {
+        self.tell("reclaim");
+        0
+    }
+
+    fn wake_reclaim(&self, _: NodeId, _: Order, _: ZoneKind) {
+        self.tell("wake_reclaim");
+    }
+
+    fn report_free(&self, _: &[(Pfn, Order)]) -> bool {
+        self.tell("report_free");
+        true
+    }
+}
+impl Observer for Told {
+    fn warn(&self, _: Order, _: Gfp) {
+        self.tell("warn");
+    }
+}
+impl Defences for Told {
+    fn fail(&self, _: Order, _: Gfp) -> bool {
+        self.tell("fail");
+        false
+    }
+}
+
+/// The documentation of both functions names these: their callers must know what runs in an interrupt.
+#[test]
+fn b2_other_hooks_than_the_documented_ones_do_not_run() {
+    type Y<'y> = Yard<'y, Hooked<Lock, Told, Chosen>>;
+    for rules in [LINUX612, &Packed::RULES] {
+        Machine::normal(PAGES).run_on_under(Told::default(), rules, |y: &Y<'_>| {
+            let block = y.alloc(o(10), Gfp::KERNEL).unwrap();
+            // A free begins the next report only after all that is free was reported.
+            while y.report_free_blocks().is_some() {}
+            y.hooks().all();
+            y.free_nowait(block, o(10)).unwrap();
+            assert_eq!(y.hooks().all(), ["now"].into());
+            std::iter::from_fn(|| y.try_alloc(o(0), Gfp::KERNEL).ok()).for_each(drop);
+            assert_eq!(y.hooks().all(), ["context", "fail", "is_plain"].into());
+        });
     }
 }
 
