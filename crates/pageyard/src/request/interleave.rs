@@ -82,9 +82,12 @@ impl<C: Config> Yard<'_, C> {
         order: Order,
         gfp: Gfp,
     ) -> Result<Pfn, AllocError> {
+        if self.hooks.fail(order, gfp) {
+            return Err(AllocError::NoMemory);
+        }
         let effort = Gfp::DIRECT_RECLAIM | Gfp::NOFAIL;
-        match self.alloc_outlined(nodes.into(), order, gfp.difference(effort) | Gfp::NOWARN) {
-            Err(AllocError::NoMemory) => self.alloc_outlined(NodeChoice::LOCAL, order, gfp),
+        match self.alloc_admitted(nodes.into(), order, gfp.difference(effort) | Gfp::NOWARN) {
+            Err(AllocError::NoMemory) => self.alloc_admitted(NodeChoice::LOCAL, order, gfp),
             answer => answer,
         }
     }
@@ -95,6 +98,11 @@ impl<C: Config> Yard<'_, C> {
         if self.hooks.fail(order, gfp) {
             return Err(AllocError::NoMemory);
         }
+        self.alloc_admitted(nodes, order, gfp)
+    }
+
+    /// The same without a question to [`Defences::fail`].
+    fn alloc_admitted(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         match self.ready_outlined(nodes, order, gfp) {
             Some(pfn) => Ok(pfn),
             None => self.alloc_rest(nodes, order, gfp),

@@ -240,6 +240,7 @@ struct Tasks {
     node_reclaims: Cell<u32>,
     job: Cell<Option<NodeReclaimJob>>,
     caches: Cell<Option<NodeCaches>>,
+    fails: Cell<u32>,
 }
 
 impl Platform for Tasks {}
@@ -270,7 +271,13 @@ impl Reclaim for Tasks {
 }
 
 impl Observer for Tasks {}
-impl Defences for Tasks {}
+impl Defences for Tasks {
+    fn fail(&self, _: Order, _: Gfp) -> bool {
+        let left = self.fails.get();
+        self.fails.set(left.saturating_sub(1));
+        left > 0
+    }
+}
 
 #[test]
 fn cpusets_confine_requests_2_7() {
@@ -295,6 +302,20 @@ fn cpusets_confine_requests_2_7() {
             // Interrupts belong to no cpuset.
             set(only(1), only(1), TaskFlags::INTERRUPT);
             assert_eq!(node_of(y, y.alloc(o(0), Gfp::ATOMIC).unwrap()), 0);
+        },
+    );
+}
+
+#[test]
+fn a_request_that_prefers_nodes_is_made_to_fail_once() {
+    nodes(2).run_on_under(
+        Tasks::default(),
+        LINUX612,
+        |y: &Yard<'_, Hooked<common::Lock, Tasks, _>>| {
+            y.hooks().fails.set(1);
+            let mask = NodeMask::only(NodeId(1));
+            assert_eq!(y.alloc_preferring(mask, o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
+            assert!(y.alloc_preferring(mask, o(0), Gfp::KERNEL).is_ok());
         },
     );
 }
