@@ -563,7 +563,8 @@ impl<C: Config> At<'_, '_, C> {
             let most = pageset.tuning.limits.batch << self.rules().pcp.scale_max;
             let n = count.min(most.max(1));
             pageset.bulk_free_here(self, n, 0, DrainReason::Drain);
-            if n == count {
+            // Without progress the count is wrong: a block was freed twice (`free_owned`).
+            if n == count || pageset.tuning.count == count {
                 return;
             }
         }
