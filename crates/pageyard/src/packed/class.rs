@@ -11,8 +11,9 @@ const KEPT_ORDERS: usize = COSTLY_ORDER as usize + 2;
 /// Classes of blocks: one for each kept order and type.
 pub(crate) const CLASSES: usize = KEPT_ORDERS * KEPT_TYPES;
 
-/// Blocks that a magazine of each kept order holds.
-const CAPACITY: [u32; KEPT_ORDERS] = [64, 32, 16, 8, 2];
+/// Blocks that a magazine of each kept order holds. Network buffers, of order 3, come and go by windows of
+/// hundreds of pages: two magazines of 1 MiB hold such a window, so it stays in its CPU's caches.
+const CAPACITY: [u32; KEPT_ORDERS] = [64, 64, 32, 32, 2];
 
 /// Returns whether magazines keep blocks of this order.
 #[inline(always)]

@@ -10,11 +10,8 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::packed::class::{CLASSES, pages_of};
 use crate::packed::stack::{Contended, Link, MOST, Stack, UNCOUNTED, store_new};
 
-/// Full magazines of a class that a domain's depot holds.
-pub(crate) const NEAR: u32 = 8;
-
-/// The same for pageblocks: a magazine of two is 4 MiB.
-pub(crate) const NEAR_HUGE: u32 = 2;
+/// Pages of each class that a domain's depot holds in full magazines, if these are not fewer than two.
+const NEAR_PAGES: u32 = 512;
 
 /// Empty magazines that a domain's depot holds.
 const NEAR_EMPTY: u32 = 8;
@@ -475,5 +472,6 @@ impl Depots<'_> {
 
 /// Returns how many full magazines of a class a domain's depot holds.
 pub(crate) const fn near_limit(class: usize) -> u32 {
-    if pages_of(class) >= 1024 { NEAR_HUGE } else { NEAR }
+    let most = NEAR_PAGES / pages_of(class);
+    if most < 2 { 2 } else { most }
 }
