@@ -472,6 +472,8 @@ impl Depots<'_> {
 
 /// Returns how many full magazines of a class a domain's depot holds.
 pub(crate) const fn near_limit(class: usize) -> u32 {
-    let most = NEAR_PAGES / pages_of(class);
-    if most < 2 { 2 } else { most }
+    match NEAR_PAGES.checked_div(pages_of(class)) {
+        Some(most) if most > 2 => most,
+        _ => 2,
+    }
 }
