@@ -2,19 +2,13 @@
 # Looks into the machine code of every public function of the core and of pageyard-report, as the release profile
 # builds it, for a call that can only lead to a panic. Prints them and fails if there is one.
 #
-# examples/calls of each crate has a function for each, and the core's every_call.rs for what makes a yard; one
-# that they lack is named, and ends this with 2.
+# verify/calls has a function for each of them; one that it lacks is named, and ends this with 2.
 # Needs objdump (binutils) on x86-64 Linux.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { printf 'no-panic: %s\n' "$*" >&2; exit 2; }
 
 target=${CARGO_TARGET_DIR:-target}/no-panic
-# Without position independence a call names what it calls.
-build() {
-    CARGO_TARGET_DIR=$target RUSTFLAGS="-C relocation-model=static" \
-        cargo build --quiet --release -p "$1" --example "$2"
-}
 
 # TYPE::NAME for methods, MODULE::NAME for other functions, as the sources of a crate declare them. (What is `pub` and
 # cannot be reached from outside is a lint's business. The files `lines.rs` are compiled with the feature of that name
@@ -31,9 +25,10 @@ public() {
         }' {} + | sort -u
 }
 
-# check CRATE EXAMPLE LEAST: a crate, its example that calls every function, and how many there are at least.
+# check CRATE FOLDER PROGRAM LEAST: a crate, the program in verify/calls/FOLDER that calls every function, and how many
+# there are at least.
 check() {
-    local calls=("crates/$1/examples/$2.rs" "crates/$1/examples/calls"/*.rs)
+    local calls=("verify/calls/$2"/*.rs)
     local missing=() count=0 function type name called code declared seen found
     while IFS= read -r function; do
         count=$((count + 1))
@@ -45,13 +40,12 @@ check() {
         esac
         grep -qE "$called" "${calls[@]}" || missing+=("$function")
     done < <(public "$1")
-    [ "$count" -ge "$3" ] || fail "only $count public functions of $1 are seen; the script no longer fits the sources"
+    [ "$count" -ge "$4" ] || fail "only $count public functions of $1 are seen; the script no longer fits the sources"
     [ ${#missing[@]} = 0 ] || fail "${calls[*]} lack ${missing[*]}"
 
-    build "$1" "$2"
     # Names as the compiler mangles them: in the old way and in the new one, crates, modules and functions stand there
     # as words, and not every binutils reads the new way.
-    code=$(objdump -d --no-show-raw-insn "$target/release/examples/$2")
+    code=$(objdump -d --no-show-raw-insn "$target/release/$3")
     declared=$(grep -ohE '^    call_[a-z_]+\(|^fn call_[a-z_]+' "${calls[@]}" | grep -oE 'call_[a-z_]+' | sort -u)
     seen=$(grep -oE '^[0-9a-f]+ <[^>]*>:' <<<"$code" | grep -oE '[0-9]call_[a-z_]+' | sed 's/^.//; s/17h.*//' | sort -u)
     # (A function that compiles to what another one does is merged with it.)
@@ -72,5 +66,7 @@ check() {
     echo "no-panic: $1: $count public functions, none of which can panic"
 }
 
-check pageyard every_call 230
-check pageyard-report every_report 35
+# Without position independence a call names what it calls.
+CARGO_TARGET_DIR=$target RUSTFLAGS="-C relocation-model=static" cargo build --quiet --release -p pageyard-calls
+check pageyard core every_call 230
+check pageyard-report report every_report 35

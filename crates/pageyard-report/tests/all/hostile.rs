@@ -2,7 +2,7 @@
 //! numbers, records of frames that the yard does not have, impossible counters. None panics, no
 //! number overflows, and the yard is unchanged.
 //!
-//! The functions are in `examples/calls/table.rs`; `scripts/no-panic.sh` checks their machine code.
+//! The functions are in `verify/calls/report/table.rs`; `scripts/no-panic.sh` checks their machine code.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ use public::{functions, functions_under};
 /// A row: a function's name, and code that calls it with each of its arguments.
 type Row = (&'static str, fn(&Y<'_, Linux612>, &mut dyn FnMut()));
 
-include!("../../examples/calls/table.rs");
+include!("../../../../verify/calls/report/table.rs");
 
 fn owners() -> Vec<PageOwner<'static>> {
     let some = || -> &'static [OwnerRecord] { leak(<[OwnerRecord; 9]>::default()) };
@@ -122,7 +122,8 @@ fn every_public_function_has_a_row() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut declared = functions_under(&package.join("src"));
     assert!(declared.len() > 30, "{}: the form of the sources has changed", declared.len());
-    let table = std::fs::read_to_string(package.join("examples/calls/table.rs")).unwrap();
+    let table =
+        std::fs::read_to_string(package.join("../../verify/calls/report/table.rs")).unwrap();
     let missing = |declared: &std::collections::BTreeSet<String>| -> Vec<String> {
         declared.iter().filter(|f| !is_called(&table, f)).cloned().collect()
     };

@@ -2,7 +2,7 @@
 //! numbers, each flag alone and all at once, frames, ranges, nodes and CPUs that do not exist. No
 //! call panics, loops for ever or overflows, and afterwards the yard is valid and empty.
 //!
-//! The functions are in `examples/calls/table.rs`; `scripts/no-panic.sh` checks their machine code.
+//! The functions are in `verify/calls/core/table.rs`; `scripts/no-panic.sh` checks their machine code.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -48,7 +48,7 @@ impl Defences for Mover {}
 /// A row: a function's name, and code that calls it with each of its arguments.
 type Row = (&'static str, fn(&Y<'_, Linux612>, &mut dyn FnMut()));
 
-include!("../../examples/calls/table.rs");
+include!("../../../../verify/calls/core/table.rs");
 
 fn ranges() -> Vec<Range<Pfn>> {
     let some = [
@@ -331,11 +331,11 @@ const SIMULATORS: [&str; 6] = [
 
 #[test]
 fn every_public_function_has_a_row() {
-    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pageyard");
-    let mut declared = functions_under(&core.join("src"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut declared = functions_under(&root.join("crates/pageyard/src"));
     assert!(declared.len() >= 230, "{}: the form of the sources has changed", declared.len());
     // The packed engine's functions have a table of their own, for `tests/packed/hostile.rs`.
-    let table = ["table.rs", "packed.rs"].map(|file| core.join("examples/calls").join(file));
+    let table = ["table.rs", "packed.rs"].map(|file| root.join("verify/calls/core").join(file));
     let table = table.map(|path| std::fs::read_to_string(path).unwrap()).concat();
     let missing = |declared: &std::collections::BTreeSet<String>| -> Vec<String> {
         let elsewhere = |f: &str| MAKERS.contains(&f) || SIMULATORS.contains(&f);

@@ -76,7 +76,7 @@ macro_rules! packed_calls {
     };
 }
 
-include!("../../examples/calls/packed.rs");
+include!("../../../../verify/calls/core/packed.rs");
 
 /// Frees everything, un-isolates everything, and drains.
 fn restore(region: &R<'_>) {

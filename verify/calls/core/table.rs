@@ -1,7 +1,7 @@
 // Calls each public method of the core in a function of its own that cannot itself panic. Files
 // that include this one declare the macro `calls` and the types `Lock` and `Y`.
-// `examples/every_call.rs` compiles the functions for `scripts/no-panic.sh`; `tests/all/hostile.rs`
-// calls them with its own arguments instead of these.
+// `main.rs` compiles the functions for `scripts/no-panic.sh`; the core's `tests/all/hostile.rs` calls
+// them with its own arguments instead of these.
 
 use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{self, Policy, Safety};

@@ -19,7 +19,7 @@ macro_rules! calls {
     };
 }
 
-include!("calls/table.rs");
+include!("table.rs");
 
 fn with_yard<P: StaticPolicy>() -> Result<(), InitError> {
     let usable = [0..16 << 20, 16 << 20..32 << 20];

@@ -1,7 +1,7 @@
 // Calls each public function of the crate in a function of its own that cannot itself panic. Files
 // that include this one declare the macro `calls` and the types `Lock` and `Y`.
-// `examples/every_report.rs` compiles the functions for `scripts/no-panic.sh`; `tests/all/hostile.rs`
-// calls them with its own arguments instead of these.
+// `main.rs` compiles the functions for `scripts/no-panic.sh`; the crate's `tests/all/hostile.rs` calls
+// them with its own arguments instead of these.
 
 use std::fmt::{self, Write};
 

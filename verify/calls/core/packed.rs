@@ -1,6 +1,6 @@
 // Calls each public method of the packed engine in a function of its own that cannot itself panic.
 // Files that include this one declare the macro `packed_calls` and the type `Lock`.
-// `examples/every_call.rs` compiles the functions for `scripts/no-panic.sh`; `tests/packed/hostile.rs`
+// `main.rs` compiles the functions for `scripts/no-panic.sh`; the core's `tests/packed/hostile.rs`
 // calls them with its own arguments instead of these.
 
 use pageyard::packed::{self, AddError, Broken, Census, CpuCounts, Region, RegionError};

@@ -45,7 +45,7 @@ macro_rules! calls {
     };
 }
 
-include!("calls/table.rs");
+include!("table.rs");
 
 /// The same for a region of the packed engine.
 macro_rules! packed_calls {
@@ -59,7 +59,7 @@ macro_rules! packed_calls {
     };
 }
 
-include!("calls/packed.rs");
+include!("packed.rs");
 
 #[inline(never)]
 fn call_new<'a, P: StaticPolicy>(
