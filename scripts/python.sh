@@ -37,7 +37,7 @@ fi
 
 # Nothing but the environment's Python is looked at.
 export VIRTUAL_ENV=$environment PATH=$environment/bin:$PATH
-(cd python && maturin build --quiet --profile dev --out "$work/wheels")
+(cd python && maturin build --quiet --profile dev --features as-tested --out "$work/wheels")
 pip install --quiet --no-index --no-deps "$work"/wheels/pageyard-*.whl
 
 # Away from the sources, so that the installed package is tested.
