@@ -22,7 +22,7 @@ case $qemu in
 *) machine=(-machine "virt,gic-version=2" -cpu cortex-a72 -semihosting) ;;
 esac
 status=0
-timeout "${SECONDS_MOST:-120}" "$qemu" "${machine[@]}" -accel tcg -smp 4 -m "${MEMORY:-2G}" -nodefaults -no-reboot \
+timeout --foreground "${SECONDS_MOST:-120}" "$qemu" "${machine[@]}" -accel tcg -smp 4 -m "${MEMORY:-2G}" -nodefaults -no-reboot \
     -display none -serial stdio -kernel "$image" "$@" </dev/null || status=$?
 case $status in
 33) exit 0 ;;
