@@ -437,19 +437,21 @@ impl Builder {
 
     /// Builds a yard that is used by frame number on an existing region, whose contents may be
     /// anything. The region's size replaces the builder's. A region that was mapped as
-    /// [pinned](Builder::pinned) stays so.
+    /// [pinned](Builder::pinned) stays so. The policy is [`StaticPolicy::POLICY`] or chosen at run
+    /// time, as for [`build_with_policy`](Builder::build_with_policy).
     ///
     /// # Errors
     /// Invalid options, or an error of the system.
-    pub fn build_on<P: StaticPolicy, R: RawMutex, E: Hooks>(
+    pub fn build_on<P: Policy, R: RawMutex, E: Hooks>(
         &self,
+        policy: P,
         mut region: Region,
         embedder: E,
     ) -> Result<RawYard<P, R, E>, BuildError> {
         if self.pinned {
             of("pinned", region.pin())?;
         }
-        self.on(P::POLICY, region, false, embedder)
+        self.on(policy, region, false, embedder)
     }
 
     /// Builds a yard of owned blocks with the default policy.

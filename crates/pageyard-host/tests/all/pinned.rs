@@ -237,10 +237,14 @@ fn a_pinned_region_is_not_collapsed_later() {
     // It stays pinned for the next yard on the region, and can be pinned for it.
     let region = build(true).into_region();
     let plain = builder(false, Backing::Anonymous);
-    assert!(plain.build_on::<Packed, HostLock, ()>(region, ()).unwrap().region().is_pinned());
+    assert!(
+        plain.build_on::<_, HostLock, _>(Packed::POLICY, region, ()).unwrap().region().is_pinned()
+    );
     let region = plain.region().unwrap();
     let pinned = builder(true, Backing::Anonymous);
-    assert!(pinned.build_on::<Packed, HostLock, ()>(region, ()).unwrap().region().is_pinned());
+    assert!(
+        pinned.build_on::<_, HostLock, _>(Packed::POLICY, region, ()).unwrap().region().is_pinned()
+    );
 }
 
 #[test]

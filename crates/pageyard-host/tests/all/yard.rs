@@ -233,7 +233,7 @@ fn a_raw_yard_works_by_frame_number() {
     assert!(yard.words(pageyard::Pfn(0), order(0)).is_none());
     // Another policy on the same memory.
     let region = yard.into_region();
-    let yard: RawYard<Base> = builder.build_on(region, ()).unwrap();
+    let yard: RawYard<Base> = builder.build_on(Base::POLICY, region, ()).unwrap();
     let pfn = yard.alloc(order(1), Gfp::KERNEL | Gfp::ZERO).unwrap();
     let words = yard.words(pfn, order(1)).unwrap();
     assert!(words.all().iter().all(|w| w.load(std::sync::atomic::Ordering::Relaxed) == 0));

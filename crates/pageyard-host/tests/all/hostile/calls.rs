@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use pageyard::policy::Packed;
+use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
     CpuId, Gfp, KNOBS, Knobs, NodeId, Order, PAGE_SIZE, Pfn, Relocation, ZoneId, ZoneKind,
 };
@@ -84,11 +84,11 @@ pub(super) fn builder() {
         let region = Builder::new(n).region();
         if let Ok(region) = region {
             // On a region whose size differs from the builder's.
-            let on = plain().build_on::<Packed, HostLock, ()>(region, ());
+            let on = plain().build_on::<_, HostLock, _>(Packed::POLICY, region, ());
             drop(on.map(RawYard::into_region));
         }
         drop(Builder::new(n).build_raw::<Packed, HostLock, ()>(()));
-        drop(Builder::new(n).build_with_policy(&<Packed as pageyard::policy::StaticPolicy>::RULES));
+        drop(Builder::new(n).build_with_policy(&Packed::RULES));
     }
 }
 

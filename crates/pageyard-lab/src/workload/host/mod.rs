@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 
 use pageyard::policy::{
-    Base, LateFreeHigh, Linux61, Linux612, StaticPolicy, Step1, Step3, Step5, Step7, Step9, Step10,
-    TwoPassBulkFree, Vanilla,
+    Base, LateFreeHigh, Linux61, Linux612, Policy, StaticPolicy, Step1, Step3, Step5, Step7, Step9,
+    Step10, TwoPassBulkFree, Vanilla,
 };
 use pageyard::{NodeId, PAGE_SIZE, Pfn};
 use pageyard_host::topology::available_memory;
@@ -228,8 +228,21 @@ pub(crate) struct Room {
     cpus: Vec<u32>,
 }
 
-/// Runs a plan under a policy: one of [`ON_HOSTS`].
+/// Runs a plan under a policy: one of [`ON_HOSTS`]. In debug builds, whose times nobody reports, the
+/// policies are values, and the core is compiled once for all of them.
 pub(crate) fn run<P: StaticPolicy + Sync>(
+    setting: &Setting<'_>,
+    room: &mut Room,
+) -> Result<Vec<Measure>, WorkloadError> {
+    if cfg!(debug_assertions) {
+        run_under(const { &P::RULES }, setting, room)
+    } else {
+        run_under(P::POLICY, setting, room)
+    }
+}
+
+fn run_under<P: Policy + Sync>(
+    policy: P,
     setting: &Setting<'_>,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {
@@ -244,7 +257,7 @@ pub(crate) fn run<P: StaticPolicy + Sync>(
         }
     };
     let builder = room.builder.clone().deferred(plan.deferred());
-    let yard: HostYard<P> = builder.build_on(region, Moves)?;
+    let yard: HostYard<P> = builder.build_on(policy, region, Moves)?;
     while !yard.core().finish_deferred() {}
     yard.watch_zone_locks();
     if let Some(limits) = plan.limits() {
