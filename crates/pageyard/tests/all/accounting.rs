@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
-use common::{Chosen, LINUX612, Lock, Machine, Y, frames, o};
+use common::any::any_hooks;
+use common::{LINUX612, Lock, Machine, Y, frames, o};
 use pageyard::{
     CmaArea, CpuId, Defences, Gfp, Hooked, MigrateType, Observer, Order, Pfn, Platform, Reclaim,
     Relocation, SECTION_PAGES, Yard, ZoneKind,
@@ -70,8 +71,8 @@ fn every_kind_of_request_counts_on_both_sides() {
 fn blocks_that_move_count_once() {
     #[derive(Default)]
     struct Moves(RefCell<BTreeMap<Pfn, Order>>);
-    impl Platform for &Moves {}
-    impl Reclaim for &Moves {
+    impl Platform for Moves {}
+    impl Reclaim for Moves {
         fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
             let mut blocks = self.0.borrow_mut();
             assert_eq!(blocks.remove(&from), Some(order));
@@ -79,12 +80,12 @@ fn blocks_that_move_count_once() {
             Relocation::Moved
         }
     }
-    impl Observer for &Moves {}
-    impl Defences for &Moves {}
+    impl Observer for Moves {}
+    impl Defences for Moves {}
     const S: u64 = SECTION_PAGES;
     let moves = Moves::default();
     let machine = Machine::normal(2 * S);
-    machine.run_on_under(&moves, LINUX612, |y: &Yard<'_, Hooked<Lock, &Moves, Chosen>>| {
+    machine.run_on_under(any_hooks(&moves), LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         for i in 0..2000 {
             let pfn = y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
             y.set_movable(pfn, o(0), true).unwrap();

@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use common::any::{AnyHooks, any_hooks};
 use common::check::{Owned, check};
 use common::state::State;
 use common::view::normal;
-use common::{Lock, Machine, Y, frames, o};
+use common::{Chosen, LINUX612, Lock, Machine, Y, frames, o};
 use pageyard::MigrateType::{Isolate, Movable, Reclaimable, Unmovable};
 use pageyard::{
     BatchError, ContigError, Defences, FreeError, Gfp, Hooked, IsolateError, Observer, Order, Pfn,
@@ -137,7 +138,12 @@ impl Owner {
         Owner { memory: Mutex::new(vec![0; pages]), ..Owner::default() }
     }
 
-    fn take(&self, y: &Yard<'_, Hooked<Lock, &Owner>>, order: u8, seed: u64) -> Option<Pfn> {
+    fn take(
+        &self,
+        y: &Yard<'_, Hooked<Lock, AnyHooks<'_>, Chosen>>,
+        order: u8,
+        seed: u64,
+    ) -> Option<Pfn> {
         let pfn = y.alloc(o(order), MOVABLE).ok()?;
         y.set_movable(pfn, o(order), true).unwrap();
         self.own(pfn, o(order), seed);
@@ -198,8 +204,12 @@ impl Reclaim for Owner {
 impl Observer for Owner {}
 impl Defences for Owner {}
 
-fn with_owner(owner: &Owner, machine: &Machine, f: impl FnOnce(&Yard<'_, Hooked<Lock, &Owner>>)) {
-    machine.run_on::<Hooked<Lock, &Owner>, _>(owner, |y| f(y));
+fn with_owner<'o>(
+    owner: &'o Owner,
+    machine: &Machine,
+    f: impl FnOnce(&Yard<'_, Hooked<Lock, AnyHooks<'o>, Chosen>>),
+) {
+    machine.run_on_under(any_hooks(owner), LINUX612, |y| f(y));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use common::any::any_hooks;
 use common::by_thread::{ByThread, CPU};
 use common::check::check;
 use common::{Chosen, LINUX612, Machine, Stage, Y, deferred, o};
@@ -112,7 +113,7 @@ fn s2_8_a_request_without_watermarks_grows_the_zone() {
     impl Observer for Reclaimer {}
     impl Defences for Reclaimer {}
     let machine = Machine::normal(4 * S);
-    let y = deferred(&machine, Reclaimer, LINUX612);
+    let y = deferred(&machine, any_hooks(&Reclaimer), LINUX612);
     let mut n = 0;
     while y.alloc(Order::MAX, Gfp::KERNEL | Gfp::MEMALLOC | Gfp::NOWARN).is_ok() {
         n += 1;

@@ -10,6 +10,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use common::any::{AnyHooks, any_hooks};
 use common::check::{Owned, check};
 use common::{Chosen, LINUX612, Lock, Machine, frames, leaked, o};
 use pageyard::poison::Corruption;
@@ -20,7 +21,7 @@ use pageyard::{
     TaskFlags, Throttle, Yard, ZoneId, ZoneKind,
 };
 
-type Y = Yard<'static, Hooked<Lock, &'static Hooks, Chosen>>;
+type Y = Yard<'static, Hooked<Lock, AnyHooks<'static>, Chosen>>;
 
 /// Blocks by their first frame, with their order and whether they may move.
 type Blocks = BTreeMap<Pfn, (Order, bool)>;
@@ -377,7 +378,7 @@ fn each_in_turn(
     let mut hooks = BTreeSet::new();
     for (n, k) in range.step_by(step).enumerate() {
         let h = Hooks::leaked(jumps, forgets);
-        let y: &'static Y = leaked(machine, h, rules);
+        let y: &'static Y = leaked(machine, any_hooks(h), rules);
         assert!(h.yard.set(y).is_ok());
         let run = Run { y, h, k };
         scenario(&run);

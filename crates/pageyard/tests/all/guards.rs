@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use common::any::any_hooks;
 use common::check::{Owned, check, free_in_pageblocks};
 use common::ops::{Session, op};
 use common::view::view;
@@ -164,7 +165,7 @@ fn injected_failures_have_no_side_effects_2_7_11_7() {
     let plan = FaultPlan { times: 5, min_order: Order::ZERO, ..ALWAYS };
     // A reference to hooks forwards the fault hook.
     let platform = Faulty(Faults::new(plan));
-    m.run_on_under(&platform, LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
+    m.run_on_under(any_hooks(&platform), LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let before = all_records(y);
         assert_eq!(y.alloc(Order::ZERO, Gfp::ATOMIC), Err(AllocError::NoMemory));
         let mut slots = [None; 8];
@@ -225,7 +226,7 @@ proptest! {
         let m = Machine::normal(8192);
         let plan = FaultPlan { per_mille: 300, min_order: Order::ZERO, seed, ..FaultPlan::NONE };
         let platform = Faulty(Faults::new(plan));
-        m.run_on_under(&platform, &<Guarded<5>>::RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
+        m.run_on_under(any_hooks(&platform), &<Guarded<5>>::RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
             let mut owned = Owned::new();
             for (order, free) in requests {
                 if free && let Some((p, order)) = owned.pop_first() {
@@ -265,16 +266,20 @@ fn a_block_at_a_chosen_place_leaves_guards_11_6() {
 fn placed_requests_fail_at_their_entry_2_7_11_7() {
     let plan = FaultPlan { times: 3, min_order: Order::ZERO, ..ALWAYS };
     let platform = Faulty(Faults::new(plan));
-    Machine::normal(8192).run_on_under(&platform, LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
-        let none = Err(PlaceError::Alloc(AllocError::NoMemory));
-        let before = all_records(y);
-        assert_eq!(y.alloc_at(Pfn(300), Order::ZERO, Gfp::ATOMIC), none);
-        let with = |align| {
-            let place = Place { align, below: None };
-            y.alloc_with(Order::ZERO, Gfp::ATOMIC, place).map(|_| ())
-        };
-        assert_eq!((with(1), with(64)), (none, none));
-        assert_eq!((platform.0.injected(), all_records(y)), (3, before), "once each");
-        assert_eq!((with(1), with(64)), (Ok(()), Ok(())));
-    });
+    Machine::normal(8192).run_on_under(
+        any_hooks(&platform),
+        LINUX612,
+        |y: &Yard<'_, Hooked<Lock, _, _>>| {
+            let none = Err(PlaceError::Alloc(AllocError::NoMemory));
+            let before = all_records(y);
+            assert_eq!(y.alloc_at(Pfn(300), Order::ZERO, Gfp::ATOMIC), none);
+            let with = |align| {
+                let place = Place { align, below: None };
+                y.alloc_with(Order::ZERO, Gfp::ATOMIC, place).map(|_| ())
+            };
+            assert_eq!((with(1), with(64)), (none, none));
+            assert_eq!((platform.0.injected(), all_records(y)), (3, before), "once each");
+            assert_eq!((with(1), with(64)), (Ok(()), Ok(())));
+        },
+    );
 }

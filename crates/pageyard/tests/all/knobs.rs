@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use common::any::any_hooks;
 use common::{Chosen, LINUX612, Machine, Y, o};
 use pageyard::policy::{Base, Guarded, InitOnAlloc, InitOnFree, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
@@ -339,9 +340,10 @@ impl Defences for Woken {}
 fn s10_two_knobs_request_compaction() {
     let woken = Woken::default();
     let wakes = || woken.0.swap(0, std::sync::atomic::Ordering::Relaxed);
-    Machine::normal(65536).run_on(
-        &woken,
-        |y: &pageyard::Yard<'_, Hooked<common::Lock, &Woken, pageyard::policy::Linux612>>| {
+    Machine::normal(65536).run_on_under(
+        any_hooks(&woken),
+        LINUX612,
+        |y: &pageyard::Yard<'_, Hooked<common::Lock, _, _>>| {
             // Two immovable pages, one of them cached: compact_memory drains.
             let pages = [(); 2].map(|()| y.alloc(o(0), Gfp::KERNEL).unwrap());
             y.free(pages[0], o(0)).unwrap();

@@ -5,6 +5,7 @@ use crate::common;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use common::any::any_hooks;
 use common::state::State;
 use common::{LINUX612, Machine, Y, leaked, o};
 use pageyard::{
@@ -146,7 +147,7 @@ impl Defences for Allocating {}
 #[test]
 fn a_hook_that_counts_memory_may_allocate() {
     let machine = Machine::normal(4096).knobs(|k| k.zone_reclaim_mode = 1);
-    let y = leaked(&machine, Allocating, LINUX612);
+    let y = leaked(&machine, any_hooks(&Allocating), LINUX612);
     REQUEST.set(Some(Box::new(|| {
         for order in [0, 1, 4] {
             _ = y.alloc(o(order), Gfp::KERNEL | Gfp::NOWARN);

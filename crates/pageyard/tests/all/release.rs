@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use common::any::any_hooks;
 use common::by_thread::{ByThread, CPU};
 use common::check::{Owned, check};
 use common::view::{normal, view};
@@ -200,10 +201,10 @@ fn memory_of_a_restored_zone_is_not_released() {
 fn a_panicking_hook_leaves_the_rest_reserved() {
     #[derive(Default)]
     struct Fills(AtomicU32);
-    impl Platform for &Fills {}
-    impl Reclaim for &Fills {}
-    impl Observer for &Fills {}
-    impl Defences for &Fills {
+    impl Platform for Fills {}
+    impl Reclaim for Fills {}
+    impl Observer for Fills {}
+    impl Defences for Fills {
         fn zero(&self, _: Pfn, _: Order) -> bool {
             assert_ne!(self.0.fetch_sub(1, Relaxed), 1, "the hook panics");
             true
@@ -212,7 +213,7 @@ fn a_panicking_hook_leaves_the_rest_reserved() {
     const RULES: Chosen = &InitOnFree::<pageyard::policy::Linux612>::RULES;
     let machine = Machine::normal(4096).reserved(1000..3000);
     let fills = Fills::default();
-    machine.run_on_under(&fills, RULES, |y: &Yard<'_, Hooked<Lock, &Fills, Chosen>>| {
+    machine.run_on_under(any_hooks(&fills), RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         // 1000..3000 are blocks of orders 3, 4, 10, 9, 8, ...
         fills.0.store(3, Relaxed);
         let panics = catch_unwind(AssertUnwindSafe(|| y.release(frames(1000..3000))));
@@ -225,7 +226,7 @@ fn a_panicking_hook_leaves_the_rest_reserved() {
     });
     // Memory released before the panic counts for the watermarks (§8.3).
     let machine = Machine::normal(65_536).reserved(1024..60_000);
-    machine.run_on_under(&fills, RULES, |y: &Yard<'_, Hooked<Lock, &Fills, Chosen>>| {
+    machine.run_on_under(any_hooks(&fills), RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let before = y.zone_info(NORMAL).unwrap();
         fills.0.store(50, Relaxed);
         let release = || y.release(frames(1024..60_000));

@@ -5,8 +5,9 @@ use crate::common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex};
 
+use common::any::shared_hooks;
 use common::check::{Owned, check};
-use common::{Lock, Machine, o};
+use common::{LINUX612, Lock, Machine, o};
 use pageyard::{
     Defences, Gfp, Hooked, IsolateError, MigrateType, Observer, Order, Pfn, Platform, Reclaim,
     Yard, ZoneKind,
@@ -356,7 +357,7 @@ impl Defences for Slow {}
 fn s4_11_a_block_that_is_being_reported_cannot_be_isolated() {
     let m = few();
     let slow = Slow([(); 2].map(|()| Barrier::new(2)));
-    m.run_on(&slow, |y: &Yard<'_, Hooked<Lock, &Slow>>| {
+    m.run_on_under(shared_hooks(&slow), LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         std::thread::scope(|s| {
             s.spawn(|| y.report_free_blocks());
             slow.0[0].wait();

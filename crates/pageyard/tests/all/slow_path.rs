@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::common;
+use common::any::{SharedHooks, shared_hooks};
 use common::{Chosen, LINUX612, Lock, Machine, leaked, o};
 use pageyard::{
     AllocError, Context, Defences, Gfp, Hooked, NodeId, Observer, Oom, Order, Pfn, Platform,
@@ -15,7 +16,7 @@ use pageyard::{
 const ZONE: ZoneKind = ZoneKind::Normal;
 const PAGES: u64 = 1 << 13;
 
-type Y = Yard<'static, Hooked<Lock, &'static Hooks, Chosen>>;
+type Y = Yard<'static, Hooked<Lock, SharedHooks<'static>, Chosen>>;
 
 thread_local! {
     static CONTEXT: Cell<Context> = Cell::new(Context::default());
@@ -143,7 +144,7 @@ impl Defences for Hooks {}
 /// A zone with every page held by the hooks.
 fn full() -> (&'static Y, &'static Hooks) {
     let hooks: &'static Hooks = Box::leak(Box::default());
-    let yard: &'static Y = leaked(&Machine::normal(PAGES), hooks, LINUX612);
+    let yard: &'static Y = leaked(&Machine::normal(PAGES), shared_hooks(hooks), LINUX612);
     assert!(hooks.yard.set(yard).is_ok());
     let gfp = Gfp::MEMALLOC | Gfp::NOWARN;
     let all: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order::ZERO, gfp).ok()).collect();
@@ -381,7 +382,7 @@ fn two_concurrent_reclaimers_both_terminate() {
 /// Many tasks, each inside a reclaim that waits for the reclaim of the next task.
 #[derive(Default)]
 struct Crowd {
-    yard: OnceLock<&'static Yard<'static, Hooked<Lock, &'static Crowd, Chosen>>>,
+    yard: OnceLock<&'static Y>,
     task: AtomicU64,
     inside: std::sync::Mutex<std::collections::BTreeSet<u64>>,
     again: AtomicU32,
@@ -422,7 +423,7 @@ impl Defences for Crowd {}
 #[test]
 fn a_hundred_reclaimers_are_all_recognised() {
     let crowd: &'static Crowd = Box::leak(Box::default());
-    let yard = leaked(&Machine::normal(4 * PAGES), crowd, LINUX612);
+    let yard = leaked(&Machine::normal(4 * PAGES), shared_hooks(crowd), LINUX612);
     assert!(crowd.yard.set(yard).is_ok());
     while yard.alloc(Order::ZERO, Gfp::NOWAIT).is_ok() {}
     for _ in 0..2 {

@@ -5,6 +5,7 @@ use crate::common;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use common::any::{AnyHooks, any_hooks};
 use common::by_thread::CPU;
 use common::{Chosen, LINUX612, Lock, Machine, frames};
 use pageyard::{
@@ -19,7 +20,7 @@ struct NoReclaim {
     drains: AtomicBool,
 }
 
-impl Platform for &NoReclaim {
+impl Platform for NoReclaim {
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
@@ -27,11 +28,11 @@ impl Platform for &NoReclaim {
         self.drains.load(Relaxed)
     }
 }
-impl Reclaim for &NoReclaim {}
-impl Observer for &NoReclaim {}
-impl Defences for &NoReclaim {}
+impl Reclaim for NoReclaim {}
+impl Observer for NoReclaim {}
+impl Defences for NoReclaim {}
 
-type Y<'y, 'm> = Yard<'y, Hooked<Lock, &'m NoReclaim, Chosen>>;
+type Y<'y, 'm> = Yard<'y, Hooked<Lock, AnyHooks<'m>, Chosen>>;
 
 /// Allocates single pages until a request fails.
 fn all_pages(y: &Y<'_, '_>, gfp: Gfp) -> Vec<Pfn> {
@@ -47,8 +48,9 @@ fn pages_had(mib: u64, dma: bool, knobs: Knobs) -> [usize; 3] {
     };
     let machine = machine.knobs(|k| *k = knobs);
     let hooks = NoReclaim::default();
-    [Gfp::KERNEL, Gfp::ATOMIC, Gfp::ATOMIC | Gfp::MEMALLOC]
-        .map(|gfp| machine.run_on_under(&hooks, LINUX612, |y: &Y<'_, '_>| all_pages(y, gfp).len()))
+    [Gfp::KERNEL, Gfp::ATOMIC, Gfp::ATOMIC | Gfp::MEMALLOC].map(|gfp| {
+        machine.run_on_under(any_hooks(&hooks), LINUX612, |y: &Y<'_, '_>| all_pages(y, gfp).len())
+    })
 }
 
 #[test]
@@ -68,7 +70,7 @@ fn small_machines_get_more_pages_with_the_profile() {
 fn pages_on_other_cpus_lists_are_had_after_a_drain() {
     let machine = Machine::normal(64 * MIB).cpus(&[0; 4]);
     let hooks = NoReclaim::default();
-    machine.run_on_under(&hooks, LINUX612, |y: &Y<'_, '_>| {
+    machine.run_on_under(any_hooks(&hooks), LINUX612, |y: &Y<'_, '_>| {
         // Each CPU frees pages that stay on its lists.
         let mut pages = all_pages(y, Gfp::ATOMIC | Gfp::MEMALLOC);
         let all = pages.len();
@@ -101,7 +103,7 @@ fn pages_on_other_cpus_lists_are_had_after_a_drain() {
 fn a_large_block_is_had_after_a_drain() {
     let machine = Machine::normal(1024).cpus(&[0; 2]);
     let hooks = NoReclaim::default();
-    machine.run_on_under(&hooks, LINUX612, |y: &Y<'_, '_>| {
+    machine.run_on_under(any_hooks(&hooks), LINUX612, |y: &Y<'_, '_>| {
         let gfp = Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::NOWARN;
         CPU.set(1);
         let page = y.alloc(Order::ZERO, gfp).unwrap();

@@ -4,6 +4,7 @@
 // Other packages and the fuzz targets include this file; each uses a part of it.
 #![allow(dead_code)]
 
+pub(crate) mod any;
 pub(crate) mod by_thread;
 pub(crate) mod check;
 pub(crate) mod interpose;
