@@ -5,7 +5,8 @@
 #
 # PYTHON is the interpreter, 3.10 or later [default: python3]. Packages come from the index that pip is configured for.
 # Without Python or an index nothing is tested: the script says so and succeeds, or fails if PAGEYARD_NEEDS is set, as in
-# CI. The compiled parts are shared with `cargo test`, in the same target directory and profile.
+# CI. The compiled parts are shared with `cargo test --workspace`, in the same target directory, with the same profile and
+# features (`as-tested`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3}
