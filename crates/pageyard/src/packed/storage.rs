@@ -404,8 +404,8 @@ impl Needs {
 /// static LABELS: [Label; 2] = [const { Label::new() }; 2];
 /// static ROUTES: [Route; 2] = [const { Route::new() }; 2];
 /// static INDEX: [IndexWord; 100] = [const { IndexWord::new() }; 100];
-/// static MAGAZINES: [Magazine; 141] = [const { Magazine::new() }; 141];
-/// static LINKS: [Link; 141] = [const { Link::new() }; 141];
+/// static MAGAZINES: [Magazine; 99] = [const { Magazine::new() }; 99];
+/// static LINKS: [Link; 99] = [const { Link::new() }; 99];
 /// static CPUS: [PerCpu<spin::Mutex<()>>; 1] = [const { PerCpu::new() }; 1];
 /// static DOMAINS: [Domain; 2] = [const { Domain::new() }; 2];
 ///

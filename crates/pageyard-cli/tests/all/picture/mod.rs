@@ -239,10 +239,10 @@ fn single_plots() {
 #[test]
 fn experiments() {
     let folder = Folder::new("experiments");
-    ok(&folder, &["reproduce", "recalculate", "--small", "--html", "r.html", "--svg", "r.svg"]);
+    ok(&folder, &["reproduce", "bulk-free", "--small", "--html", "r.html", "--svg", "r.svg"]);
     let page = Page::read(&folder.0.join("r.html"));
     check(&page);
-    assert_eq!(page.data["reproduced"][0]["experiment"], "recalculate");
+    assert_eq!(page.data["reproduced"][0]["experiment"], "bulk-free");
     assert!(page.tags_with("class").any(|t| t["class"] == "simulated"));
     assert!(std::fs::read_to_string(folder.0.join("r.svg")).unwrap().starts_with("<?xml"));
 }
