@@ -33,18 +33,7 @@ impl Reclaim for Machine {
 impl Observer for Machine {}
 impl Defences for Machine {}
 
-/// Declares the functions and a function that calls all of them.
-macro_rules! calls {
-    ($($name:ident($y:ident $(, $arg:ident: $type:ty = $value:expr)*) -> $out:ty { $body:expr })*) => {
-        $(#[inline(never)]
-        fn $name<P: Policy>($y: &Y<'_, P> $(, $arg: $type)*) -> $out { $body })*
-
-        fn all<P: Policy>(y: &Y<'_, P>) {
-            $(let _ = std::hint::black_box($name(y $(, std::hint::black_box($value))*));)*
-        }
-    };
-}
-
+include!("../declare.rs");
 include!("table.rs");
 
 /// The same for a region of the packed engine.

@@ -421,7 +421,7 @@ impl<R: RawMutex> Zone<'_, R> {
             return self.make_blank_packed(region);
         }
         let _lock = self.lock.lock();
-        // Whoever frees while a zone is restored owns nothing of it.
+        // Drops the blocks that other threads freed during this restore: no caller has one of them yet.
         self.queue.take();
         // A frame that was faulty before stays so. It is in no block: `occupy` refused it.
         for frame in self.map.run(0, self.map.len()) {

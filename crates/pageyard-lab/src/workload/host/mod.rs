@@ -228,8 +228,8 @@ pub(crate) struct Room {
     cpus: Vec<u32>,
 }
 
-/// Runs a plan under a policy: one of [`ON_HOSTS`]. In debug builds, whose times nobody reports, the
-/// policies are values, and the core is compiled once for all of them.
+/// Runs a plan under a policy: one of [`ON_HOSTS`]. Debug builds pass policies as values, so that the
+/// compiler makes one copy of the core for all of them; reported times come from release builds.
 pub(crate) fn run<P: StaticPolicy + Sync>(
     setting: &Setting<'_>,
     room: &mut Room,

@@ -221,7 +221,7 @@ fn per_cpu_lists() {
     let count =
         planted(|_, z, _| with_cached(z, |p, _| p.tune(&Linux612::RULES.pcp, |t| t.count += 1)));
     assert_eq!(counted(count), Tally::Cached(CpuId(0)));
-    // A drain ends all the same, although it takes more than one lock for so many pages.
+    // A drain returns although the count is too large, also when it exceeds what one hold of the zone lock frees.
     with_yard::<Linux612>(|y, z, _| {
         with_cached(z, |p, _| p.tune(&Linux612::RULES.pcp, |t| t.count += 100_000));
         y.drain_all(None);
