@@ -158,6 +158,8 @@ bitflags::bitflags! {
 
 impl AllocFlags {
     pub(crate) const WMARK_MIN: AllocFlags = AllocFlags::from_bits_retain(0);
+    /// Of a free or a batch: it may wait for a lock.
+    pub(crate) const WAITS: AllocFlags = AllocFlags::WMARK_MIN;
     pub(crate) const WMARK_LOW: AllocFlags = AllocFlags::from_bits_retain(1);
 
     /// Returns the index of the mark that is tested.

@@ -82,7 +82,11 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Frees what [`free_nowait`](Yard::free_nowait) queued.
     pub(crate) fn flush_queues(&self) {
-        self.zones.iter().filter_map(|zone| self.at_any(zone)).for_each(|at| at.flush_queue());
+        for zone in self.zones.iter().filter(|zone| !zone.queue.is_empty()) {
+            if let Some(at) = self.at_any(zone) {
+                at.flush_queue();
+            }
+        }
     }
 
     /// Frees a block without waiting for a lock (spec B.2), from where [`try_alloc`](Yard::try_alloc) may

@@ -25,8 +25,6 @@ use crate::packed::{CpuCounts, Region};
 use crate::zone::at::At;
 use crate::zone::state::{PerCpu, Zone};
 
-/// The flags of a free or a batch that may wait for a lock.
-const WAITS: AllocFlags = AllocFlags::WMARK_MIN;
 /// Blocks that a batch frees under one lock.
 const BATCH: usize = 31;
 
@@ -204,7 +202,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.settle(region, &mut own);
         let after = own.counts;
         drop(own);
-        self.note_mixing(&before, &after, WAITS);
+        self.note_mixing(&before, &after, AllocFlags::WAITS);
         got
     }
 
@@ -253,7 +251,9 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         }
         if direct != 0 {
             let left = blocks.iter().enumerate().filter(|(n, _)| direct >> n & 1 != 0);
-            left.for_each(|(_, &(frame, order))| self.put_packed_direct(frame, order, WAITS));
+            left.for_each(|(_, &(frame, order))| {
+                self.put_packed_direct(frame, order, AllocFlags::WAITS)
+            });
         }
     }
 
@@ -525,7 +525,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Reports a free and completes it.
     pub(crate) fn finish_free_packed(&self, at: &At<'_, 'a, C>, frame: u32, order: Order) {
         self.report_free_packed(at, frame, order);
-        at.put_packed(frame, order.get(), WAITS);
+        at.put_packed(frame, order.get(), AllocFlags::WAITS);
     }
 
     /// Reports a free. If the observer panics, the block stays its owner's.
@@ -543,7 +543,7 @@ impl<'a, C: Config> Yard<'a, C> {
     pub(crate) fn free_direct_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, frame) = self.begin_free_packed(pfn, order)?;
         self.report_free_packed(&at, frame, order);
-        at.put_packed_direct(frame, order.get(), WAITS);
+        at.put_packed_direct(frame, order.get(), AllocFlags::WAITS);
         Ok(())
     }
 

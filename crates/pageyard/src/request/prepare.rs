@@ -91,7 +91,7 @@ impl<C: Config> Yard<'_, C> {
     #[cold]
     #[inline(never)]
     pub(crate) fn return_unprepared(&self, pfn: Pfn, order: Order) {
-        self.return_unprepared_for(pfn, order, AllocFlags::WMARK_MIN);
+        self.return_unprepared_for(pfn, order, AllocFlags::WAITS);
     }
 
     /// Like [`return_unprepared`](Self::return_unprepared), for a request with these flags: it may be one

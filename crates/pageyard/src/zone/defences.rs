@@ -49,7 +49,7 @@ impl<C: Config> At<'_, '_, C> {
     #[cold]
     #[inline(never)]
     pub(crate) fn give_up(&self, idx: u32, order: u8) {
-        self.give_up_for(idx, order, AllocFlags::WMARK_MIN);
+        self.give_up_for(idx, order, AllocFlags::WAITS);
     }
 
     /// Like [`give_up`](Self::give_up), for a request with these flags: it may be one that must not wait.
