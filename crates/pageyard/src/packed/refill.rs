@@ -218,9 +218,14 @@ impl<R: RawMutex> Region<'_, R> {
         let slot = &mut slots[class_of(order, t) & 15];
         counts.refills += 1;
         if order == PAGEBLOCK_ORDER {
-            if let Some(frame) = self.claim_sound(at.domain) {
+            for _ in 0..capacity(order) {
+                let Some(frame) = self.claim_sound(at.domain) else { break };
                 self.push(slot, frame);
                 counts.taken += u64::from(PAGEBLOCK_PAGES);
+                // Pageblocks whose memory is elsewhere are taken only for a request.
+                if self.blocks.whole().fresh.find(0).is_none() {
+                    break;
+                }
             }
             return;
         }
