@@ -121,6 +121,8 @@ pub struct Worker<'y, P: Policy = Packed> {
     signals: Signals,
     causes: Causes,
     seen: Vec<Seen>,
+    /// No CPU has used its lists since the last drain of all.
+    drained: bool,
     tick_at: u64,
     used: u64,
     draw: u64,
@@ -181,6 +183,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             signals,
             causes: Causes::default(),
             seen: vec![Seen::default(); core.cpus() as usize],
+            drained: false,
             tick_at: now.saturating_add(nanos(plan.every)),
             used: 0,
             draw: now | 1,
@@ -362,9 +365,11 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
     }
 
-    /// Drains the lists of CPUs that have not used them for a while.
+    /// Drains the lists of CPUs that have not used them for a while; once no CPU has, also the depots
+    /// of the packed engine, which a tick only trims. Their blocks keep pageblocks in pieces.
     fn drain_unused(&mut self, now: u64) {
         let core = self.raw.core();
+        let mut unused = true;
         for (cpu, seen) in (0..).map(CpuId).zip(&mut self.seen) {
             let (mut requests, mut cached) = (0, 0);
             for &zone in &self.zones {
@@ -374,9 +379,17 @@ impl<'y, P: Policy> Worker<'y, P> {
             }
             if requests != seen.requests {
                 *seen = Seen { requests, since: now };
-            } else if cached > 0 && now.saturating_sub(seen.since) >= UNUSED {
+                self.drained = false;
+            }
+            if now.saturating_sub(seen.since) < UNUSED {
+                unused = false;
+            } else if cached > 0 {
                 core.drain_cpu(cpu, None);
             }
+        }
+        if unused && !self.drained {
+            core.drain_all(None);
+            self.drained = true;
         }
     }
 

@@ -141,6 +141,22 @@ fn lists_of_a_cpu_are_drained_once_it_has_not_used_them_for_a_while() {
     assert_eq!(cached(&yard), 0);
 }
 
+/// Blocks in the depots of the packed engine belong to no CPU. They keep pageblocks in pieces, which
+/// cannot be returned to the system.
+#[test]
+fn depots_are_drained_once_no_cpu_has_used_its_lists_for_a_while() {
+    let yard: HostYard = bare(64 * MIB).build().unwrap();
+    let returnable = || Usage::of(yard.raw()).waiting;
+    let all = returnable();
+    let mut worker = yard.worker().unwrap();
+    drop(take(&yard, 0, 8192));
+    worker.drain_unused(SECOND);
+    worker.drain_unused(SECOND + UNUSED - 1);
+    assert!(returnable() < all, "not long enough");
+    worker.drain_unused(SECOND + UNUSED);
+    assert_eq!(returnable(), all);
+}
+
 /// The rest depends on activity in the yard, and varies by a quarter both ways.
 #[test]
 fn the_rest_after_a_step_depends_on_what_changes() {
