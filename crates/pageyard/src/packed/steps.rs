@@ -64,9 +64,11 @@ impl<R: RawMutex> Region<'_, R> {
         self.state(frame).and_then(FrameState::allocated) == Some(order)
     }
 
-    /// Takes a block from its owner in a way that can be rolled back. Returns whether it did.
-    pub(crate) fn begin_leaving(&self, frame: u32, order: u8) -> bool {
-        self.state(frame).is_some_and(|state| state.begin_leaving(order))
+    /// Takes a block from its owner in a way that can be rolled back. Returns whether it did. Of several
+    /// callers one succeeds, unless `OWNED`: then the caller is alone.
+    #[inline(always)]
+    pub(crate) fn begin_leaving<const OWNED: bool>(&self, frame: u32, order: u8) -> bool {
+        self.state(frame).is_some_and(|state| state.begin_leaving::<OWNED>(order))
     }
 
     /// Completes [`begin_leaving`](Self::begin_leaving). Returns the block's type.

@@ -77,12 +77,20 @@ impl FrameState {
         Some(usize::from(seen >> 4 & 3))
     }
 
-    /// Begins a free that may still be rolled back. Of several callers one succeeds.
-    pub(crate) fn begin_leaving(&self, order: u8) -> bool {
+    /// Begins a free that may still be rolled back. Returns whether it did. Of several callers one
+    /// succeeds, unless `OWNED`: then the caller is alone.
+    #[inline(always)]
+    pub(crate) fn begin_leaving<const OWNED: bool>(&self, order: u8) -> bool {
         let seen = self.0.load(Relaxed);
         let leaving = (seen & !FrameState::ALLOCATED).wrapping_add(FrameState::LEAVING);
-        seen & FrameState::CHECKED == FrameState::ALLOCATED | order
-            && self.0.compare_exchange(seen, leaving, Acquire, Relaxed).is_ok()
+        if seen & FrameState::CHECKED != FrameState::ALLOCATED | order {
+            return false;
+        }
+        if OWNED {
+            self.0.store(leaving, Relaxed);
+            return true;
+        }
+        self.0.compare_exchange(seen, leaving, Acquire, Relaxed).is_ok()
     }
 
     /// Completes [`begin_leaving`](Self::begin_leaving). Returns the type.

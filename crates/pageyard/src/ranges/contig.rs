@@ -195,7 +195,7 @@ impl<'a, C: Config> Yard<'a, C> {
         for (index, pfn) in pages().enumerate() {
             let left = match self.owned(pfn, Order::ZERO) {
                 Ok((zone, idx)) => match zone.region() {
-                    Some(region) if region.begin_leaving(idx, 0) => Ok(()),
+                    Some(region) if region.begin_leaving::<false>(idx, 0) => Ok(()),
                     Some(region) => Err(region.why_not(pfn, Order::ZERO)),
                     None => zone.begin_free(idx, Order::ZERO),
                 },

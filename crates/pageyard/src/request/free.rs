@@ -250,7 +250,7 @@ impl<'a, C: Config> Yard<'a, C> {
         for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
             let left = self.owned(pfn, order).and_then(|(zone, idx)| {
                 if let Some(region) = self.region_of(zone) {
-                    let left = region.begin_leaving(idx, order.get());
+                    let left = region.begin_leaving::<OWNED>(idx, order.get());
                     return if left { Ok(()) } else { Err(region.why_not(pfn, order)) };
                 }
                 if OWNED {

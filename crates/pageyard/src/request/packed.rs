@@ -273,7 +273,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// is not told.
     pub(crate) fn give_up_packed(&self, frame: u32, order: u8, flags: AllocFlags) {
         let Some(region) = self.zone.region() else { return };
-        if region.begin_leaving(frame, order) {
+        if region.begin_leaving::<false>(frame, order) {
             self.put_packed_direct(frame, order, flags);
         }
     }
@@ -515,7 +515,7 @@ impl<'a, C: Config> Yard<'a, C> {
             return Err(region.why_not(pfn, order));
         }
         let at = self.here(zone)?;
-        if region.begin_leaving(frame, order.get()) {
+        if region.begin_leaving::<false>(frame, order.get()) {
             Ok((at, frame))
         } else {
             Err(region.why_not(pfn, order))
@@ -599,7 +599,7 @@ impl<'a, C: Config> Yard<'a, C> {
         // One by one: the zone's bits merge by themselves. Should the observer panic, the remaining
         // pages stay allocated, each as a block of its own.
         for frame in first + 1..first + order.pages() {
-            if region.begin_leaving(frame, 0) {
+            if region.begin_leaving::<false>(frame, 0) {
                 self.finish_free_packed(&at, frame, Order::ZERO);
             }
         }
