@@ -48,16 +48,18 @@ impl KnownZero {
     }
 
     /// Records that pages of this region are allocated. Returns whether all of them are zero.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_known_zero(&self, region: &Region, pfn: Pfn, pages: u64) -> bool {
-        if pages == 1 {
-            // The same for most requests: a page that was in use before.
-            let n = pfn.0.wrapping_sub(self.first.0);
-            let used = self.used.get((n / BITS) as usize);
-            if used.is_some_and(|word| word.load(Relaxed) >> (n % BITS) & 1 != 0) {
-                return false;
-            }
-        }
+        // The same for most requests: a page that was in use before.
+        let n = pfn.0.wrapping_sub(self.first.0);
+        let used = self.used.get((n / BITS) as usize);
+        let is_used = used.is_some_and(|word| word.load(Relaxed) >> (n % BITS) & 1 != 0);
+        !(pages == 1 && is_used) && self.record_use(region, pfn, pages)
+    }
+
+    /// Does that for any number of pages.
+    #[inline(never)]
+    fn record_use(&self, region: &Region, pfn: Pfn, pages: u64) -> bool {
         let mut zeros = true;
         for (first, word, mask) in self.words(pfn, pages) {
             let was = word.load(Relaxed);

@@ -162,6 +162,7 @@ impl<E> HostPlatform<E> {
         store(self.words(pfn, order).unwrap_or_default(), word);
     }
 
+    #[inline(never)]
     fn clear(&self, pfn: Pfn, order: Order) {
         if !self.exclusive {
             return self.fill(pfn, order, 0);
