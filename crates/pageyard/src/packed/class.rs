@@ -11,10 +11,6 @@ const KEPT_ORDERS: usize = COSTLY_ORDER as usize + 2;
 /// Classes of blocks: one for each kept order and type.
 pub(crate) const CLASSES: usize = KEPT_ORDERS * KEPT_TYPES;
 
-/// Blocks that a magazine of each kept order holds. Network buffers, of order 3, come and go by windows of
-/// hundreds of pages: two magazines of 1 MiB hold such a window, so it stays in its CPU's caches.
-const CAPACITY: [u32; KEPT_ORDERS] = [64, 64, 32, 32, 2];
-
 /// Returns whether magazines keep blocks of this order.
 #[inline(always)]
 pub(crate) const fn is_kept(order: u8) -> bool {
@@ -38,10 +34,15 @@ pub(crate) const fn order_of(class: usize) -> u8 {
     if index + 1 == KEPT_ORDERS { PAGEBLOCK_ORDER } else { index as u8 }
 }
 
-/// Returns how many blocks a magazine of an order holds.
+/// Returns how many blocks a magazine of a kept order holds. Network buffers, of order 3, come and go by
+/// windows of hundreds of pages: two magazines of 1 MiB hold such a window, so it stays in its CPU's caches.
 #[inline(always)]
 pub(crate) const fn capacity(order: u8) -> u32 {
-    CAPACITY[order_index(order) % KEPT_ORDERS]
+    match order {
+        0 | 1 => 64,
+        2 | 3 => 32,
+        _ => 2,
+    }
 }
 
 /// Returns the pages of a full magazine of a class.

@@ -72,6 +72,7 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     /// Completes [`begin_leaving`](Self::begin_leaving). Returns the block's type.
+    #[inline(always)]
     pub(crate) fn finish_leaving(&self, frame: u32) -> usize {
         self.state(frame).map_or(0, FrameState::finish_leaving)
     }

@@ -94,6 +94,7 @@ impl FrameState {
     }
 
     /// Completes [`begin_leaving`](Self::begin_leaving). Returns the type.
+    #[inline(always)]
     pub(crate) fn finish_leaving(&self) -> usize {
         let seen = self.0.load(Relaxed);
         self.0.store(FrameState::FREE, Relaxed);

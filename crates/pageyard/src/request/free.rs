@@ -247,12 +247,11 @@ impl<'a, C: Config> Yard<'a, C> {
         if self.cpu_zones(cpu).is_none() && !blocks.is_empty() {
             return Err(BatchError { index: 0, error: FreeError::UnknownCpu(cpu) });
         }
+        if self.is_packed() {
+            return self.free_batch_packed::<OWNED, B>(cpu, blocks, of);
+        }
         for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
             let left = self.owned(pfn, order).and_then(|(zone, idx)| {
-                if let Some(region) = self.region_of(zone) {
-                    let left = region.begin_leaving::<OWNED>(idx, order.get());
-                    return if left { Ok(()) } else { Err(region.why_not(pfn, order)) };
-                }
                 if OWNED {
                     zone.map.frame(idx).begin_free_unraced();
                     return Ok(());
@@ -263,10 +262,6 @@ impl<'a, C: Config> Yard<'a, C> {
                 self.roll_back_frees(blocks.iter().take(index).map(|b| of(b).0));
                 return Err(BatchError { index, error });
             }
-        }
-        if self.is_packed() {
-            self.finish_batch_packed(cpu, blocks.iter().map(&of));
-            return Ok(());
         }
         let mut rest = blocks;
         while let Some((group, later)) = rest.split_at_checked(rest.len().min(BATCH))

@@ -22,6 +22,7 @@ use crate::packed;
 use crate::packed::class::is_kept;
 use crate::packed::cpu::Cpu;
 use crate::packed::{CpuCounts, Region};
+use crate::request::free::BatchError;
 use crate::zone::at::At;
 use crate::zone::state::{PerCpu, Zone};
 
@@ -225,14 +226,15 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     }
 
     /// Returns up to [`BATCH`] blocks that have left their owners to this CPU's magazines or to the
-    /// zone.
-    fn put_packed_batch(&self, blocks: &[(u32, u8)]) {
+    /// zone. `SINGLE`: all of them are pages; with that constant it takes half of the instructions.
+    fn put_packed_batch<const SINGLE: bool>(&self, blocks: &[(u32, u8)]) {
+        let blocks = blocks.iter().map(|&(frame, order)| (frame, if SINGLE { 0 } else { order }));
         let mut direct = u32::MAX;
         match self.own() {
             Some((region, mut own)) if own.is_enabled => {
                 direct = 0;
                 let mut settles = false;
-                for (n, &(frame, order)) in blocks.iter().enumerate() {
+                for (n, (frame, order)) in blocks.clone().enumerate() {
                     // What goes to an isolated pageblock is waited for.
                     if !is_kept(order) || region.blocks.is_isolated(frame / PAGEBLOCK_PAGES) {
                         direct |= 1 << n;
@@ -250,9 +252,9 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
         }
         if direct != 0 {
-            let left = blocks.iter().enumerate().filter(|(n, _)| direct >> n & 1 != 0);
-            left.for_each(|(_, &(frame, order))| {
-                self.put_packed_direct(frame, order, AllocFlags::WAITS)
+            let left = blocks.enumerate().filter(|(n, _)| direct >> n & 1 != 0);
+            left.for_each(|(_, (frame, order))| {
+                self.put_packed_direct(frame, order, AllocFlags::WAITS);
             });
         }
     }
@@ -555,39 +557,75 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(())
     }
 
-    /// Frees blocks that have left their owners, up to [`BATCH`] of one zone under one lock of the
-    /// CPU's magazines. If the observer panics, those that are not free yet stay their owners'.
-    pub(crate) fn finish_batch_packed(
+    /// Frees a batch: all blocks leave their owners, or none. Then up to [`BATCH`] neighbours of one
+    /// zone are freed under one lock of the CPU's magazines. If the observer panics, those that are
+    /// not free yet stay their owners'.
+    pub(crate) fn free_batch_packed<const OWNED: bool, B>(
         &self,
         cpu: CpuId,
-        blocks: impl Iterator<Item = (Pfn, Order)> + Clone,
-    ) {
+        blocks: &[B],
+        of: impl Fn(&B) -> (Pfn, Order),
+    ) -> Result<(), BatchError> {
+        let mut zone = None;
+        for (index, (pfn, order)) in blocks.iter().map(&of).enumerate() {
+            let left = self
+                .locate_near(pfn, &mut zone)
+                .is_some_and(|(region, frame)| region.begin_leaving::<OWNED>(frame, order.get()));
+            if !left {
+                self.roll_back_frees(blocks.iter().take(index).map(|b| of(b).0));
+                return Err(BatchError { index, error: self.why_not_packed(pfn, order) });
+            }
+        }
         let mut rest = blocks;
-        while let Some((pfn, _)) = rest.clone().next() {
-            let here = self.locate(pfn).and_then(|(zone, _)| self.at(zone, cpu));
-            let Some(at) = here.filter(|at| at.zone.index_of(pfn).is_some()) else {
-                rest.next();
-                continue;
-            };
+        while let Some((pfn, _)) = rest.first().map(&of) {
+            let zone = self.locate(pfn).map(|(zone, _)| zone);
+            let at = zone.and_then(|zone| self.at(zone, cpu));
             let mut group = [(0, 0); BATCH];
-            let mut later = rest.clone();
-            let mut len = 0;
-            for slot in &mut group {
-                let mut after = later.clone();
-                let Some((pfn, order)) = after.next() else { break };
-                let Some(frame) = at.zone.index_of(pfn) else { break };
+            let (mut len, mut highest) = (0, 0);
+            for (slot, (pfn, order)) in group.iter_mut().zip(rest.iter().map(&of)) {
+                let Some(frame) = zone.and_then(|zone| zone.index_of(pfn)) else { break };
                 *slot = (frame, order.get());
-                later = after;
+                highest |= order.get();
                 len += 1;
             }
-            let group = group.get(..len).unwrap_or(&[]);
-            let unfinished =
-                Rollback::new(|| self.roll_back_frees(rest.clone().map(|(pfn, _)| pfn)));
-            group.iter().for_each(|&(frame, order)| at.note_free(frame, order));
-            unfinished.disarm();
-            at.put_packed_batch(group);
-            rest = later;
+            if let (Some(at), Some(group)) = (at, group.get(..len)) {
+                let unfinished =
+                    Rollback::new(|| self.roll_back_frees(rest.iter().map(|b| of(b).0)));
+                group.iter().for_each(|&(frame, order)| at.note_free(frame, order));
+                unfinished.disarm();
+                match highest {
+                    0 => at.put_packed_batch::<true>(group),
+                    _ => at.put_packed_batch::<false>(group),
+                }
+            }
+            rest = rest.get(len.max(1)..).unwrap_or(&[]);
         }
+        Ok(())
+    }
+
+    /// Returns a frame's region and its index there. `near`: the zone of the last one, which usually
+    /// contains this one too.
+    #[inline(always)]
+    fn locate_near<'z>(
+        &'z self,
+        pfn: Pfn,
+        near: &mut Option<&'a Zone<'a, C::Lock>>,
+    ) -> Option<(&'a Region<'a, C::Lock>, u32)> {
+        if let Some(zone) = *near
+            && let Some(frame) = zone.index_of(pfn)
+        {
+            return Some((zone.region()?, frame));
+        }
+        let (zone, frame) = self.locate(pfn)?;
+        *near = Some(zone);
+        Some((zone.region()?, frame))
+    }
+
+    /// Returns why a block cannot be freed.
+    #[cold]
+    fn why_not_packed(&self, pfn: Pfn, order: Order) -> FreeError {
+        let region = self.locate(pfn).and_then(|(zone, _)| zone.region());
+        region.map_or(FreeError::Foreign, |region| region.why_not(pfn, order))
     }
 
     /// Frees all pages of a block but its first, which stays allocated as a block of order 0.

@@ -56,6 +56,71 @@ fn all_memory_is_free_again() {
     assert_eq!(totals.alloc_pages, totals.free_pages);
 }
 
+/// A batch of any form, of pages alone or of several orders, is freed whole or not at all.
+#[test]
+fn s6_2_a_batch_with_a_fault_changes_nothing() {
+    let yard = yard(64);
+    let managed = info(&yard).managed;
+    type Free = fn(&Y, &[(Pfn, Order)]) -> Result<(), BatchError>;
+    let forms: [Free; 2] =
+        [|y, blocks| y.free_batch(blocks), |y, blocks| y.free_batch_owned(blocks)];
+    for orders in [&[0][..], &[0, 1, 3, 0, 5, 9]] {
+        let take = |n: usize| {
+            let order = Order::new(orders[n % orders.len()]).unwrap();
+            (yard.alloc(order, Gfp::KERNEL).unwrap(), order)
+        };
+        for free in forms {
+            let blocks: Vec<_> = (0..70).map(take).collect();
+            let free_page = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+            yard.free(free_page, Order::ZERO).unwrap();
+            for at in [0, 30, 31, 69, 70] {
+                let faults = [
+                    ((free_page, Order::ZERO), FreeError::DoubleFree),
+                    ((Pfn(0), Order::ZERO), FreeError::Foreign),
+                ];
+                for (fault, error) in faults {
+                    let mut batch = blocks.clone();
+                    batch.insert(at, fault);
+                    assert_eq!(free(&yard, &batch), Err(BatchError { index: at, error }));
+                }
+            }
+            let twice: Vec<_> = blocks.iter().chain(&blocks[40..41]).copied().collect();
+            assert_eq!(free(&yard, &twice).unwrap_err().index, 70);
+            let pages: u64 = blocks.iter().map(|(_, order)| u64::from(order.pages())).sum();
+            yard.drain_all(None);
+            yard.validate().unwrap();
+            assert_eq!(info(&yard).free_exact, managed - pages, "each is its owner's still");
+            free(&yard, &blocks).unwrap();
+            assert_eq!(free(&yard, &blocks).unwrap_err().index, 0);
+            yard.drain_all(None);
+            yard.validate().unwrap();
+            assert_eq!(info(&yard).free_exact, managed);
+        }
+    }
+}
+
+/// What a batch frees into an isolated pageblock is free at once, not only after a drain.
+#[test]
+fn s4_11_a_batch_frees_to_isolated_pageblocks_at_once() {
+    let yard = yard(64);
+    let pages: Vec<_> =
+        (0..40).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    let first = Pfn(pages[0].0 & !511);
+    let isolated = first..Pfn(first.0 + 512);
+    assert!(pages.iter().all(|page| isolated.contains(page)));
+    yard.isolate(isolated.clone(), MigrateType::Movable).unwrap();
+    yard.drain_all(None);
+    let free = || -> u64 {
+        let blocks = yard.free_blocks_by_type(ZoneKind::Normal).unwrap().0;
+        (0..=10).map(|o| blocks[o][MigrateType::Isolate as usize] << o).sum()
+    };
+    assert_eq!(free(), 512 - 40);
+    yard.free_batch(&pages.iter().map(|&page| (page, Order::ZERO)).collect::<Vec<_>>()).unwrap();
+    assert_eq!(free(), 512);
+    yard.unisolate(isolated, MigrateType::Movable).unwrap();
+    yard.validate().unwrap();
+}
+
 /// Moves every block that it is asked to move.
 #[derive(Default)]
 struct Mover {
