@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(feature = "packed")]
 use pageyard::policy::Packed;
-use pageyard::policy::{Engine, Linux612, Policy, Rules, StaticPolicy};
+use pageyard::policy::{Engine, Linux612, NoProposals, Rules, StaticPolicy};
 use pageyard::{Hooked, InitError, Layout, Storage, Yard};
 
 use crate::hooked::CHooks;
@@ -20,20 +20,7 @@ pub type PlainYard = Yard<'static, Hooked<CLock, CPlatform, Linux612>>;
 
 /// The allocator behind a handle, with [`pageyard_hooks`]. A type of its own, so that a yard without
 /// them does not test for them.
-pub type HookedYard = Yard<'static, Hooked<CLock, CHooks, Checks>>;
-
-/// The rules of Linux 6.12 or of the packed engine, with the checks that the hooks ask for.
-#[derive(Clone, Copy, Debug)]
-pub struct Checks(&'static Rules);
-
-impl Policy for Checks {
-    const PROPOSALS: bool = false;
-
-    #[inline]
-    fn rules(&self) -> &Rules {
-        self.0
-    }
-}
+pub type HookedYard = Yard<'static, Hooked<CLock, CHooks, NoProposals<'static>>>;
 
 /// The allocator behind a handle, on the packed engine and without [`pageyard_hooks`]. With them it is a
 /// [`HookedYard`], whose rules name the engine.
@@ -99,7 +86,7 @@ impl pageyard_core {
     const fn unmade_hooked() -> Self {
         let platform = CPlatform::new(pageyard_platform::none());
         let hooks = CHooks { platform, hooks: pageyard_hooks::none() };
-        let hooked = ManuallyDrop::new(Yard::with_policy(hooks, Checks(&Linux612::RULES)));
+        let hooked = ManuallyDrop::new(Yard::with_policy(hooks, NoProposals(&Linux612::RULES)));
         Self::of(HOOKED, Any { hooked })
     }
 
@@ -133,7 +120,7 @@ impl pageyard_core {
         // SAFETY: guaranteed by the caller.
         unsafe { sized::read_to(hooks, to) }?;
         *rules = to.rules(engine)?;
-        *yard.policy_mut() = Checks(rules);
+        yard.set_policy(NoProposals(rules));
         Ok(())
     }
 

@@ -66,7 +66,7 @@ fn call_init<'a, P: StaticPolicy>(
     let hooks = Parts::defences(Parts::observer(Parts::reclaim(Parts::new(Machine), ()), ()), ());
     let mut y = Yard::without_memory(hooks);
     std::hint::black_box(y.hooks_mut());
-    std::hint::black_box(y.policy_mut());
+    std::hint::black_box(y.set_policy(y.policy()));
     y.init(layout, storage)?;
     Ok(y)
 }

@@ -212,10 +212,23 @@ impl<'a, C: Config> Yard<'a, C> {
         &mut self.hooks
     }
 
-    /// Returns the policy for modification, before the allocator [has memory](Yard::init). For a
-    /// policy that is a value.
-    pub fn policy_mut(&mut self) -> &mut C::Policy {
-        &mut self.policy
+    /// Sets the policy before the allocator [is initialized](Yard::init), for a policy that is a value.
+    /// Returns whether it did: with other rules, an allocator in use would give pages twice.
+    ///
+    /// ```
+    /// use pageyard::policy::{Linux61, Linux612, Rules, StaticPolicy};
+    /// use pageyard::*;
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    ///
+    /// let mut yard: Yard<'_, Hooked<Lock, (), &Rules>> = Yard::with_policy((), &Linux612::RULES);
+    /// assert!(yard.set_policy(&Linux61::RULES));
+    /// ```
+    pub fn set_policy(&mut self, policy: C::Policy) -> bool {
+        let is_new = self.zones.is_empty();
+        if is_new {
+            self.policy = policy;
+        }
+        is_new
     }
 
     /// Returns the number of CPUs that the layout names.

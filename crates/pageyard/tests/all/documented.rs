@@ -21,6 +21,7 @@ const SHOWN_ELSEWHERE: &[(&str, &str)] = &[
     ("TopologyError", "an error; Topology has the example"),
     ("Stack", "public for the models of verify/loom only"),
     ("ModelStack", "as Stack"),
+    ("Constant", "seals Policy, which has the example"),
 ];
 
 fn sources(of: &Path, found: &mut Vec<PathBuf>) {

@@ -314,7 +314,7 @@ const MAKERS: [&str; 25] = [
     "Yard::init_deferred",
     "Yard::new",
     "Yard::hooks_mut",
-    "Yard::policy_mut",
+    "Yard::set_policy",
     "Yard::with_policy",
     "Yard::without_memory",
 ];

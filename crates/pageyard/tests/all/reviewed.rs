@@ -1,6 +1,8 @@
 //! Regressions found by a reviewer's programs: calls and hooks within their contracts that lost a
 //! page, or gave one page two owners.
 
+#![allow(clippy::single_range_in_vec_init)] // the lists hold ranges
+
 use crate::common;
 
 use std::cell::Cell;
@@ -402,4 +404,16 @@ fn impossible_rules_are_rejected() {
     assert_eq!(refused.to_string(), "the policy's scale_max is 40; at most 6");
     let refused = refusal(|r| r.safety.guard_min_order = 11);
     assert_eq!(refused, InitError::Rule { name: "guard_min_order", value: 11, most: 5 });
+}
+
+/// Rules that change under an allocator in use give pages twice.
+#[test]
+fn an_allocator_in_use_keeps_its_rules() {
+    let rules = &Linux612::RULES;
+    let yard: Yard<'_, Hooked<Lock, (), &Rules>> = Yard::with_policy((), rules);
+    let mut yard = yard;
+    assert!(yard.set_policy(rules), "it has no memory yet");
+    let map = [0x1_0000_0000..0x1_0400_0000];
+    let mut yard = Yard::<Hooked<Lock, (), Linux612>>::from_memory_map(&map, &[], 1, ()).unwrap();
+    assert!(!yard.set_policy(Linux612));
 }

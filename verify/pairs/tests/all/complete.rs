@@ -17,7 +17,7 @@ const EXEMPT: [(&str, &str); 24] = [
     ("free_rest", "a part of free"),
     ("init", "takes the yard for itself"),
     ("hooks_mut", "takes the yard for itself"),
-    ("policy_mut", "takes the yard for itself"),
+    ("set_policy", "takes the yard for itself"),
     ("without_memory", "states begin with it"),
     ("with_policy", "states begin with it"),
     ("blank", "states begin with it"),

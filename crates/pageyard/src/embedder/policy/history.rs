@@ -3,7 +3,7 @@
 use super::rules::{
     BelowHigh, BulkFree, Decay, Engine, Fallback, Growth, High, KeepBatch, PcpRules, Rules, Safety,
 };
-use super::{Named, Policy, StaticPolicy};
+use super::{Named, StaticPolicy};
 
 pub(super) const LINUX612: Rules = Rules {
     engine: Engine::Exact,
@@ -70,14 +70,6 @@ macro_rules! policies {
             $(#[doc = $doc])*
             #[derive(Clone, Copy, Debug, Default)]
             pub struct $name;
-            impl Policy for $name {
-                const ENGINE: Option<Engine> = Some(Self::RULES.engine);
-
-                #[inline(always)]
-                fn rules(&self) -> &Rules {
-                    const { &Self::RULES }
-                }
-            }
             impl StaticPolicy for $name {
                 const NAME: &'static str = $text;
                 const RULES: Rules = $rules;

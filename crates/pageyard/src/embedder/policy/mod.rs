@@ -20,7 +20,9 @@ pub use modifiers::*;
 pub use packed::*;
 pub use rules::*;
 
-/// Provides an allocator's rules.
+/// Provides an allocator's rules. For a policy of your own, implement [`StaticPolicy`], or pass a reference
+/// to [`Rules`]. No other type can be a policy: one whose rules changed from call to call, or did not match
+/// its [`ENGINE`](Self::ENGINE), could give one page to two owners.
 ///
 /// ```
 /// use pageyard::policy::{Linux612, Policy};
@@ -30,7 +32,19 @@ pub use rules::*;
 /// }
 /// assert!(keeps_high_orders(Linux612));
 /// ```
-pub trait Policy: Copy {
+///
+/// ```compile_fail,E0277
+/// use pageyard::policy::{Linux612, OwnedBlocks, Policy, Rules, StaticPolicy};
+///
+/// #[derive(Clone, Copy)]
+/// struct Fickle<'a>(&'a core::cell::Cell<bool>);
+/// impl Policy for Fickle<'_> {
+///     fn rules(&self) -> &Rules {
+///         const { [&Linux612::RULES, &OwnedBlocks::<Linux612>::RULES] }[self.0.replace(true) as usize]
+///     }
+/// }
+/// ```
+pub trait Policy: Copy + Constant {
     /// The engine of the rules, if it is known at compile time. The common path then holds the code of
     /// one engine. `None` is always right.
     const ENGINE: Option<Engine> = None;
@@ -43,6 +57,13 @@ pub trait Policy: Copy {
     /// Returns the allocator's rules: the same at every call.
     fn rules(&self) -> &Rules;
 }
+
+/// What keeps other crates from implementing [`Policy`]: a policy's rules are constant.
+mod constant {
+    /// Implemented for types whose rules cannot change.
+    pub trait Constant {}
+}
+use constant::Constant;
 
 /// What few policies ask for.
 pub(crate) trait Proposals: Policy {
@@ -81,16 +102,58 @@ impl Policy for &Rules {
         self
     }
 }
+impl Constant for &Rules {}
 
-/// A policy known at compile time.
+/// Rules chosen at run time, but none of [`OwnedBlocks`], [`Steered`] and [`DefragMode`], whose code is left
+/// out. An allocator is not created with rules that ask for one of these.
 ///
 /// ```
-/// use pageyard::policy::{Linux61, StaticPolicy};
+/// use pageyard::policy::{Linux612, NoProposals, Policy, StaticPolicy};
+///
+/// assert_eq!(*NoProposals(&Linux612::RULES).rules(), Linux612::RULES);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct NoProposals<'r>(pub &'r Rules);
+
+impl Policy for NoProposals<'_> {
+    const PROPOSALS: bool = false;
+
+    #[inline]
+    fn rules(&self) -> &Rules {
+        self.0
+    }
+}
+impl Constant for NoProposals<'_> {}
+
+impl<P: StaticPolicy> Policy for P {
+    const ENGINE: Option<Engine> = Some(P::RULES.engine);
+
+    #[inline(always)]
+    fn rules(&self) -> &Rules {
+        const { &P::RULES }
+    }
+}
+impl<P: StaticPolicy> Constant for P {}
+
+/// A policy known at compile time. A type of yours may be one: its rules are a constant.
+///
+/// ```
+/// use pageyard::policy::{Linux61, Linux612, Rules, StaticPolicy};
 ///
 /// fn describe<P: StaticPolicy>() -> String {
 ///     format!("{}: types carried: {}", P::NAME, P::RULES.carried_types)
 /// }
 /// assert_eq!(describe::<Linux61>(), "Linux61: types carried: true");
+///
+/// /// Linux 6.12 without lists for high orders.
+/// #[derive(Clone, Copy, Default)]
+/// struct Mine;
+/// impl StaticPolicy for Mine {
+///     const NAME: &'static str = "Mine";
+///     const RULES: Rules = Rules { high_order_lists: false, ..Linux612::RULES };
+///     const POLICY: Self = Mine;
+/// }
+/// assert_eq!(describe::<Mine>(), "Mine: types carried: false");
 /// ```
 pub trait StaticPolicy: Policy {
     /// The policy's name in tables and on the command line.
@@ -127,25 +190,16 @@ mod tests {
     /// A policy whose code lacks the proposals is refused if its rules ask for one.
     #[test]
     fn rules_that_were_left_out_are_refused() {
-        #[derive(Clone, Copy)]
-        struct Known(&'static Rules);
-        impl Policy for Known {
-            const PROPOSALS: bool = false;
-
-            fn rules(&self) -> &Rules {
-                self.0
-            }
-        }
         for (rules, name) in [
             (&OwnedBlocks::<Linux612>::RULES, "owned_blocks"),
             (&Steered::<Linux612>::RULES, "steered"),
             (&DefragMode::<Linux612>::RULES, "defrag_mode"),
         ] {
             let refused = InitError::Rule { name, value: 1, most: 0 };
-            assert_eq!(InitError::check(&Known(rules)), Err(refused));
+            assert_eq!(InitError::check(&NoProposals(rules)), Err(refused));
             assert_eq!(InitError::check(&rules), Ok(()));
         }
-        assert_eq!(InitError::check(&Known(&Linux612::RULES)), Ok(()));
+        assert_eq!(InitError::check(&NoProposals(&Linux612::RULES)), Ok(()));
     }
 
     #[test]

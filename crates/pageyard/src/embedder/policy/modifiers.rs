@@ -4,9 +4,9 @@ use core::marker::PhantomData;
 
 use super::history::Linux612;
 use super::rules::{
-    BulkFree, Engine, Fallback, Growth, High, MAX_GUARD_ORDER, MAX_SCALE, PcpRules, Rules, Safety,
+    BulkFree, Fallback, Growth, High, MAX_GUARD_ORDER, MAX_SCALE, PcpRules, Rules, Safety,
 };
-use super::{Named, Policy, StaticPolicy};
+use super::{Named, StaticPolicy};
 
 /// Declares policies that change one thing of another policy.
 macro_rules! modifiers {
@@ -18,14 +18,6 @@ macro_rules! modifiers {
             impl<P> $name<P> {
                 const fn change($rules: Rules) -> Rules {
                     $change
-                }
-            }
-            impl<P: StaticPolicy> Policy for $name<P> {
-                const ENGINE: Option<Engine> = Some(Self::RULES.engine);
-
-                #[inline(always)]
-                fn rules(&self) -> &Rules {
-                    const { &Self::RULES }
                 }
             }
             impl<P: StaticPolicy> StaticPolicy for $name<P> {
@@ -186,14 +178,6 @@ macro_rules! numbered {
             impl<const N: u8, P> $name<N, P> {
                 const fn change($n: u8, $rules: Rules) -> Rules {
                     $change
-                }
-            }
-            impl<const N: u8, P: StaticPolicy> Policy for $name<N, P> {
-                const ENGINE: Option<Engine> = Some(Self::RULES.engine);
-
-                #[inline(always)]
-                fn rules(&self) -> &Rules {
-                    const { &Self::RULES }
                 }
             }
             impl<const N: u8, P: StaticPolicy> StaticPolicy for $name<N, P> {

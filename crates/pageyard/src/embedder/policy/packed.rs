@@ -1,8 +1,8 @@
 //! The policy of the packed engine, and what other policies cannot ask of it.
 
+use super::StaticPolicy;
 use super::history::LINUX612;
 use super::rules::{BulkFree, Engine, Fallback, PcpRules, Rules};
-use super::{Policy, StaticPolicy};
 
 /// The packed engine: the zones, watermarks, reserves and reclaim of Linux 6.12, with free memory as
 /// bits, magazines in place of per-CPU lists, and allocations in the fullest pageblocks. Modifiers
@@ -21,15 +21,6 @@ use super::{Policy, StaticPolicy};
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packed;
-
-impl Policy for Packed {
-    const ENGINE: Option<Engine> = Some(Self::RULES.engine);
-
-    #[inline(always)]
-    fn rules(&self) -> &Rules {
-        const { &Self::RULES }
-    }
-}
 
 impl StaticPolicy for Packed {
     const NAME: &'static str = "Packed";
