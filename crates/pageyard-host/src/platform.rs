@@ -238,6 +238,11 @@ impl<E: Hooks> Platform for HostPlatform<E> {
     fn pause(&self) {
         thread::sleep(TICK);
     }
+
+    /// No memory is stranded on the lists of a CPU that is idle, or that another thread uses.
+    fn drain_on_failure(&self) -> bool {
+        true
+    }
 }
 
 impl<E: Hooks> Reclaim for HostPlatform<E> {

@@ -23,21 +23,27 @@ pub(crate) struct Usage {
     pub(crate) all_low: bool,
 }
 
+/// Returns the pages that requests can have: on the packed engine, and before a request fails, what CPUs
+/// keep is drained for them.
+fn free(zone: &ZoneInfo) -> u64 {
+    zone.free_exact + zone.cached
+}
+
 /// Returns whether free memory is below the LOW watermark with its boost: background reclaim is
 /// due.
 fn is_low(zone: &ZoneInfo) -> bool {
-    zone.free_exact < zone.watermarks[1].saturating_add(zone.boost)
+    free(zone) < zone.watermarks[1].saturating_add(zone.boost)
 }
 
 /// Returns whether free memory is below the HIGH watermark with its boost: background reclaim goes
 /// on.
 fn is_below_high(zone: &ZoneInfo) -> bool {
-    zone.free_exact < zone.watermarks[2].saturating_add(zone.boost)
+    free(zone) < zone.watermarks[2].saturating_add(zone.boost)
 }
 
 /// Returns whether ordinary requests fail.
 fn is_at_min(zone: &ZoneInfo) -> bool {
-    zone.free_exact <= zone.watermarks[0]
+    free(zone) <= zone.watermarks[0]
 }
 
 impl Usage {
@@ -51,7 +57,7 @@ impl Usage {
                 continue;
             };
             sum.managed += info.managed;
-            idle += info.free_exact + info.cached;
+            idle += free(&info);
             sum.waiting += report.waiting;
             sum.reported += report.reported;
             sum.retaken += report.retaken;

@@ -427,7 +427,8 @@ static size_t small_machine(uint32_t profile, uint64_t flags) {
     for (i = 0; i < 20; i++) OK(pageyard_core_free(yard, pfns[--n], 0));
     this_cpu = 0;
     while (pageyard_core_alloc(yard, 0, PAGEYARD_MEMALLOC, &pfns[n]) == PAGEYARD_OK) n++;
-    EXPECT(n == (40 << 8) - (flags == 0 ? 20 : 0));
+    /* The packed engine drains other CPUs for a request that lacks what they keep. */
+    EXPECT(n == (40 << 8) - (flags == 0 && !IS_PACKED ? 20 : 0));
     OK(pageyard_core_destroy(yard));
     free(room);
     return had;
@@ -505,7 +506,7 @@ int main(void) {
     layouts();
     requests();
     boot_memory();
-    EXPECT(small_machine(PAGEYARD_KNOBS_DEFAULT, 0) + 300 <
+    EXPECT(small_machine(PAGEYARD_KNOBS_DEFAULT, 0) + 200 <
            small_machine(PAGEYARD_KNOBS_SMALL, PAGEYARD_DRAIN_ON_FAILURE));
     shortage();
     threads();

@@ -140,12 +140,12 @@ impl<'a> Blocks<'a> {
         self.words.get(word as usize / WORDS)?.0.get(word as usize % WORDS)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn label(&self, block: u32) -> Option<&'a AtomicU32> {
         Some(self.labels.get(block as usize)?.word())
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn meta(&self, block: u32) -> Meta {
         Meta(self.label(block).map_or(Meta::ISOLATED, |label| label.load(SeqCst)))
     }
@@ -173,7 +173,7 @@ impl<'a> Blocks<'a> {
         self.meta(block).migrate_type()
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_isolated(&self, block: u32) -> bool {
         // After what the caller wrote.
         fence_for_loom();

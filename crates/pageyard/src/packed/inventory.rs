@@ -264,6 +264,12 @@ impl<R: RawMutex> Region<'_, R> {
         self.cpus.get(cpu as usize).map_or(0, |part| part.own.lock().pages())
     }
 
+    /// Returns the pages that CPUs in no request keep, and those in depots. Waits for no one.
+    pub(crate) fn kept_by_idle(&self) -> u64 {
+        let idle = self.cpus.iter().filter_map(|part| part.own.try_lock());
+        idle.map(|own| own.pages()).sum::<u64>() + self.depots.pages()
+    }
+
     /// Returns the pages that CPUs keep, and those in depots. Waits for CPUs in a request.
     pub(crate) fn kept_pages(&self) -> u64 {
         let cpus: u64 = self.cpus.iter().map(|part| part.own.lock().pages()).sum();

@@ -218,16 +218,7 @@ impl<R: RawMutex> Region<'_, R> {
         let slot = &mut slots[class_of(order, t) & 15];
         counts.refills += 1;
         if order == PAGEBLOCK_ORDER {
-            for _ in 0..capacity(order) {
-                let Some(frame) = self.claim_sound(at.domain) else { break };
-                self.push(slot, frame);
-                counts.taken += u64::from(PAGEBLOCK_PAGES);
-                // Pageblocks whose memory is elsewhere are taken only for a request.
-                if self.blocks.whole().fresh.find(0).is_none() {
-                    break;
-                }
-            }
-            return;
+            return self.refill_whole(slot, counts, at.domain);
         }
         let Some(part) = self.cpus.get(at.cpu as usize) else { return };
         let Some(kind) = part.shared.current.get(t) else { return };
@@ -289,6 +280,21 @@ impl<R: RawMutex> Region<'_, R> {
         }
         if mixes {
             self.steal(slot, counts, at, order, t, want, start);
+        }
+    }
+
+    /// Fills an empty slot with whole pageblocks. Outlined: a request for any other order keeps none of
+    /// this on its stack.
+    #[inline(never)]
+    fn refill_whole(&self, slot: &mut Slot, counts: &mut CpuCounts, domain: usize) {
+        for _ in 0..capacity(PAGEBLOCK_ORDER) {
+            let Some(frame) = self.claim_sound(domain) else { return };
+            self.push(slot, frame);
+            counts.taken += u64::from(PAGEBLOCK_PAGES);
+            // Pageblocks whose memory is elsewhere are taken only for a request.
+            if self.blocks.whole().fresh.find(0).is_none() {
+                return;
+            }
         }
     }
 

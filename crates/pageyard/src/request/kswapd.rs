@@ -278,6 +278,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
     }
 
     fn go_on(&mut self) -> ReclaimTask {
+        self.yard.free_kept_of(self.zones());
         let State::Balancing(run) = &mut self.state else { return ReclaimTask::Sleep };
         let balanced = self.yard.is_balanced(self.node, run.order, self.highest);
         if !balanced && run.boost_only {

@@ -14,8 +14,9 @@ use crate::base::gfp::AllocFlags;
 use crate::base::shared::updates;
 use crate::base::stats::DrainReason;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, ZoneKind};
 use crate::base::unwind::Rollback;
+use crate::base::watermark::{HIGH, Supply};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::packed;
@@ -351,14 +352,23 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         else {
             return;
         };
-        let mut own = part.own.lock();
-        region.drain_cpu(&mut own);
-        let (_, returned) = slot.settle(self.zone, &mut own);
-        if returned > 0 {
-            slot.counters.drains[DrainReason::Drain as usize].add(1);
-            slot.counters.drained_pages[DrainReason::Drain as usize].add(returned);
+        slot.drain_own(self.zone, region, &mut part.own.lock());
+        self.count_frees(region);
+    }
+
+    /// Returns what magazines and depots keep to the zone, but for CPUs that are in a request: those are
+    /// asked to drain themselves. Waits for no one, so any request may call it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_kept(&self) {
+        let Some(region) = self.zone.region() else { return };
+        for (part, slot) in region.cpus.iter().zip(self.zone.cpus) {
+            match part.own.try_lock() {
+                Some(mut own) => slot.drain_own(self.zone, region, &mut own),
+                None => part.shared.request_drain(),
+            }
         }
-        drop(own);
+        self.zone.drain_depots();
         self.count_frees(region);
     }
 
@@ -382,6 +392,16 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 }
 
 impl<R: RawMutex> PerCpu<R> {
+    /// Returns all of this CPU's frames to the zone, and counts that.
+    fn drain_own(&self, zone: &Zone<'_, R>, region: &Region<'_, R>, own: &mut Cpu) {
+        region.drain_cpu(own);
+        let (_, returned) = self.settle(zone, own);
+        if returned > 0 {
+            self.counters.drains[DrainReason::Drain as usize].add(1);
+            self.counters.drained_pages[DrainReason::Drain as usize].add(returned);
+        }
+    }
+
     /// Moves what the CPU's counts say to its part of the zone's free counter, and that to the part of
     /// the CPU's domain, or the zone, if it is above the threshold (§9.2). Returns the pages taken and
     /// returned on balance. The caller holds the CPU's lock, which protects the part. Outlined: inlined,
@@ -415,6 +435,27 @@ impl<R: RawMutex> PerCpu<R> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
+    /// Returns whether a block of this order fails this mark only for want of pages that magazines and
+    /// depots keep. They do not count as free, and in a small zone they may be nearly all there is.
+    pub(crate) fn lacks_kept(
+        &self,
+        order: u8,
+        mark: u64,
+        highest: ZoneKind,
+        flags: AllocFlags,
+    ) -> bool {
+        let Some(region) = self.region() else { return false };
+        let supply = self.supply_exact();
+        let suffices = |supply: Supply| {
+            if flags.contains(AllocFlags::NO_WATERMARKS) {
+                return supply.free >> order > 0;
+            }
+            self.watermarks.ok(order, mark, highest, flags, supply, || true)
+        };
+        let with = |kept| Supply { free: supply.free.saturating_add(kept), ..supply };
+        !suffices(supply) && suffices(with(region.kept_by_idle()))
+    }
+
     /// Adds pages that moved without a CPU's part to the zone's free counter.
     pub(crate) fn count_loose(&self, region: &Region<'_, R>) {
         let loose = region.take_loose();
@@ -498,6 +539,19 @@ impl<R: RawMutex> Zone<'_, R> {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
+    /// Frees what magazines and depots of a node keep, if its zones are below their HIGH marks for
+    /// want of it: background reclaim has nothing else to do then.
+    pub(crate) fn free_kept_of(&self, zones: &'a [Zone<'a, C::Lock>]) {
+        for zone in zones {
+            let mark = zone.watermarks.effective(HIGH);
+            if zone.lacks_kept(0, mark, zone.kind, AllocFlags::empty())
+                && let Some(at) = self.at_any(zone)
+            {
+                at.free_kept();
+            }
+        }
+    }
+
     /// Frees a block outside the common case.
     pub(crate) fn free_rest_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, frame) = self.begin_free_packed(pfn, order)?;

@@ -51,9 +51,11 @@ enum Step {
     Failed,
 }
 
-/// What to try after a compaction.
+/// What to try next.
 enum Left {
     Nothing,
+    /// An attempt with what magazines kept.
+    Kept,
     /// Serve this captured block.
     Captured(Pfn),
     Attempt,
@@ -78,7 +80,7 @@ pub(crate) struct SlowPath<'r> {
     /// Consecutive reclaims without progress.
     no_progress_loops: u32,
     compacted: CompactResult,
-    /// What to try after the last direct compaction.
+    /// What to try after the last direct compaction, or drain of magazines.
     left: Left,
     /// Whether the request compacted before it reclaimed.
     compacted_first: bool,
@@ -131,12 +133,12 @@ impl<'a, C: Config> Yard<'a, C> {
                 Step::Served(pfn) => return Some(pfn),
                 Step::Failed => return None,
                 Step::Restart => run_steps!(
-                    self, c: restart, wake_reclaim, attempt_now, compact_first, try_compacted,
-                    unless_hopeless
+                    self, c: restart, wake_reclaim, attempt_now, free_kept, attempt_with_kept,
+                    compact_first, try_compacted, unless_hopeless
                 ),
                 Step::On | Step::Retry => run_steps!(
-                    self, c: unless_changed, wake_reclaim, use_reserves, attempt_now, may_reclaim,
-                    reclaim_directly, compact_directly, try_compacted, may_retry, worth_reclaiming_again,
+                    self, c: unless_changed, wake_reclaim, use_reserves, attempt_now, free_kept,
+                    attempt_with_kept, may_reclaim, reclaim_directly, compact_directly, try_compacted, may_retry, worth_reclaiming_again,
                     worth_compacting_again, mix_types, unless_changed, out_of_memory
                 ),
                 Step::NoPage => {
@@ -188,6 +190,35 @@ impl<'a, C: Config> Yard<'a, C> {
     /// The attempt of *restart*, at the MIN watermark, and that of *retry*.
     #[inline(always)]
     fn attempt_now(&self, c: &mut SlowPath<'_>) -> Step {
+        self.try_for(c.req, c.flags)
+    }
+
+    /// On the packed engine, drains the magazines and depots of zones that lack nothing else: before
+    /// memory is reclaimed, and for requests that must not wait too.
+    #[inline(never)]
+    fn free_kept(&self, c: &mut SlowPath<'_>) -> Step {
+        if self.is_packed() {
+            let order = c.req.order.get();
+            for zone in self.zones_for(c.req) {
+                let mark = zone.watermarks.effective(c.flags.mark());
+                if zone.lacks_kept(order, mark, c.req.highest, c.flags)
+                    && let Some(at) = self.at(zone, c.req.cpu)
+                {
+                    at.free_kept();
+                    c.left = Left::Kept;
+                }
+            }
+        }
+        Step::On
+    }
+
+    /// The attempt after [`free_kept`](Self::free_kept).
+    #[inline(never)]
+    fn attempt_with_kept(&self, c: &mut SlowPath<'_>) -> Step {
+        if !matches!(c.left, Left::Kept) {
+            return Step::On;
+        }
+        c.left = Left::Nothing;
         self.try_for(c.req, c.flags)
     }
 
@@ -259,7 +290,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     fn try_compacted(&self, c: &mut SlowPath<'_>) -> Step {
         let step = match core::mem::replace(&mut c.left, Left::Nothing) {
-            Left::Nothing => return Step::On,
+            Left::Nothing | Left::Kept => return Step::On,
             Left::Captured(pfn) => Step::Served(pfn),
             Left::Attempt => self.try_for(c.req, c.flags),
         };

@@ -262,6 +262,12 @@ fn slow_path(r: &Run) {
     requests(r);
 }
 
+/// The same while hardly anything is free, in magazines either.
+fn scarce(r: &Run) {
+    r.fill(40);
+    requests(r);
+}
+
 /// The same while single pages are free, but no larger blocks.
 fn pieces(r: &Run) {
     r.fill(2000);
@@ -461,7 +467,8 @@ fn hooks_fail_on_the_packed_engine() {
         let tried = each_in_turn(rules, machine, scenario, 1..20_000, step(every), (false, false));
         tell("packed", &tried, wanted);
     };
-    run(&small(), slow_path, 1, &["fail", "reclaim", "throttle"]);
+    run(&small(), slow_path, 2, &["fail", "reclaim"]);
+    run(&small(), scarce, 2, &["throttle"]);
     run(&small(), pieces, 4, &["fail"]);
     run(&small(), exhaustion, 4, &["reclaim", "out_of_memory"]);
     run(&medium(), moves, 2, &["relocate"]);
