@@ -101,7 +101,7 @@ impl<P: Policy, R: RawMutex, E: Hooks> RawYard<P, R, E> {
         embedder: E,
     ) -> Result<Self, BuildError> {
         let maps = of("size", Maps::new(policy.rules().engine, parts)?)?;
-        let service = of("worker", Service::new())?;
+        let service = of("worker", Service::new(region.pages()))?;
         let table = CpuTable::new(&cpus);
         let platform = HostPlatform::new(Arc::new(region), table, exclusive, service, embedder);
         // SAFETY: called once. `yard` is dropped before `maps`, and references into it do not

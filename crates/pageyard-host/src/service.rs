@@ -117,6 +117,8 @@ pub(crate) struct ServiceOptions {
 
 /// State shared by a yard, its hooks and its worker.
 pub(crate) struct Service {
+    /// Pages of the yard: no shrinker frees more at once, whatever it claims.
+    pages: u64,
     pub(crate) born: Birthplace,
     pub(crate) wake_event: WakeEvent,
     pub(crate) events: TraceEvents,
@@ -194,9 +196,11 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    pub(crate) fn new() -> io::Result<Service> {
+    /// Creates the state of a yard of `pages` pages.
+    pub(crate) fn new(pages: u64) -> io::Result<Service> {
         let none = || Watching::Not("no worker has begun".into());
         Ok(Service {
+            pages,
             born: Birthplace::here(),
             wake_event: WakeEvent::new()?,
             events: TraceEvents::new(),
@@ -249,7 +253,7 @@ impl Service {
 
     /// Calls the shrinkers on the thread of a request.
     pub(crate) fn reclaim_directly(&self, job: &ReclaimJob) -> u64 {
-        let freed = shrink_all(&self.shrinkers, job);
+        let freed = shrink_all(&self.shrinkers, job).min(self.pages);
         self.barren.store(freed == 0, Relaxed);
         self.shrunk_directly.fetch_add(freed, Relaxed);
         freed
@@ -258,7 +262,7 @@ impl Service {
     /// Calls the shrinkers on the worker's thread.
     pub(crate) fn reclaim_in_background(&self, job: &ReclaimJob) -> u64 {
         let _mark = Reclaiming::begin();
-        let freed = shrink_all(&self.shrinkers, job);
+        let freed = shrink_all(&self.shrinkers, job).min(self.pages);
         self.shrunk.fetch_add(freed, Relaxed);
         freed
     }
@@ -320,7 +324,7 @@ mod tests {
     /// Returns the answer of a service with these relocators, the number of calls of each, and the
     /// number of blocks moved.
     fn ask<const N: usize>(answers: [Option<Relocation>; N]) -> (Relocation, [u64; N], u64) {
-        let service = Service::new().unwrap();
+        let service = Service::new(1024).unwrap();
         let all = answers.map(|answer| Arc::new(Answers(answer, AtomicU64::new(0))));
         all.iter().for_each(|r| service.relocators.add(r.clone()).keep());
         let (old, new) = (NonNull::dangling(), NonNull::dangling());

@@ -255,7 +255,8 @@ impl YardStats {
     /// per zone and order.
     #[cfg(feature = "prometheus")]
     pub fn write_prometheus(&self, out: &mut impl std::fmt::Write) -> std::fmt::Result {
-        let bytes = |pages: u64| pages * pageyard::PAGE_SIZE;
+        // Another process may have published any number.
+        let bytes = |pages: u64| pages.saturating_mul(pageyard::PAGE_SIZE);
         let level = ["calm", "moderate", "critical"].iter().position(|l| *l == self.level);
         let level = level.unwrap_or(0) as u64;
         let mut one = |name: &str, kind: &str, help: &str, value: u64| {
@@ -305,20 +306,20 @@ impl YardStats {
             }
         }
 
-        type Of = fn(&ZoneStatus) -> u64;
-        let zones: [(&str, &str, &str, Of); 5] = [
-            ("zone_free_bytes", "gauge", "Free memory of a zone.", |z| z.free * 4096),
-            ("zone_cached_bytes", "gauge", "Memory on per-CPU lists.", |z| z.cached * 4096),
-            ("zone_lock_holds_total", "counter", "Acquisitions of the zone lock.", |z| {
+        type Of<'a> = &'a dyn Fn(&ZoneStatus) -> u64;
+        let zones: [(&str, &str, &str, Of<'_>); 5] = [
+            ("zone_free_bytes", "gauge", "Free memory of a zone.", &|z| bytes(z.free)),
+            ("zone_cached_bytes", "gauge", "Memory on per-CPU lists.", &|z| bytes(z.cached)),
+            ("zone_lock_holds_total", "counter", "Acquisitions of the zone lock.", &|z| {
                 z.lock_holds
             }),
             (
                 "zone_bypasses_total",
                 "counter",
                 "Operations that bypassed a busy per-CPU list.",
-                |z| z.bypasses,
+                &|z| z.bypasses,
             ),
-            ("zone_failures_total", "counter", "Failed requests.", |z| z.failures),
+            ("zone_failures_total", "counter", "Failed requests.", &|z| z.failures),
         ];
         for (name, kind, help, of) in zones {
             writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} {kind}")?;
@@ -337,5 +338,20 @@ impl YardStats {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "prometheus"))]
+mod tests {
+    use super::*;
+
+    /// The page is another process's.
+    #[test]
+    fn any_published_number_can_be_written() {
+        let zone = ZoneStatus { free: u64::MAX, cached: u64::MAX, ..ZoneStatus::default() };
+        let stats = YardStats { pages: u64::MAX, zones: vec![zone], ..YardStats::default() };
+        let mut text = String::new();
+        stats.write_prometheus(&mut text).unwrap();
+        assert!(text.contains("pageyard_size_bytes 18446744073709551615\n"), "{text}");
     }
 }

@@ -304,3 +304,20 @@ fn the_hard_limit_holds_and_its_reserve_is_for_critical_requests() {
     assert!(matches!(yard.set_limits(few), Err(LimitError::Hard { given: 10, .. })));
     assert_eq!(yard.limits(), Limits::default());
 }
+
+/// No claim of a shrinker ends the worker, or counts for more than the yard holds.
+#[test]
+fn impossible_claims_of_a_shrinker_are_bounded() {
+    let yard = builder(32 * MIB).soft_limit(MIB).tick(None).build().unwrap();
+    yard.register_shrinker(|_: &ReclaimJob| u64::MAX).keep();
+    let blocks: Vec<_> = (0..2000).map(|_| yard.alloc(order(0), Gfp::KERNEL).unwrap()).collect();
+    let mut worker = yard.worker().unwrap();
+    (0..3).for_each(|_| _ = worker.step());
+    let mut largest = Vec::new();
+    while let Ok(block) = yard.alloc(order(10), Gfp::KERNEL | Gfp::NOWARN) {
+        largest.push(block);
+    }
+    let stats = yard.stats();
+    assert!(stats.shrunk > 0 && stats.shrunk.is_multiple_of(32 * 256), "{}", stats.shrunk);
+    drop(blocks);
+}
