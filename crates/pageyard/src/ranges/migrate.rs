@@ -44,6 +44,9 @@ impl<'a, C: Config> Yard<'a, C> {
         frames: &Range<u32>,
         gfp: Gfp,
     ) -> Result<(), ContigError> {
+        if self.must_not_move() {
+            return Ok(());
+        }
         let mut idx = at.zone.movable_over(frames.start).unwrap_or(frames.start);
         while idx < frames.end {
             let first = idx;
@@ -66,6 +69,12 @@ impl<'a, C: Config> Yard<'a, C> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the caller is inside a hook that frees or moves memory: it moves nothing, or a hook
+    /// that asks for a range or for compaction would be called from within itself without end.
+    pub(crate) fn must_not_move(&self) -> bool {
+        self.reclaimers.has(self.task())
     }
 
     /// Attempts to migrate one block.
@@ -116,7 +125,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// isolation fails if another request takes their place meanwhile.
     #[inline(never)]
     pub(crate) fn move_whole_blocks(&self, at: &At<'_, 'a, C>, blocks: &Range<u32>) {
-        let Some(region) = at.zone.region() else { return };
+        let Some(region) = at.zone.region().filter(|_| !self.must_not_move()) else { return };
         for block in each_block(blocks.clone()) {
             for _ in 0..TRIES {
                 let Some((head, state)) = at.zone.block_over(block) else { break };

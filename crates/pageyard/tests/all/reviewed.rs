@@ -417,3 +417,73 @@ fn an_allocator_in_use_keeps_its_rules() {
     let mut yard = Yard::<Hooked<Lock, (), Linux612>>::from_memory_map(&map, &[], 1, ()).unwrap();
     assert!(!yard.set_policy(Linux612));
 }
+
+/// A hook that is asked to move a block asks for ranges and for compaction. It is not called from within
+/// itself.
+#[derive(Default)]
+struct Nested {
+    depth: Cell<u32>,
+    deepest: Cell<u32>,
+    calls: Cell<u32>,
+    again: Cell<Option<&'static dyn Fn()>>,
+}
+
+impl Platform for Nested {}
+impl Observer for Nested {}
+impl Defences for Nested {}
+impl Reclaim for Nested {
+    fn relocate(&self, _: Pfn, _: Pfn, _: Order) -> Relocation {
+        self.depth.set(self.depth.get() + 1);
+        self.deepest.set(self.deepest.get().max(self.depth.get()));
+        self.calls.set(self.calls.get() + 1);
+        if self.depth.get() < 20
+            && let Some(again) = self.again.get()
+        {
+            again();
+        }
+        self.depth.set(self.depth.get() - 1);
+        Relocation::Refused
+    }
+}
+
+fn relocation_is_not_nested<P: StaticPolicy + 'static>() {
+    type Y<P> = Yard<'static, Hooked<Lock, Nested, P>>;
+    type Way<P> = fn(&Y<P>);
+    let ways: [Way<P>; 4] = [
+        |yard| yard.compact_all(),
+        |yard| yard.compact_node(NodeId(0)),
+        |yard| {
+            let half = Pfn(0x10_0000)..Pfn(0x10_0000 + (8 << 8));
+            let _ = yard.alloc_contig(half, MigrateType::Movable, Gfp::KERNEL | Gfp::NOWARN);
+        },
+        |yard| {
+            let (t, gfp) = (MigrateType::Movable, Gfp::KERNEL | Gfp::NOWARN);
+            let _ = yard.alloc_contig_pages(2048, 1, Pfn(0)..Pfn(u64::MAX), t, gfp);
+        },
+    ];
+    for (n, way) in ways.into_iter().enumerate() {
+        let map = [0x1_0000_0000..0x1_0100_0000];
+        let yard = Y::<P>::from_memory_map(&map, &[], 1, Nested::default()).unwrap();
+        let yard: &'static Y<P> = Box::leak(Box::new(yard));
+        let take = || yard.alloc(Order::ZERO, MOVABLE | Gfp::NOWARN).ok();
+        let pages: Vec<Pfn> = std::iter::from_fn(take).collect();
+        for (i, &page) in pages.iter().enumerate() {
+            match i % 2 {
+                0 => yard.free(page, Order::ZERO).unwrap(),
+                _ => assert!(yard.set_movable(page, Order::ZERO, true).is_ok()),
+            }
+        }
+        yard.hooks().again.set(Some(Box::leak(Box::new(move || way(yard)))));
+        way(yard);
+        let hooks = yard.hooks();
+        assert!(hooks.calls.get() > 0, "{n}: nothing was to be moved");
+        assert_eq!(hooks.deepest.get(), 1, "{n}");
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_hook_that_moves_a_block_moves_no_others() {
+    relocation_is_not_nested::<Linux612>();
+    relocation_is_not_nested::<Packed>();
+}

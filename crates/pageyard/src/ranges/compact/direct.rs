@@ -261,6 +261,9 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Returns `Continue` if a run is worthwhile, else the result to report.
     #[inline(never)]
     fn begins(&self, at: &At<'_, 'a, C>, job: &Job) -> CompactResult {
+        if self.must_not_move() {
+            return CompactResult::Skipped;
+        }
         let Some(order) = job.order else { return CompactResult::Continue };
         let result = at.suits(order, job, self.extfrag_threshold());
         if result == CompactResult::Continue
