@@ -2,27 +2,39 @@
 //! check the limit, so it costs them nothing.
 
 use std::mem;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pageyard::{Config, Gfp, MAX_ORDER, NodeId, Order, Pfn, Yard};
+use pageyard::{Config, Gfp, MAX_ORDER, NodeId, Order, Pfn, Relocation, Yard};
 
 use crate::held::{Class, Mutex};
 use crate::limits::Limits;
 
-/// The limits in force, and the blocks that the hard limit keeps.
+/// The limits in force, and the blocks that the hard limit keeps. They are movable: kept in pieces
+/// while the yard is full, they would leave it in pieces.
 #[derive(Debug)]
 pub(crate) struct Balloon {
     /// Read and set together: the soft limit is never above the hard limit.
     limits: Mutex<Limits>,
-    blocks: Mutex<Vec<(Pfn, Order)>>,
+    blocks: Mutex<Blocks>,
     pages: AtomicU64,
+}
+
+/// The blocks by first frame.
+#[derive(Debug, Default)]
+struct Blocks {
+    /// The yard's first frame.
+    first: u64,
+    /// For each page one more than the order of the block that begins there, or 0. Empty until there
+    /// is a hard limit. In memory that the system provides when it is written.
+    orders: Vec<u8>,
 }
 
 impl Default for Balloon {
     fn default() -> Self {
         Balloon {
             limits: Mutex::new(Class::Limits, Limits::default()),
-            blocks: Mutex::new(Class::Balloon, Vec::new()),
+            blocks: Mutex::new(Class::Balloon, Blocks::default()),
             pages: AtomicU64::new(0),
         }
     }
@@ -45,95 +57,177 @@ impl Balloon {
     /// Keeps as many pages as the hard limit requires, as far as they are free, and the rest on
     /// later calls. Returns whether it keeps all of them.
     ///
-    /// The list grows outside the lock: the allocation may reclaim, and a shrinker may set limits.
-    ///
-    /// `discard` returns a block's memory to the system.
+    /// `frames` are the yard's. `discard` returns a block's memory to the system.
     pub(crate) fn adjust<C: Config>(
         &self,
         core: &Yard<'_, C>,
+        frames: Range<Pfn>,
         discard: impl Fn(Pfn, Order),
     ) -> bool {
+        if self.limits().hard.is_none() && self.pages() == 0 {
+            return true;
+        }
         let zones = || core.zone_ids().filter_map(|z| core.zone_info(z));
         let nodes: Vec<NodeId> = zones().map(|z| z.node).collect();
-        let mut room = Vec::new();
-        loop {
+        if self.blocks.lock().orders.is_empty() {
+            // Allocated and freed outside the lock, which both may need.
+            let mut new = Blocks::of(&frames);
             let mut blocks = self.blocks.lock();
-            if room.capacity() > blocks.capacity() {
-                room.append(&mut blocks);
-                mem::swap(&mut room, &mut blocks);
+            if blocks.orders.is_empty() {
+                mem::swap(&mut *blocks, &mut new);
             }
-            // Not the size of the region: sections may be offline.
-            let present: u64 = zones().map(|z| z.present).sum();
-            let target = self.limits().hard.map_or(0, |hard| present.saturating_sub(hard));
-            let mut kept = self.pages();
-            let fits = keep(core, &discard, &nodes, target, &mut blocks, &mut kept);
-            self.pages.store(kept, Relaxed);
-            let wanted = 2 * blocks.capacity().max(LEAST_ROOM);
             drop(blocks);
-            if fits {
-                return kept >= target;
-            }
-            room = Vec::with_capacity(wanted);
         }
+        let mut blocks = self.blocks.lock();
+        // Not the size of the region: sections may be offline.
+        let present: u64 = zones().map(|z| z.present).sum();
+        let target = self.limits().hard.map_or(0, |hard| present.saturating_sub(hard));
+        let kept = blocks.release(core, self.pages(), target);
+        let kept = blocks.keep(core, &discard, &nodes, kept, target);
+        self.pages.store(kept, Relaxed);
+        kept >= target
+    }
+
+    /// Frees the blocks in a range of whole sections. Returns whether there were any.
+    pub(crate) fn leave<C: Config>(&self, core: &Yard<'_, C>, range: &Range<Pfn>) -> bool {
+        let mut blocks = self.blocks.lock();
+        let kept = self.pages();
+        let left = blocks.release_in(core, range.clone(), kept, 0);
+        self.pages.store(left, Relaxed);
+        left < kept
+    }
+
+    /// Moves a block, if it is one of these. `discard` returns its new memory to the system.
+    pub(crate) fn relocate(
+        &self,
+        (from, to): (Pfn, Pfn),
+        order: Order,
+        discard: impl FnOnce(),
+    ) -> Option<Relocation> {
+        if self.pages() == 0 {
+            return None;
+        }
+        // Held by another thread that keeps or frees blocks. Whether this is one of them is not known,
+        // so the answer is Busy, which has it tried again.
+        let Some(mut blocks) = self.blocks.try_lock() else { return Some(Relocation::Busy) };
+        let kept = Some(order.get() + 1);
+        if blocks.at(from).copied() != kept {
+            return None;
+        }
+        let (Some(order), Some(_)) = (kept, blocks.at(to)) else { return None };
+        blocks.set(from, 0);
+        blocks.set(to, order);
+        // Under the lock: afterwards another thread may free the block.
+        discard();
+        Some(Relocation::Moved)
     }
 }
 
-/// Capacity of the list's first allocation is twice this number of blocks.
-const LEAST_ROOM: usize = 32;
+impl Blocks {
+    /// Returns none of these frames.
+    fn of(frames: &Range<Pfn>) -> Blocks {
+        let pages = frames.end.0.saturating_sub(frames.start.0);
+        Blocks { first: frames.start.0, orders: vec![0; pages as usize] }
+    }
 
-/// Allocates or frees blocks until `kept` is the target, or nothing more is free. Returns `false`
-/// if the list is full.
-fn keep<C: Config>(
-    core: &Yard<'_, C>,
-    discard: &impl Fn(Pfn, Order),
-    nodes: &[NodeId],
-    target: u64,
-    blocks: &mut Vec<(Pfn, Order)>,
-    kept: &mut u64,
-) -> bool {
-    let is_full = |blocks: &Vec<_>| blocks.len() == blocks.capacity();
-    while *kept > target {
-        if is_full(blocks) {
-            // A split adds one block.
-            return false;
-        }
-        let Some((pfn, order)) = blocks.pop() else { break };
-        let pages = u64::from(order.pages());
-        if *kept - pages < target && order != Order::ZERO {
-            // Only part of it must go; the other half stays.
-            let half = Order::new(order.get() - 1).unwrap_or_default();
-            if core.split(pfn, order, half).is_ok() {
-                blocks.push((pfn, half));
-                blocks.push((Pfn(pfn.0 + u64::from(half.pages())), half));
-                continue;
-            }
-        }
-        *kept -= pages;
-        // Fails only if a page of the block was taken out of use in the meantime.
-        let _ = core.free(pfn, order);
+    fn index(&self, pfn: Pfn) -> usize {
+        usize::try_from(pfn.0.wrapping_sub(self.first)).unwrap_or(usize::MAX)
     }
-    for order in (0..=MAX_ORDER).rev().filter_map(Order::new) {
-        let pages = u64::from(order.pages());
-        let mut more = true;
-        while more && *kept + pages <= target {
-            more = false;
-            // Take from all nodes in turn.
-            for &node in nodes {
-                if *kept + pages > target {
-                    break;
-                }
-                if is_full(blocks) {
-                    return false;
-                }
-                let Ok(pfn) = core.alloc_on(node, order, QUIETLY) else { continue };
-                more = true;
-                *kept += pages;
-                blocks.push((pfn, order));
-                discard(pfn, order);
-            }
+
+    fn at(&self, pfn: Pfn) -> Option<&u8> {
+        self.orders.get(self.index(pfn))
+    }
+
+    fn set(&mut self, pfn: Pfn, order: u8) {
+        let index = self.index(pfn);
+        if let Some(entry) = self.orders.get_mut(index) {
+            *entry = order;
         }
     }
-    true
+
+    /// Returns the first block of a range.
+    fn next(&self, range: Range<Pfn>) -> Option<(Pfn, Order)> {
+        let from = self.index(range.start);
+        let orders = self.orders.get(from..self.index(range.end).min(self.orders.len()))?;
+        let at = orders.iter().position(|&order| order != 0)?;
+        Some((Pfn(range.start.0 + at as u64), Order::new(orders[at] - 1)?))
+    }
+
+    /// Frees blocks until no more than `target` of `kept` pages are left. Returns how many are.
+    fn release<C: Config>(&mut self, core: &Yard<'_, C>, kept: u64, target: u64) -> u64 {
+        let all = Pfn(self.first)..Pfn(self.first + self.orders.len() as u64);
+        let mut kept = self.release_in(core, all.clone(), kept, target);
+        while kept > target {
+            // Only part of a block must go: one half of it stays.
+            let Some((pfn, order)) = self.next(all.clone()) else { break };
+            let Some(half) = order.get().checked_sub(1).and_then(Order::new) else { break };
+            if core.split(pfn, order, half).is_err() {
+                break;
+            }
+            let other = Pfn(pfn.0 + u64::from(half.pages()));
+            for pfn in [pfn, other] {
+                let _ = core.set_movable(pfn, half, true);
+                self.set(pfn, half.get() + 1);
+            }
+            kept = self.release_in(core, pfn..Pfn(other.0 + 1), kept, target);
+        }
+        kept
+    }
+
+    /// Frees the blocks of a range that fit into what is to go.
+    fn release_in<C: Config>(
+        &mut self,
+        core: &Yard<'_, C>,
+        range: Range<Pfn>,
+        mut kept: u64,
+        target: u64,
+    ) -> u64 {
+        let mut from = range.start;
+        while kept > target
+            && let Some((pfn, order)) = self.next(from..range.end)
+        {
+            let pages = u64::from(order.pages());
+            from = Pfn(pfn.0 + pages);
+            if kept.saturating_sub(pages) >= target {
+                self.set(pfn, 0);
+                kept = kept.saturating_sub(pages);
+                // Fails only if a page of the block was taken out of use in the meantime.
+                let _ = core.free(pfn, order);
+            }
+        }
+        kept
+    }
+
+    /// Allocates blocks until `kept` is the target, or nothing more is free. Returns what it is.
+    fn keep<C: Config>(
+        &mut self,
+        core: &Yard<'_, C>,
+        discard: &impl Fn(Pfn, Order),
+        nodes: &[NodeId],
+        mut kept: u64,
+        target: u64,
+    ) -> u64 {
+        for order in (0..=MAX_ORDER).rev().filter_map(Order::new) {
+            let pages = u64::from(order.pages());
+            let mut more = true;
+            while more && kept + pages <= target {
+                more = false;
+                // Take from all nodes in turn.
+                for &node in nodes {
+                    if kept + pages > target {
+                        break;
+                    }
+                    let Ok(pfn) = core.alloc_on(node, order, QUIETLY) else { continue };
+                    more = true;
+                    kept += pages;
+                    self.set(pfn, order.get() + 1);
+                    let _ = core.set_movable(pfn, order, true);
+                    discard(pfn, order);
+                }
+            }
+        }
+        kept
+    }
 }
 
 /// Takes all free memory of this node, including its reserves, without waking the worker: the rest

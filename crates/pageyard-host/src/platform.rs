@@ -253,6 +253,11 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
     };
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        // Of a pinned yard too: nobody has the address of what the hard limit keeps.
+        let discard = || _ = self.discard(to, order, false);
+        if let Some(answer) = self.service.balloon.relocate((from, to), order, discard) {
+            return answer;
+        }
         if self.region.is_pinned() {
             return Relocation::Refused;
         }

@@ -233,7 +233,7 @@ impl<P: Policy> RawYard<P, HostLock> {
     /// ([`Balloon::adjust`](crate::balloon::Balloon::adjust)). Returns whether it keeps all of
     /// them.
     pub(crate) fn adjust_balloon(&self) -> bool {
-        self.service().balloon.adjust(&self.yard, |pfn, order| {
+        self.service().balloon.adjust(&self.yard, self.region().frames(), |pfn, order| {
             let _ = self.yard.hooks().discard(pfn, order, false);
         })
     }

@@ -282,7 +282,7 @@ impl Service {
     }
 
     pub(crate) fn can_move(&self) -> bool {
-        !self.movables.is_empty() || !self.relocators.is_empty()
+        !self.movables.is_empty() || !self.relocators.is_empty() || self.balloon.pages() > 0
     }
 
     pub(crate) fn relocate(&self, block: &Moving) -> Relocation {

@@ -155,7 +155,17 @@ impl<P: Policy> HostYard<P> {
         let _turn = self.begin_hotplug(&sections)?;
         self.drain();
         let core = self.raw().core();
-        with_retries(|| core.offline(sections.clone()), || core.hooks().pause())?;
+        let offline = || with_retries(|| core.offline(sections.clone()), || core.hooks().pause());
+        let mut answer = offline();
+        let balloon = &self.raw().service().balloon;
+        if answer.is_err() && balloon.leave(core, &sections) {
+            // There was no room to which what the hard limit keeps could be moved.
+            answer = offline();
+        }
+        if answer.is_err() {
+            self.raw().adjust_balloon();
+            return answer;
+        }
         // If the system refuses it (hugetlbfs), the memory stays with the process.
         let pages = sections.end.0 - sections.start.0;
         let _ = self.raw().region().discard(sections.start, pages, false);

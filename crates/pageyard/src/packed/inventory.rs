@@ -210,18 +210,19 @@ impl<R: RawMutex> Region<'_, R> {
         core::array::from_fn(|i| entries.map_or(0, |entries| entries[i].load(Relaxed)))
     }
 
-    /// Finds movable pageblocks of at least this bucket, the emptiest first, as far as the other
+    /// Finds pageblocks of a type of at least this bucket, the emptiest first, as far as the other
     /// partly free ones have room for what is in them. `after` is the bucket and the pageblock to go
     /// on from; returns the next such place.
     pub(crate) fn sparse_blocks(
         &self,
+        t: MigrateType,
         after: (u32, u32),
         least: u32,
         found: &mut [Option<u32>],
     ) -> (u32, u32) {
-        let movable = |bucket| self.blocks.partial(MigrateType::Movable, bucket);
+        let partial = |bucket| self.blocks.partial(t, bucket);
         // Room in all of them: what a pageblock has free is no room for its own blocks.
-        let all = (1..=BUCKETS).flat_map(|bucket| movable(bucket).members());
+        let all = (1..=BUCKETS).flat_map(|bucket| partial(bucket).members());
         let mut room = all.map(|block| u64::from(self.blocks.free_in(block))).sum::<u64>();
         let (mut bucket, mut from) = after;
         for slot in found {
@@ -229,7 +230,7 @@ impl<R: RawMutex> Region<'_, R> {
                 if bucket < least {
                     return (bucket, from);
                 }
-                match movable(bucket).members().find(|&block| block >= from) {
+                match partial(bucket).members().find(|&block| block >= from) {
                     Some(block) => break block,
                     None => (bucket, from) = (bucket - 1, 0),
                 }
@@ -340,16 +341,16 @@ mod tests {
         region.drain_all();
         let mut found = [None; 32];
         let all: Vec<u32> = {
-            region.sparse_blocks((BUCKETS, 0), 5, &mut found);
+            region.sparse_blocks(MigrateType::Movable, (BUCKETS, 0), 5, &mut found);
             found.into_iter().flatten().collect()
         };
         // What is in sixteen pageblocks fits into two.
         assert_eq!(all[0], 15);
         assert_eq!(all.len(), 14, "{all:?}");
         let mut few = [None; 4];
-        let after = region.sparse_blocks((BUCKETS, 0), 5, &mut few);
+        let after = region.sparse_blocks(MigrateType::Movable, (BUCKETS, 0), 5, &mut few);
         assert_eq!(few.map(Option::unwrap)[..], all[..4]);
-        region.sparse_blocks(after, 5, &mut few);
+        region.sparse_blocks(MigrateType::Movable, after, 5, &mut few);
         assert_eq!(few.map(Option::unwrap)[..], all[4..8]);
     }
 }

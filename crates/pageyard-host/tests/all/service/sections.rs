@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use pageyard::policy::{Linux612, Packed, StaticPolicy};
 use pageyard::{ContigError, Gfp, HotplugError, Pfn, Relocation, SECTION_PAGES};
 use pageyard_host::{Block, HostYard, Limits, Moving, Relocator};
 
@@ -74,6 +75,36 @@ fn a_hard_limit_does_not_count_memory_that_is_offline() {
     assert_eq!(yard.set_limits(Limits::default()), Ok(true));
     yard.offline(section).unwrap();
     assert_eq!(yard.status().kept, 0);
+}
+
+/// What the hard limit keeps in a section moves to others, or leaves if there is no room for it.
+fn a_limit_keeps_no_section_online<P: StaticPolicy + Send + Sync + 'static>() {
+    let builder = builder(384 * MIB).tick(None).give_back(None);
+    let yard = builder.build_with::<P>().unwrap();
+    let section = |n: u64| {
+        let first = pageyard_host::Region::FIRST.0 + n * SECTION_PAGES;
+        Pfn(first)..Pfn(first + SECTION_PAGES)
+    };
+    assert_eq!(yard.set_limits(Limits { hard: Some(SECTION_PAGES), soft: None }), Ok(true));
+    assert_eq!(yard.status().kept, 2 * SECTION_PAGES);
+    yard.offline(section(1)).unwrap();
+    assert_eq!(yard.status().kept, SECTION_PAGES);
+    yard.offline(section(0)).unwrap();
+    assert_eq!(yard.status().kept, 0);
+    yard.online(section(1)).unwrap();
+    assert_eq!(yard.status().kept, SECTION_PAGES);
+    // Refused, since a block is in use there; the limit holds afterwards.
+    let blocks: Vec<_> = std::iter::from_fn(|| yard.alloc(order(0), QUIET).ok()).collect();
+    let n = 1 + u64::from(section(2).contains(&blocks[0].pfn()));
+    assert!(matches!(yard.offline(section(n)), Err(HotplugError::Refused(_))), "{}", P::NAME);
+    assert_eq!(yard.status().kept, SECTION_PAGES);
+    yard.validate().unwrap();
+}
+
+#[test]
+fn a_hard_limit_keeps_no_section_online() {
+    a_limit_keeps_no_section_online::<Packed>();
+    a_limit_keeps_no_section_online::<Linux612>();
 }
 
 #[test]

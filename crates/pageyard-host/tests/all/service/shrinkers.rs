@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use pageyard::policy::{Linux612, Packed, StaticPolicy};
 use pageyard::{Gfp, ReclaimJob};
 use pageyard_host::{Block, Cause, HostYard, Level, LimitError, Limits, SystemFiles, Watching};
 
@@ -320,4 +321,38 @@ fn impossible_claims_of_a_shrinker_are_bounded() {
     let stats = yard.stats();
     assert!(stats.shrunk > 0 && stats.shrunk.is_multiple_of(32 * 256), "{}", stats.shrunk);
     drop(blocks);
+}
+
+/// A limit that is set while the yard is full keeps single pages everywhere. They are movable.
+fn a_limit_leaves_whole_blocks<P: StaticPolicy + Send + Sync + 'static>(gfp: Gfp) {
+    let yard = builder(64 * MIB).tick(None).give_back(None).build_with::<P>().unwrap();
+    let take =
+        |n, gfp| std::iter::from_fn(|| yard.alloc(order(n), QUIET | gfp).ok()).collect::<Vec<_>>();
+    let mut blocks = take(0, gfp);
+    blocks.sort_by_key(|block| block.pfn());
+    let mut n = 0;
+    blocks.retain(|_| {
+        n += 1;
+        n % 2 == 0
+    });
+    assert_eq!(yard.set_limits(Limits { hard: Some(32 << 8), soft: None }), Ok(true));
+    drop(blocks);
+    yard.compact();
+    let whole = take(9, gfp).len();
+    assert!(whole >= 8, "{}, {gfp:?}: {whole} blocks of 2 MiB; without compaction, none", P::NAME);
+    assert_eq!(yard.status().kept, 32 << 8);
+    assert_eq!(yard.set_limits(Limits::default()), Ok(true));
+    assert_eq!(yard.status().kept, 0);
+    yard.validate().unwrap();
+    yard.drain();
+    let free = |zone| yard.zone_info(zone).unwrap().free_exact;
+    assert_eq!(yard.zones().map(free).sum::<u64>(), 64 << 8);
+}
+
+#[test]
+fn a_hard_limit_does_not_leave_a_yard_in_pieces() {
+    a_limit_leaves_whole_blocks::<Packed>(Gfp::MOVABLE);
+    a_limit_leaves_whole_blocks::<Packed>(Gfp::empty());
+    // Linux moves nothing to pageblocks that are not movable.
+    a_limit_leaves_whole_blocks::<Linux612>(Gfp::MOVABLE);
 }

@@ -9,6 +9,7 @@ use super::pass::Outcome;
 use crate::allocator::yard::Yard;
 use crate::base::frame::Kind;
 use crate::base::gfp::Gfp;
+use crate::base::units::MigrateType::{Movable, Reclaimable, Unmovable};
 use crate::base::units::{Order, PAGEBLOCK_PAGES};
 use crate::base::unwind::Finally;
 use crate::embedder::compact_events::{CompactResult, Mode};
@@ -27,7 +28,8 @@ const MOST_ASYNC: usize = 1;
 impl<'a, C: Config> Yard<'a, C> {
     /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
     /// other pageblocks have no more room. Only those that are more than half free, unless all of a
-    /// zone is to be compacted.
+    /// zone is to be compacted: then also pageblocks of other types that hold nothing but movable
+    /// blocks, which become movable.
     pub(super) fn compact_packed(
         &self,
         at: &At<'_, 'a, C>,
@@ -40,22 +42,31 @@ impl<'a, C: Config> Yard<'a, C> {
             _ => MOST,
         };
         // All of a zone: whatever makes room. Else only what gains more room than it moves.
-        let least = if job.order.is_none() && !job.proactive { 1 } else { BUCKETS / 2 + 1 };
+        let all = job.order.is_none() && !job.proactive;
+        let least = if all { 1 } else { BUCKETS / 2 + 1 };
+        let types = [Movable, Unmovable, Reclaimable].into_iter().take(if all { 3 } else { 1 });
         let mut moved = 0;
         let mut result = CompactResult::Complete;
-        let mut after = (BUCKETS, 0);
-        for _ in 0..most {
-            let mut batch = [None; BATCH];
-            after = region.sparse_blocks(after, least, &mut batch);
-            let Some(pages) = self.empty_packed(at, region, &batch) else { break };
-            moved += pages;
-            if job.order.is_some_and(|order| at.zone.is_served(order, job)) {
-                result = CompactResult::Success;
-                break;
-            }
-            let enough = job.proactive && at.zone.score() <= super::stop_at(self.proactiveness());
-            if enough || batch.iter().any(Option::is_none) {
-                break;
+        for t in types {
+            let mut after = (BUCKETS, 0);
+            for _ in 0..most {
+                let mut batch = [None; BATCH];
+                after = region.sparse_blocks(t, after, least, &mut batch);
+                match self.empty_packed(at, region, &batch) {
+                    Some(pages) => moved += pages,
+                    // Of other types, the next ones may hold movable blocks alone.
+                    None if t != Movable && batch.iter().any(Option::is_some) => {}
+                    None => break,
+                }
+                if job.order.is_some_and(|order| at.zone.is_served(order, job)) {
+                    result = CompactResult::Success;
+                    break;
+                }
+                let enough =
+                    job.proactive && at.zone.score() <= super::stop_at(self.proactiveness());
+                if enough || batch.iter().any(Option::is_none) {
+                    break;
+                }
             }
         }
         at.zone.compaction.count(Count::Moved, moved.into());
