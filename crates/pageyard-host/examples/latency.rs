@@ -111,7 +111,7 @@ fn main() -> Result<()> {
     );
     println!("| ns | | requests | half | 99% | 99.99% | longest |");
     println!("|---|---|---|---|---|---|---|");
-    for (name, front) in [("front cache", ThreadCache::Auto), ("without", ThreadCache::Off)] {
+    for (name, front) in [("thread cache", ThreadCache::Auto), ("without", ThreadCache::Off)] {
         let times = run(front, seconds, threads)?;
         for ((kind, ..), pair) in KINDS.iter().zip(&times.0) {
             for (what, h) in ["take", "give back"].iter().zip(pair) {

@@ -12,16 +12,19 @@ use std::fmt;
 use pageyard::{Gfp, NodeId, Order};
 
 use crate::backing::Backing;
+#[cfg(feature = "tracing")]
+use crate::callback::guarded;
 use crate::limits::Limits;
 use crate::pressure::{Level, PressureEvent};
 use crate::signals::Watching;
 use crate::thread_cache::ThreadCacheStats;
 
-/// Emits an event, if the feature is enabled.
+/// Emits an event, if the feature is enabled. A subscriber that panics ends neither the worker nor the
+/// call that is reported.
 macro_rules! event {
     ($level:ident, $($what:tt)+) => {
         #[cfg(feature = "tracing")]
-        tracing::event!(target: "pageyard", tracing::Level::$level, $($what)+);
+        guarded(|| tracing::event!(target: "pageyard", tracing::Level::$level, $($what)+));
     };
 }
 
@@ -200,14 +203,15 @@ impl TraceEvents {
                 reported.shrunk_directly = shrunk_directly;
                 event!(DEBUG, yard, freed, "requests reclaimed");
             }
-            if !tracing::enabled!(target: "pageyard", tracing::Level::INFO) {
+            let wanted = || tracing::enabled!(target: "pageyard", tracing::Level::INFO);
+            if guarded(wanted) != Some(true) {
                 return;
             }
             let ThreadCacheStats { threads, pages, presses, pressed, drained_pages, .. } =
                 thread_caches();
             if presses != reported.presses || pressed != reported.pressed {
                 (reported.presses, reported.pressed) = (presses, pressed);
-                event!(INFO, yard, pressed, presses, threads, pages, drained_pages, "front cache");
+                event!(INFO, yard, pressed, presses, threads, pages, drained_pages, "thread cache");
             }
         }
     }

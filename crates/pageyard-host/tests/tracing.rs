@@ -7,6 +7,7 @@ mod group;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ impl Visit for Seen {
 }
 
 static ALL: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+/// The number of the yard of whose events the subscriber panics.
+static PANICS: AtomicU64 = AtomicU64::new(0);
 
 struct Collector;
 
@@ -72,7 +75,9 @@ impl Subscriber for Collector {
         let fields = BTreeMap::from([("level of event", level)]);
         let mut seen = Seen { thread: thread::current().id(), fields };
         event.record(&mut seen);
+        let panics = seen.text("yard") == PANICS.load(Relaxed).to_string();
         ALL.lock().unwrap().push(seen);
+        assert!(!panics, "planted: the subscriber");
     }
 
     fn enter(&self, _: &Id) {}
@@ -215,6 +220,20 @@ fn trace_of_pressure_and_reclaim() {
 }
 
 #[test]
+fn a_panicking_subscriber_ends_neither_the_worker_nor_a_call() {
+    let w = Watched::new(builder(32 * MIB).give_back(None));
+    w.wait("worker began", |_| true);
+    let blocks = w.fill(1000);
+    PANICS.store(w.number.parse().unwrap(), Relaxed);
+    w.yard.set_limits(Limits { hard: None, soft: Some(500) }).unwrap();
+    w.wait("pressure", |e| e.text("level") == "moderate");
+    PANICS.store(0, Relaxed);
+    drop(blocks);
+    w.wait("pressure", |e| e.text("level") == "calm");
+    assert!(w.yard.status().worker);
+}
+
+#[test]
 fn failed_requests_are_reported_together() {
     let w = Watched::new(builder(16 * MIB).give_back(None));
     let begun = Instant::now();
@@ -237,7 +256,7 @@ fn failed_requests_are_reported_together() {
     let most = begun.elapsed().as_secs() + 2;
     assert!(w.events("requests failed").len() as u64 <= most, "at most one event per second");
     // While memory is short, thread caches keep nothing.
-    let front = w.wait("front cache", |e| e.text("pressed") == "true");
+    let front = w.wait("thread cache", |e| e.text("pressed") == "true");
     assert!(front.number("presses") > 0);
     assert_eq!(
         w.wait("pressure", |e| e.text("level") == "critical").text("level of event"),
