@@ -35,13 +35,21 @@ impl<P: Policy + 'static> Backend<P> {
 }
 
 impl<P: Policy + Send + Sync + 'static> Backing for Backend<P> {
-    fn alloc(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
+    fn alloc(&self, gfp: Gfp, to: &mut [Option<Ready>]) -> usize {
         let (region, platform) = (self.raw.region(), self.raw.core().hooks());
         // A page is prepared right before it is passed to `each`.
         let block = |pfn| Some(Ready::new(region.address(pfn, 1)?, platform.was_zeros(pfn)));
-        let each = |pfn| block(pfn).into_iter().for_each(&mut *each);
+        let wanted = to.len();
+        let mut n = 0;
+        let each = |pfn| {
+            if let Some(slot) = to.get_mut(n) {
+                *slot = block(pfn);
+                n += 1;
+            }
+        };
         // Errors are ignored here: the request itself reports them.
-        self.raw.core().alloc_bulk_each(n, gfp, each).unwrap_or(0)
+        let _ = self.raw.core().alloc_bulk_each(wanted, gfp, each);
+        n
     }
 
     fn free(&self, kind: Kind, blocks: &[Option<Ready>]) {

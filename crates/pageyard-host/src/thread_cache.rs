@@ -80,9 +80,8 @@ impl ThreadCache {
 
 /// The allocator behind the cache.
 pub(crate) trait Backing: Send + Sync {
-    /// Allocates up to `n` single pages and passes each to `each`. When memory is short, allocates
-    /// none or one.
-    fn alloc(&self, n: usize, gfp: Gfp, each: &mut dyn FnMut(Ready)) -> usize;
+    /// Fills these slots with single pages. Returns how many. When memory is short, none or one.
+    fn alloc(&self, gfp: Gfp, to: &mut [Option<Ready>]) -> usize;
     /// Frees blocks of a kind. Blocks still known to be zero are recorded as never allocated.
     fn free(&self, kind: Kind, blocks: &[Option<Ready>]);
     /// Returns by how many pages the tightest zone is above its low watermark.
@@ -407,14 +406,7 @@ impl Shared {
             self.empty(&mine);
         }
         let mut got = [None; ROOM];
-        let mut n = 0;
-        let gfp = gfp.difference(Gfp::ZERO);
-        self.backing.alloc(wanted, gfp, &mut |block| {
-            if let Some(slot) = got.get_mut(n) {
-                *slot = Some(block);
-                n += 1;
-            }
-        });
+        let n = self.backing.alloc(gfp.difference(Gfp::ZERO), &mut got[..wanted]);
         if n < 2 && self.backing.room() < wanted as i64 {
             self.press();
         }

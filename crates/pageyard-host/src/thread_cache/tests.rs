@@ -37,10 +37,10 @@ fn page(block: Ready) -> usize {
 }
 
 impl Backing for Behind {
-    fn alloc(&self, n: usize, _: Gfp, each: &mut dyn FnMut(Ready)) -> usize {
-        let n = n.min(self.most.load(Relaxed));
-        for _ in 0..n {
-            each(Ready::new(address(self.allocated.fetch_add(1, Relaxed)), false));
+    fn alloc(&self, _: Gfp, to: &mut [Option<Ready>]) -> usize {
+        let n = to.len().min(self.most.load(Relaxed));
+        for slot in &mut to[..n] {
+            *slot = Some(Ready::new(address(self.allocated.fetch_add(1, Relaxed)), false));
         }
         n
     }
