@@ -88,7 +88,8 @@ impl Balloon {
         kept >= target
     }
 
-    /// Frees the blocks in a range of whole sections. Returns whether there were any.
+    /// Frees the blocks in a range of whole sections. Returns whether there were any. The worker may
+    /// take some of the pages again before the caller has isolated them.
     pub(crate) fn leave<C: Config>(&self, core: &Yard<'_, C>, range: &Range<Pfn>) -> bool {
         let mut blocks = self.blocks.lock();
         let kept = self.pages();
@@ -107,8 +108,8 @@ impl Balloon {
         if self.pages() == 0 {
             return None;
         }
-        // Held by another thread that keeps or frees blocks. Whether this is one of them is not known,
-        // so the answer is Busy, which has it tried again.
+        // Another thread changes the limit's blocks. This may be one of them or not: compaction asks
+        // again after Busy.
         let Some(mut blocks) = self.blocks.try_lock() else { return Some(Relocation::Busy) };
         let kept = Some(order.get() + 1);
         if blocks.at(from).copied() != kept {

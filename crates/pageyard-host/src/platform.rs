@@ -253,7 +253,7 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
     };
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
-        // Of a pinned yard too: nobody has the address of what the hard limit keeps.
+        // In a pinned yard too: no program has the address of a block that the hard limit keeps.
         let discard = || _ = self.discard(to, order, false);
         if let Some(answer) = self.service.balloon.relocate((from, to), order, discard) {
             return answer;

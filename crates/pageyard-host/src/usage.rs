@@ -23,8 +23,8 @@ pub(crate) struct Usage {
     pub(crate) all_low: bool,
 }
 
-/// Returns the pages that requests can have: on the packed engine, and before a request fails, what CPUs
-/// keep is drained for them.
+/// Returns the pages that requests can have. Those that CPUs keep count: a request drains them before it
+/// fails.
 fn free(zone: &ZoneInfo) -> u64 {
     zone.free_exact + zone.cached
 }

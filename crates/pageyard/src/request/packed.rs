@@ -539,8 +539,8 @@ impl<R: RawMutex> Zone<'_, R> {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Frees what magazines and depots of a node keep, if its zones are below their HIGH marks for
-    /// want of it: background reclaim has nothing else to do then.
+    /// Drains the magazines and depots of the zones that are below their HIGH marks only for want of
+    /// what these keep. Background reclaim then has nothing to reclaim.
     pub(crate) fn free_kept_of(&self, zones: &'a [Zone<'a, C::Lock>]) {
         for zone in zones {
             let mark = zone.watermarks.effective(HIGH);

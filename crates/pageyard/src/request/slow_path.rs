@@ -138,8 +138,9 @@ impl<'a, C: Config> Yard<'a, C> {
                 ),
                 Step::On | Step::Retry => run_steps!(
                     self, c: unless_changed, wake_reclaim, use_reserves, attempt_now, free_kept,
-                    attempt_with_kept, may_reclaim, reclaim_directly, compact_directly, try_compacted, may_retry, worth_reclaiming_again,
-                    worth_compacting_again, mix_types, unless_changed, out_of_memory
+                    attempt_with_kept, may_reclaim, reclaim_directly, compact_directly,
+                    try_compacted, may_retry, worth_reclaiming_again, worth_compacting_again,
+                    mix_types, unless_changed, out_of_memory
                 ),
                 Step::NoPage => {
                     run_steps!(self, c: unless_changed, drain_and_retry, no_page)
@@ -290,6 +291,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     fn try_compacted(&self, c: &mut SlowPath<'_>) -> Step {
         let step = match core::mem::replace(&mut c.left, Left::Nothing) {
+            // `Kept` was used up by the step after the one that set it.
             Left::Nothing | Left::Kept => return Step::On,
             Left::Captured(pfn) => Step::Served(pfn),
             Left::Attempt => self.try_for(c.req, c.flags),
