@@ -117,6 +117,7 @@ static void child(char *block, pageyard_registration *registration) {
     EXPECT_STATUS(pageyard_destroy(yard), PAGEYARD_ERR_HANDLE);
     /* A yard that the child creates works. */
     OK(pageyard_options_init(&options, sizeof options, 8 << 20));
+    options.tick_ns = 0; /* a thread waits for what a thread of the parent may have held */
     OK(pageyard_create(&options, &new_yard));
     OK(pageyard_alloc(new_yard, 2, PAGEYARD_KERNEL, &page));
     memset(page, 1, 4 * PAGEYARD_PAGE_SIZE);
