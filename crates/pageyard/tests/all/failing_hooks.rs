@@ -2,7 +2,7 @@
 //! Whatever fails, every request terminates, invariants hold, and no page is lost.
 //!
 //! Long scenarios skip calls by default. To fail every one:
-//! `PAGEYARD_EVERY_CALL=1 cargo test -p pageyard --test all failing_hooks`.
+//! `PAGEYARD_EVERY_CALL=1 cargo test -p pageyard --test all _hooks`.
 
 use crate::common;
 
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use common::any::{AnyHooks, any_hooks};
 use common::check::{Owned, check};
-use common::{Chosen, LINUX612, Lock, Machine, frames, leaked, o};
+use common::{Chosen, LINUX612, Lock, Machine, frames, leaked, o, step};
 use pageyard::poison::Corruption;
 use pageyard::policy::{Linux612, Packed, Poisoned, StaticPolicy, TypeChecked};
 use pageyard::{
@@ -239,10 +239,12 @@ impl Run {
         }
         // Free every second page, at most `keep`, so that single pages are free but no larger
         // blocks.
-        let pages: Vec<Pfn> = self.h.blocks.borrow().keys().copied().step_by(2).collect();
-        for pfn in pages.into_iter().take(keep) {
+        let pages: Vec<Pfn> =
+            self.h.blocks.borrow().keys().copied().step_by(2).take(keep).collect();
+        // Sorted, as the keys are.
+        self.h.cache.borrow_mut().retain(|pfn| pages.binary_search(pfn).is_err());
+        for pfn in pages {
             if let Some((order, _)) = self.h.blocks.borrow_mut().remove(&pfn) {
-                self.h.cache.borrow_mut().retain(|&p| p != pfn);
                 self.y.free(pfn, order).unwrap();
             }
         }
@@ -417,11 +419,6 @@ impl Drop for Named<'_> {
             eprintln!("with {} failing", self.0);
         }
     }
-}
-
-/// Returns 1 if `PAGEYARD_EVERY_CALL` is set, else `usual`, which skips calls to save time.
-fn step(usual: usize) -> usize {
-    if std::env::var_os("PAGEYARD_EVERY_CALL").is_some() { 1 } else { usual }
 }
 
 fn tell(name: &str, tried: &Tried, wanted: &[&str]) {

@@ -19,7 +19,7 @@ const PAGES: u64 = 24_576;
 /// ends another caller's isolation there (§4.12).
 const MIDDLE: u64 = PAGES / 2;
 /// How often each of the two must succeed, and in how many attempts.
-const ROUNDS: u32 = 50;
+const ROUNDS: u32 = 20;
 const ATTEMPTS: u32 = 1_000_000;
 
 /// Frames that no request may get.

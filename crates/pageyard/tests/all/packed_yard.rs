@@ -648,7 +648,9 @@ fn requests_for_pages_of_magazines_stop_at_the_mark() {
         CPU.set(n / 7 % 16);
         let before = info(&yard);
         let page = yard.alloc(Order::ZERO, gfp);
-        yard.validate().unwrap();
+        if n % 8 == 0 || page.is_err() {
+            yard.validate().unwrap();
+        }
         if let Ok(pfn) = page {
             // What magazines keep becomes free for a request that lacks it.
             assert!(before.free + before.cached > before.watermarks[0], "{before:?}");
