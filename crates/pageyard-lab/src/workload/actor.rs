@@ -122,9 +122,11 @@ pub trait Actor<'env> {
     fn meet(&self, barrier: BarrierId);
     /// Spawns another actor.
     fn spawn(&self, cpu: CpuId, job: Job<'env>);
-    /// Returns the number of free pages, including those on per-CPU lists, and the number of pages
-    /// on free lists in blocks of at least a huge page.
-    fn free_memory(&self) -> (u64, u64);
+    /// Returns the number of free pages, including those on per-CPU lists.
+    fn free_pages(&self) -> u64;
+    /// Returns the number of pages on free lists in blocks of at least a huge page. Looks at all
+    /// memory on the packed engine.
+    fn free_huge_pages(&self) -> u64;
     /// Returns the zones. Takes the locks of per-CPU lists, so it is too slow for frequent
     /// measurements.
     fn zones(&self) -> Vec<ZoneView>;

@@ -175,8 +175,8 @@ impl Llfree {
             }
             actor.meet(BarrierId(0));
             if thread == 0 {
-                let (free, huge) = actor.free_memory();
-                lock(&self.huge).push(percent(huge, free));
+                let share = percent(actor.free_huge_pages(), actor.free_pages());
+                lock(&self.huge).push(share);
             }
             actor.meet(BarrierId(0));
         }

@@ -451,9 +451,12 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
         self.task.spawn(cpu, move |task| job(&SimActor { task, world }));
     }
 
-    fn free_memory(&self) -> (u64, u64) {
-        let World { pages, free_at_start, in_use, .. } = self.world;
-        ((free_at_start - in_use.get()) as u64, pages.free_pages_from(PAGEBLOCK_ORDER))
+    fn free_pages(&self) -> u64 {
+        (self.world.free_at_start - self.world.in_use.get()) as u64
+    }
+
+    fn free_huge_pages(&self) -> u64 {
+        self.world.pages.free_pages_from(PAGEBLOCK_ORDER)
     }
 
     fn zones(&self) -> Vec<ZoneView> {

@@ -176,7 +176,7 @@ impl Thp {
     /// If free memory is low, frees the oldest file pages until there is enough. Returns whether
     /// there were any to free.
     fn shrink(&self, actor: &dyn Actor<'_>) -> bool {
-        let (free, _) = actor.free_memory();
+        let free = actor.free_pages();
         let (low, enough) = {
             let state = lock(&self.state);
             (state.low, state.enough)
@@ -322,7 +322,7 @@ impl Plan for Thp {
                     .filter_map(|_| actor.alloc(Order::ZERO, gfp(flags::ANON)));
                 let resident: Vec<Block> = resident.collect();
                 let mut files: Vec<Block> = Vec::new();
-                while actor.free_memory().0 > enough
+                while actor.free_pages() > enough
                     && let Some(page) = actor.alloc(Order::ZERO, gfp(flags::READ))
                 {
                     files.push(page);

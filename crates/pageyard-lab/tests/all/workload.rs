@@ -67,7 +67,9 @@ fn every_workload_runs_on_the_packed_engine() {
         assert_eq!((exact.policy.as_str(), packed.policy.as_str()), ("Linux612", "Packed"));
         assert!(exact.lines.is_none() && packed.lines.is_some(), "{}", recipe.name);
         assert!(packed.metrics.iter().any(|m| m.name.starts_with("line_wait")), "{}", recipe.name);
-        assert_eq!(results, run(recipe.name, &options), "{}", recipe.name);
+        let policies = replay::columns("Packed").unwrap();
+        let again = run(recipe.name, &Options { policies, ..options });
+        assert_eq!(results[1..], again, "{}", recipe.name);
         let names = results.iter().flat_map(|r| &r.metrics).map(|m| m.name.as_str());
         let results = names.filter(|n| !EXPLAINING.iter().any(|name| is_named(n, name)));
         own.extend(results.map(|name| name.split('-').next().unwrap().to_owned()));

@@ -33,6 +33,8 @@ pub(super) trait Pages: Sync {
     /// Returns the number of free pages, of pages on per-CPU lists, and of pages on free lists in
     /// blocks of at least a huge page.
     fn look(&self) -> Free;
+    /// Returns the number of pages on free lists in blocks of at least a huge page.
+    fn free_huge_pages(&self) -> u64;
     fn zones(&self) -> Vec<ZoneView>;
     /// Runs a tick for all CPUs.
     fn tick(&self);
@@ -43,7 +45,6 @@ pub(super) trait Pages: Sync {
 pub(super) struct Free {
     pub(super) all: u64,
     pub(super) cached: u64,
-    pub(super) huge: u64,
 }
 
 impl<P: Policy + Sync> Pages for HostYard<P> {
@@ -74,11 +75,14 @@ impl<P: Policy + Sync> Pages for HostYard<P> {
             let Some(info) = core.zone_info(zone) else { continue };
             free.all += info.free_exact + info.cached;
             free.cached += info.cached;
-            let blocks = core.free_blocks(zone).unwrap_or_default();
-            let huge = usize::from(PAGEBLOCK_ORDER)..=usize::from(MAX_ORDER);
-            free.huge += huge.map(|o| blocks[o] << o).sum::<u64>();
         }
         free
+    }
+
+    fn free_huge_pages(&self) -> u64 {
+        let blocks = self.core().zone_ids().filter_map(|zone| self.core().free_blocks(zone));
+        let huge = usize::from(PAGEBLOCK_ORDER)..=usize::from(MAX_ORDER);
+        blocks.map(|blocks| huge.clone().map(|o| blocks[o] << o).sum::<u64>()).sum()
     }
 
     fn zones(&self) -> Vec<ZoneView> {
@@ -377,9 +381,12 @@ impl<'scope, 'env> Actor<'env> for HostActor<'scope, 'env> {
         thread::Builder::new().spawn_scoped(scope, play).expect("a thread of the system's");
     }
 
-    fn free_memory(&self) -> (u64, u64) {
-        let free = self.world.pages.look();
-        (free.all, free.huge)
+    fn free_pages(&self) -> u64 {
+        self.world.pages.look().all
+    }
+
+    fn free_huge_pages(&self) -> u64 {
+        self.world.pages.free_huge_pages()
     }
 
     fn zones(&self) -> Vec<ZoneView> {
