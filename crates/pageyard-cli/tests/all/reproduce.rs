@@ -44,7 +44,7 @@ fn a_5_limits_computed_too_early() {
         assert_eq!(ours, &serde_json::json!(counts), "batch/high 1/0, 7/42, 63/378");
     }
     assert_eq!(tables[1]["rows"], serde_json::json!(["7/42", "63/378"]));
-    assert!(tables[1]["world"].as_str().unwrap().starts_with("simulated 2x64, seed 1"));
+    assert!(tables[1]["world"].as_str().unwrap().starts_with("simulated 2x20, seed 1"));
     for column in tables[1]["columns"].as_array().unwrap() {
         let ours: Vec<f64> = serde_json::from_value(column["ours"].clone()).unwrap();
         assert!(ours[1] < ours[0], "{column}");

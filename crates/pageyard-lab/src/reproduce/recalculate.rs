@@ -109,12 +109,16 @@ fn pagesets(rules: &Rules) -> Result<Vec<Limits>, ReproduceError> {
 
 fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim), ReproduceError> {
     let small = run.options.scale == Scale::Small;
-    let [objects, warm] = if small { ["1", "1"] } else { ["2", "stationary"] };
+    // One process per CPU.
+    let [machine, objects, warm, title] = match small {
+        true => ["2x20", "1", "1", "kbuild -j80"],
+        false => ["2x64", "2", "stationary", "kbuild -j256"],
+    };
     let mut found = Vec::new();
     for limits in limits {
         let build = Simulated {
             workload: "kbuild",
-            machine: "2x64",
+            machine,
             policies: &[POLICY],
             set: &[("objects", objects), ("warm", warm)],
             age: if small { 1 } else { AGE },
@@ -130,7 +134,7 @@ fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim),
     };
     let lock = ours("zone_lock");
     let comparison = Comparison {
-        title: "kbuild -j256".into(),
+        title: title.into(),
         world: found[0].world.clone(),
         command: String::new(),
         sides: SIDES,

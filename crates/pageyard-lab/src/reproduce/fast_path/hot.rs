@@ -170,8 +170,8 @@ pub(super) enum Pattern {
 /// Patterns with their names in `docs/performance.md`.
 pub(super) const PATTERNS: [(&str, Pattern); 4] = [
     ("pair-4k", Pattern::Pair),
-    ("pair-32k", Pattern::Pair32),
     ("alloc-64k", Pattern::Alloc),
+    ("pair-32k", Pattern::Pair32),
     ("free-in-order", Pattern::FreeInOrder),
 ];
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread;
 
 use self::callgrind::{Counts, Failed};
-use self::hot::{PATTERNS, VARIANTS};
+use self::hot::{PATTERNS, Pattern, VARIANTS};
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
@@ -71,17 +71,27 @@ pub fn stop() {
 /// Instructions and branches per operation: by variant, then by pattern.
 type Figures = Vec<Vec<[f64; 2]>>;
 
+/// The patterns that were counted.
+fn patterns(figures: &Figures) -> &'static [(&'static str, Pattern)] {
+    &PATTERNS[..figures[0].len()]
+}
+
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let unavailable = |why: String| ReproduceError::Unavailable { experiment: NAME, why };
     let Some(program) = run.options.program.clone() else {
         return Err(unavailable("only the pageyard program can count its own instructions".into()));
     };
+    let patterns = match run.options.scale {
+        Scale::Full => &PATTERNS[..],
+        // Those of the claims.
+        Scale::Small => &PATTERNS[..2],
+    };
     let mut figures = Figures::new();
-    let all = (VARIANTS.len() * PATTERNS.len()) as u64;
+    let all = (VARIANTS.len() * patterns.len()) as u64;
     for (i, variant) in VARIANTS.iter().enumerate() {
         let mut row = Vec::new();
-        for (j, (pattern, _)) in PATTERNS.iter().enumerate() {
-            (run.progress)("callgrind", (i * PATTERNS.len() + j) as u64, all);
+        for (j, (pattern, _)) in patterns.iter().enumerate() {
+            (run.progress)("callgrind", (i * patterns.len() + j) as u64, all);
             let size = match (run.options.scale, pattern.starts_with("pair")) {
                 (Scale::Full, false) => 65536,
                 (Scale::Small, false) => 8192,
@@ -125,23 +135,24 @@ fn count(
 /// Computes the outcome. `optimised`: whether the build's counts are meaningful.
 fn outcome(figures: &Figures, optimised: bool) -> Outcome {
     let [instructions, branches] = [0, 1].map(|quantity| table(figures, quantity));
-    let shares: Vec<_> = (0..PATTERNS.len()).map(|p| share(figures, p)).collect();
+    let patterns = patterns(figures);
+    let shares: Vec<_> = (0..patterns.len()).map(|p| share(figures, p)).collect();
     let checks = Comparison {
         title: "checks: share of the checked path's instructions".into(),
         world: WORLD.into(),
         command: String::new(),
         sides: SIDES,
-        rows: PATTERNS.iter().map(|p| p.0.to_owned()).collect(),
+        rows: patterns.iter().map(|p| p.0.to_owned()).collect(),
         columns: vec![Column::new(
             "share",
             "%",
             Kind::Plain,
-            &PATTERNS.map(|p| (p.0 == ALLOCATION).then_some(CHECKS)),
+            &patterns.iter().map(|p| (p.0 == ALLOCATION).then_some(CHECKS)).collect::<Vec<_>>(),
             &shares.iter().map(|&s| Some(s)).collect::<Vec<_>>(),
         )],
     };
     let mut claims: Vec<Claim> = IDEAS.iter().map(|i| i.claim(figures, optimised)).collect();
-    let found = PATTERNS.iter().position(|p| p.0 == ALLOCATION).map_or(0.0, |p| shares[p]);
+    let found = patterns.iter().position(|p| p.0 == ALLOCATION).map_or(0.0, |p| shares[p]);
     let factor = (found / CHECKS).max(CHECKS / found);
     claims.push(Claim {
         text: "sanity checks are about 1/10 of the allocation path".into(),
@@ -224,7 +235,7 @@ impl Idea {
 }
 
 fn table(figures: &Figures, quantity: usize) -> Comparison {
-    let columns = PATTERNS.iter().enumerate().map(|(p, (name, _))| {
+    let columns = patterns(figures).iter().enumerate().map(|(p, (name, _))| {
         let ours: Vec<_> = figures.iter().map(|row| Some(row[p][quantity])).collect();
         Column::new(*name, "", Kind::Plain, &vec![None; ours.len()], &ours)
     });
@@ -285,7 +296,7 @@ mod tests {
             let mut added = SOME;
             added[6][0] = checks;
             let o = outcome(&figures(added), true);
-            let ours = o.tables[2].columns[0].ours[2].unwrap();
+            let ours = o.tables[2].columns[0].ours[1].unwrap();
             (ours.round() as i64, o.claims.last().unwrap().holds.unwrap())
         };
         assert_eq!(share(100.0 / 9.0), (10, true));
