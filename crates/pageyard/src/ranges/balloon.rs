@@ -147,13 +147,15 @@ impl<'s> Balloon<'s> {
         let gfp = (gfp - effort) | Gfp::NORETRY | Gfp::NOWARN | Gfp::NOMEMALLOC;
         let pfn = yard.alloc(self.order, gfp).ok()?;
         let spare = yard.zone_of(pfn).and_then(|zone| yard.above_low(zone));
-        // A block that cannot be freed, on a CPU that went offline, is lent: it must not be lost.
+        // Before the free, which calls hooks: if one panics, the block is lent and not lost.
+        *slot = Lent { pfn, phase: Phase::LENT };
+        // Nor is one that cannot be freed, on a CPU that went offline.
         if spare.is_some_and(|pages| pages > 0) || yard.free(pfn, self.order).is_err() {
             // On the packed engine a movable request makes a movable block, and this one cannot move.
             _ = yard.set_movable(pfn, self.order, false);
-            *slot = Lent { pfn, phase: Phase::LENT };
             return Some(pfn);
         }
+        *slot = Lent::NONE;
         None
     }
 
@@ -178,13 +180,11 @@ impl<'s> Balloon<'s> {
         if slot.phase != Phase::ASKED {
             return Err(BalloonError::NotAsked(pfn));
         }
-        let asked = core::mem::replace(slot, Lent::NONE);
-        yard.free(pfn, self.order).map_err(|e| {
-            if let FreeError::UnknownCpu(_) = e {
-                *slot = asked;
-            }
-            BalloonError::Free(e)
-        })
+        let freed = yard.free(pfn, self.order);
+        if !matches!(freed, Err(FreeError::UnknownCpu(_))) {
+            *slot = Lent::NONE;
+        }
+        freed.map_err(BalloonError::Free)
     }
 
     /// Returns the number of pages in the balloon.

@@ -2,10 +2,16 @@
 
 use crate::common;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use common::{Machine, Y, o};
-use pageyard::{Balloon, BalloonError, FreeError, Gfp, Lent, Order, Pfn, ZoneKind};
+use common::{Lock, Machine, Reused, Y, o};
+use pageyard::policy::{Poisoned, StaticPolicy};
+use pageyard::{
+    Balloon, BalloonError, Defences, FreeError, Gfp, Hooked, Lent, Observer, Order, Pfn, Platform,
+    Reclaim, Yard, ZoneKind,
+};
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
@@ -107,4 +113,44 @@ fn an_acknowledgement_on_an_unknown_cpu_can_be_repeated() {
         y.hooks().on(0);
         balloon.acknowledge(y, block).unwrap();
     });
+}
+
+/// Whether the hook that fills a freed block panics.
+struct Panics(Cell<bool>);
+
+impl Platform for Panics {}
+impl Reclaim for Panics {}
+impl Observer for Panics {}
+impl Defences for Panics {
+    fn poison(&self, _: Pfn, _: Order) {
+        if self.0.get() {
+            resume_unwind(Box::new(()));
+        }
+    }
+}
+
+#[test]
+fn a_panic_of_a_hook_loses_no_block() {
+    let all = Reused::under(&<Poisoned>::RULES, Machine::normal(16384).cpus(&[0]));
+    let y: Yard<'_, Hooked<Lock, _, _>> = all.next(Panics(Cell::new(false)));
+    let mut room = [Lent::NONE; 1024];
+    let mut balloon = Balloon::new(&mut room, o(5));
+    while balloon.lend(&y, GFP).is_some() {}
+    let in_use = || y.zone_info(NORMAL).unwrap().in_use();
+    assert_eq!(balloon.pages(), in_use());
+    // At the mark: the block that was taken is freed again.
+    y.hooks().0.set(true);
+    assert!(catch_unwind(AssertUnwindSafe(|| balloon.lend(&y, GFP))).is_err());
+    assert_eq!(balloon.pages(), in_use());
+    let asked = balloon.ask().unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| balloon.acknowledge(&y, asked))).is_err());
+    assert_eq!(balloon.pages(), in_use());
+    y.hooks().0.set(false);
+    balloon.acknowledge(&y, asked).unwrap();
+    while let Some(block) = balloon.ask() {
+        balloon.acknowledge(&y, block).unwrap();
+    }
+    y.drain_all(None);
+    assert_eq!((balloon.pages(), in_use()), (0, 0));
+    y.validate().unwrap();
 }
