@@ -9,16 +9,17 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::allocator::vm_events::VmEvent;
 use crate::allocator::yard::Yard;
+use crate::base::frame::Kind;
 use crate::base::gfp::Gfp;
 use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::base::units::{MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::base::unwind::{Finally, Rollback};
 use crate::embedder::config::Config;
-use crate::packed::Region;
 use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::{IsolateError, Purpose, each_block};
 use crate::request::free::BatchError;
 use crate::zone::at::Locked;
+use crate::zone::state::Zone;
 
 /// Why an area could not be made, or memory from one not be allocated or freed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,8 +124,11 @@ impl<C: Config> Locked<'_, '_, C> {
         if let Some(idx) = unmovable {
             return Err(IsolateError::Unmovable(zone.pfn(idx)));
         }
-        let in_transit = |region: &Region<'_, _>| region.first_in_transit(frames.clone());
-        if let Some(idx) = zone.region().and_then(in_transit) {
+        let in_transit = match zone.region() {
+            Some(region) => region.first_in_transit(frames.clone()),
+            None => zone.first_in_no_block(frames),
+        };
+        if let Some(idx) = in_transit {
             return Err(IsolateError::Isolated(zone.pfn(idx)));
         }
         let blocks = || each_block(frames.clone());
@@ -138,6 +142,25 @@ impl<C: Config> Locked<'_, '_, C> {
         }
         blocks().for_each(|block| self.unisolate_block(block, MigrateType::Cma));
         Ok(())
+    }
+}
+
+impl<R: RawMutex> Zone<'_, R> {
+    /// Returns the first frame that is in no block: a contiguous range took it, and has not handed it
+    /// out yet. Zone lock.
+    fn first_in_no_block(&self, frames: &Range<u32>) -> Option<u32> {
+        let mut idx = frames.start;
+        if let Some((head, state)) = self.block_over(idx) {
+            idx = head.saturating_add(1 << state.order());
+        }
+        while idx < frames.end {
+            let state = self.map.frame(idx).state();
+            if state.kind() == Kind::Tail {
+                return Some(idx);
+            }
+            idx = idx.saturating_add(1 << state.order());
+        }
+        None
     }
 }
 

@@ -213,21 +213,19 @@ fn target_flags(gfp: Gfp, kind: ZoneKind) -> Gfp {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Returns the block in use that extends over the frame from below: its head, and whether it is
-    /// movable.
-    fn used_over(&self, idx: u32) -> Option<(u32, bool)> {
+    /// Returns the head of the movable block in use that extends over the frame from below.
+    fn movable_over(&self, idx: u32) -> Option<u32> {
         let (head, state) = self.block_over(idx)?;
         let over = head < idx && state.kind() == Kind::Allocated;
-        over.then_some((head, state.is_movable()))
+        (over && state.is_movable()).then_some(head)
     }
 
-    fn movable_over(&self, idx: u32) -> Option<u32> {
-        self.used_over(idx).filter(|b| b.1).map(|b| b.0)
-    }
-
-    /// Returns the head of an unmovable block in use that extends over the frame from below.
+    /// Returns the head of an unmovable block that extends over the frame from below and is in use,
+    /// or being freed: that may be undone.
     pub(crate) fn unmovable_over(&self, idx: u32) -> Option<u32> {
-        self.used_over(idx).filter(|b| !b.1).map(|b| b.0)
+        let (head, state) = self.block_over(idx)?;
+        let over = head < idx && matches!(state.kind(), Kind::Allocated | Kind::BeingFreed);
+        (over && !state.is_movable()).then_some(head)
     }
 
     /// Returns the next movable block in use that begins at or after `idx` and before `end`, and
