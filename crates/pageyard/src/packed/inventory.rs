@@ -17,6 +17,23 @@ type Orders = [u64; MAX_ORDER as usize + 1];
 /// Pageblocks of one bucket that [`has_block`](Blocks::has_block) looks at before it looks at all.
 const PROBES: u32 = 8;
 
+/// A search for the emptiest pageblocks of a type, each found once.
+pub(crate) struct Sparsest {
+    migrate_type: MigrateType,
+    bucket: u32,
+    /// The first pageblock of the bucket that was not looked at.
+    from: u32,
+    /// Free pages of partly free pageblocks, less those that the pageblocks found so far need. Summed
+    /// again only when it is used up: the sum looks at all pageblocks.
+    room: u64,
+}
+
+impl Sparsest {
+    pub(crate) fn new(migrate_type: MigrateType) -> Self {
+        Sparsest { migrate_type, bucket: BUCKETS, from: 0, room: 0 }
+    }
+}
+
 impl Blocks<'_> {
     /// Returns whether the zone has a free block of at least this order. A zone without a whole
     /// pageblock, and whose fullest pageblocks have none, is searched entirely.
@@ -210,41 +227,41 @@ impl<R: RawMutex> Region<'_, R> {
         core::array::from_fn(|i| entries.map_or(0, |entries| entries[i].load(Relaxed)))
     }
 
-    /// Finds pageblocks of a type of at least this bucket, the emptiest first, as far as the other
-    /// partly free ones have room for what is in them. `after` is the bucket and the pageblock to go
-    /// on from; returns the next such place.
+    /// Finds the next pageblocks of the search of at least this bucket, as far as the other partly free
+    /// ones have room for what is in them. Fills less than `found` at the end.
     pub(crate) fn sparse_blocks(
         &self,
-        t: MigrateType,
-        after: (u32, u32),
+        search: &mut Sparsest,
         least: u32,
         found: &mut [Option<u32>],
-    ) -> (u32, u32) {
-        let partial = |bucket| self.blocks.partial(t, bucket);
-        // Room in all of them: what a pageblock has free is no room for its own blocks.
-        let all = (1..=BUCKETS).flat_map(|bucket| partial(bucket).members());
-        let mut room = all.map(|block| u64::from(self.blocks.free_in(block))).sum::<u64>();
-        let (mut bucket, mut from) = after;
-        for slot in found {
+    ) {
+        let partial = |bucket| self.blocks.partial(search.migrate_type, bucket);
+        // A pageblock needs room for what is in it, and what it has free is no room for that.
+        let needed = u64::from(PAGEBLOCK_PAGES);
+        for (n, slot) in (0..).zip(found) {
             let next = loop {
-                if bucket < least {
-                    return (bucket, from);
+                if search.bucket < least {
+                    return;
                 }
-                match partial(bucket).members().find(|&block| block >= from) {
+                match partial(search.bucket).find(search.from).filter(|&b| b >= search.from) {
                     Some(block) => break block,
-                    None => (bucket, from) = (bucket - 1, 0),
+                    None => (search.bucket, search.from) = (search.bucket - 1, 0),
                 }
             };
-            from = next + 1;
-            let free = u64::from(self.blocks.free_in(next));
-            let used = u64::from(PAGEBLOCK_PAGES) - free;
-            if room < free + used {
-                return (0, 0);
+            search.from = next + 1;
+            if search.room < needed {
+                // Pageblocks that could not be emptied still have room.
+                let all = (1..=BUCKETS).flat_map(|bucket| partial(bucket).members());
+                let room: u64 = all.map(|block| u64::from(self.blocks.free_in(block))).sum();
+                search.room = room.saturating_sub(n * needed);
             }
-            room -= free + used;
+            if search.room < needed {
+                search.bucket = 0;
+                return;
+            }
+            search.room -= needed;
             *slot = Some(next);
         }
-        (bucket, from)
     }
 
     /// Returns the pageblocks that have memory, by type.
@@ -340,17 +357,16 @@ mod tests {
         gone.for_each(|&pfn| region.free(CpuId(0), pfn, Order::ZERO).unwrap());
         region.drain_all();
         let mut found = [None; 32];
-        let all: Vec<u32> = {
-            region.sparse_blocks(MigrateType::Movable, (BUCKETS, 0), 5, &mut found);
-            found.into_iter().flatten().collect()
-        };
+        region.sparse_blocks(&mut Sparsest::new(t), 5, &mut found);
+        let all: Vec<u32> = found.into_iter().flatten().collect();
         // What is in sixteen pageblocks fits into two.
         assert_eq!(all[0], 15);
         assert_eq!(all.len(), 14, "{all:?}");
-        let mut few = [None; 4];
-        let after = region.sparse_blocks(MigrateType::Movable, (BUCKETS, 0), 5, &mut few);
-        assert_eq!(few.map(Option::unwrap)[..], all[..4]);
-        region.sparse_blocks(MigrateType::Movable, after, 5, &mut few);
-        assert_eq!(few.map(Option::unwrap)[..], all[4..8]);
+        let mut search = Sparsest::new(t);
+        for part in all[..8].chunks(4) {
+            let mut few = [None; 4];
+            region.sparse_blocks(&mut search, 5, &mut few);
+            assert_eq!(few.map(Option::unwrap)[..], *part);
+        }
     }
 }

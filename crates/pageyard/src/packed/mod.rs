@@ -71,6 +71,7 @@ pub use blocks::Words;
 pub use cpu::{CpuCounts, PerCpu};
 pub use domain::Domain;
 pub(crate) use domain::TICK_MAGAZINES;
+pub(crate) use inventory::Sparsest;
 pub use isolation::IsolateError;
 pub(crate) use label::BUCKETS;
 pub use label::Label;

@@ -15,7 +15,7 @@ use crate::base::unwind::Finally;
 use crate::embedder::compact_events::{CompactResult, Mode};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
-use crate::packed::{BUCKETS, Region};
+use crate::packed::{BUCKETS, Region, Sparsest};
 use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 
@@ -24,6 +24,8 @@ const BATCH: usize = 8;
 /// Batches of one run for a request, and of an impatient one.
 const MOST: usize = 8;
 const MOST_ASYNC: usize = 1;
+/// Parts of a zone after which a proactive run looks whether it has done enough.
+const PARTS: usize = 64;
 
 impl<'a, C: Config> Yard<'a, C> {
     /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
@@ -44,26 +46,33 @@ impl<'a, C: Config> Yard<'a, C> {
         // All of a zone: whatever makes room. Else only what gains more room than it moves.
         let all = job.order.is_none() && !job.proactive;
         let least = if all { 1 } else { BUCKETS / 2 + 1 };
+        // The score looks at all pageblocks, so not after each batch of a large zone.
+        let step = (region.blocks.len() as usize / (PARTS * BATCH)).max(1);
         let types = [Movable, Unmovable, Reclaimable].into_iter().take(if all { 3 } else { 1 });
         let mut moved = 0;
         let mut result = CompactResult::Complete;
         for t in types {
-            let mut after = (BUCKETS, 0);
-            for _ in 0..most {
+            let mut search = Sparsest::new(t);
+            for n in 1..=most {
                 let mut batch = [None; BATCH];
-                after = region.sparse_blocks(t, after, least, &mut batch);
-                match self.empty_packed(at, region, &batch) {
-                    Some(pages) => moved += pages,
+                region.sparse_blocks(&mut search, least, &mut batch);
+                let pages = match self.empty_packed(at, region, &batch) {
+                    Some(pages) => pages,
                     // Of other types, the next ones may hold movable blocks alone.
-                    None if t != Movable && batch.iter().any(Option::is_some) => {}
+                    None if t != Movable && batch.iter().any(Option::is_some) => 0,
                     None => break,
-                }
-                if job.order.is_some_and(|order| at.zone.is_served(order, job)) {
+                };
+                moved += pages;
+                // The first batch drained all CPUs.
+                if (n == 1 || pages > 0)
+                    && job.order.is_some_and(|order| at.zone.is_served(order, job))
+                {
                     result = CompactResult::Success;
                     break;
                 }
-                let enough =
-                    job.proactive && at.zone.score() <= super::stop_at(self.proactiveness());
+                let enough = job.proactive
+                    && n % step == 0
+                    && at.zone.score() <= super::stop_at(self.proactiveness());
                 if enough || batch.iter().any(Option::is_none) {
                     break;
                 }
