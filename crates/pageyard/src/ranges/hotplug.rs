@@ -58,8 +58,7 @@ pub enum HotplugError {
     Hole(Pfn),
     /// [Deferred initialisation](Yard::deferred) is not finished.
     Deferred,
-    /// A hook called from `online`, `offline` or `restore` called one of them, which would wait for
-    /// itself. Detected by [`Reclaim::task`](crate::Reclaim::task).
+    /// A hook called from `online` or `offline` called one of them, which would wait for itself. Detected by [`Reclaim::task`](crate::Reclaim::task).
     Nested,
     /// The range is invalid, does not lie in one zone, or cannot be emptied.
     Refused(ContigError),
@@ -110,7 +109,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let was_empty = !zone.is_populated();
         match zone.region() {
             None => at.arrive(frames.clone()),
-            Some(region) => at.lock().arrive_packed(region, &frames),
+            Some(region) => at.arrive_packed(region, &frames),
         }
         if was_empty {
             self.rebuild_zonelists();

@@ -186,24 +186,34 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         z.managed.fetch_sub(pages.into(), Relaxed);
         z.present.fetch_sub(pages.into(), Relaxed);
     }
-
-    /// Adds sections of free memory.
-    pub(crate) fn arrive_packed(&self, region: &Region<'a, C::Lock>, frames: &Range<u32>) {
-        let z = self.zone;
-        let pages = frames.end.wrapping_sub(frames.start);
-        for block in each_block(frames.clone()) {
-            // Isolated since the memory was removed, if it ever was there. Depots are open again.
-            region.blocks.unisolate(block / PAGEBLOCK_PAGES, Some(MigrateType::Movable), 0);
-        }
-        // Cannot fail: the sections are this zone's, and none of their frames is memory.
-        _ = region.add_as(z.pfn(frames.start)..z.pfn(frames.end), false);
-        z.present.fetch_add(pages.into(), Relaxed);
-        z.managed.fetch_add(pages.into(), Relaxed);
-        z.count_loose(region);
-    }
 }
 
 impl<'a, C: Config> At<'_, 'a, C> {
+    /// Adds sections of free memory, and holds the zone lock for one pageblock at a time.
+    pub(crate) fn arrive_packed(&self, region: &Region<'a, C::Lock>, frames: &Range<u32>) {
+        let z = self.zone;
+        for block in each_block(frames.clone()) {
+            let _locked = self.lock();
+            // Isolated since the memory was removed, if it ever was there. Depots are open again.
+            region.blocks.unisolate(block / PAGEBLOCK_PAGES, Some(MigrateType::Movable), 0);
+            // Cannot fail: the sections are this zone's, and none of their frames is memory.
+            _ = region.add_as(z.pfn(block)..z.pfn(block + PAGEBLOCK_PAGES), false);
+            z.present.fetch_add(PAGEBLOCK_PAGES.into(), Relaxed);
+            z.managed.fetch_add(PAGEBLOCK_PAGES.into(), Relaxed);
+            self.count_frees(region);
+        }
+    }
+
+    /// Frees reserved memory of the zone.
+    pub(crate) fn release_reserved_packed(&self, region: &Region<'a, C::Lock>, range: Range<Pfn>) {
+        let pages = range.end.0.wrapping_sub(range.start.0);
+        // Cannot fail: `release` has checked each frame, and calls wait for each other.
+        if region.add_as(range, true).is_ok() {
+            self.zone.managed.fetch_add(pages, Relaxed);
+        }
+        self.count_frees(region);
+    }
+
     /// Allocates the block at a frame, if all of it is free and the zone keeps its MIN watermark.
     pub(crate) fn take_packed_at(
         &self,
@@ -308,15 +318,5 @@ impl<R: RawMutex> Zone<'_, R> {
     pub(crate) fn has_whole_block(&self, block: u32) -> bool {
         let end = self.pfn(block.saturating_add(PAGEBLOCK_PAGES));
         block >= self.first_index() && end <= Pfn(self.start.0.wrapping_add(self.spanned))
-    }
-
-    /// Frees reserved memory of the zone.
-    pub(crate) fn release_packed(&self, region: &Region<'_, R>, range: Range<Pfn>) {
-        let pages = range.end.0.wrapping_sub(range.start.0);
-        // Cannot fail: `release` has checked each frame, and calls wait for each other.
-        if region.add_as(range, true).is_ok() {
-            self.managed.fetch_add(pages, Relaxed);
-        }
-        self.count_loose(region);
     }
 }

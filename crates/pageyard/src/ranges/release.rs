@@ -43,7 +43,7 @@ pub enum ReleaseError {
     AlreadyReleased(Pfn),
     /// [Deferred initialisation](Yard::deferred) is not finished.
     Deferred,
-    /// A hook called from `online`, `offline`, `restore` or `release` called `release`, which would
+    /// A hook called from `online`, `offline` or `release` called `release`, which would
     /// wait for itself. Detected by [`Reclaim::task`](crate::Reclaim::task).
     Nested,
 }
@@ -128,13 +128,11 @@ impl<'a, C: Config> Yard<'a, C> {
         {
             let end = zone.end().min(range.end);
             let pages = end.0.wrapping_sub(from.0) as u32;
-            if let Some(region) = zone.region() {
-                zone.release_packed(region, from..end);
-                from = end;
-                continue;
-            }
             if let Some(at) = self.at_any(zone) {
-                at.release(idx, pages);
+                match zone.region() {
+                    Some(region) => at.release_reserved_packed(region, from..end),
+                    None => at.release(idx, pages),
+                }
             }
             from = end;
         }

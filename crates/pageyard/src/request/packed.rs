@@ -300,7 +300,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Counts pages that moved to the zone without a CPU's part, and requests a report if there is
     /// something to report (§9.9).
-    fn count_frees(&self, region: &Region<'_, C::Lock>) {
+    pub(crate) fn count_frees(&self, region: &Region<'_, C::Lock>) {
         self.zone.count_loose(region);
         if self.hooks.report_order().is_some()
             && !self.zone.report.pending.load(Relaxed)

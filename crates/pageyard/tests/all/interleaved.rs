@@ -13,7 +13,7 @@ use common::by_thread::{ByThread, CPU};
 use common::interpose::{Interposed, at_each_point, crossed, point, wait};
 use common::state::State;
 use common::{Chosen, Machine, Reused, frames, o};
-use pageyard::policy::{InitOnFree, PageChecked, StaticPolicy};
+use pageyard::policy::{InitOnFree, Linux612, Packed, PageChecked, StaticPolicy};
 use pageyard::{
     ContigError, CpuId, Defences, Gfp, Hooked, MigrateType, NodeId, Observer, Order, PageState,
     Pfn, Place, PlaceError, Platform, Priority, Reclaim, Record, Relocation, SECTION_PAGES, Yard,
@@ -197,7 +197,7 @@ fn offlining_removes_a_highatomic_block_from_the_reserve_once() {
     let (all, records) = (Reused::new(state.machine.clone()), state.records());
     at_each_point(
         || {
-            let y: Y = all.next_blank(Mover::default());
+            let mut y: Y = all.next_blank(Mover::default());
             y.restore(NORMAL, records.iter().copied()).unwrap();
             y
         },
@@ -358,6 +358,94 @@ fn a_frame_poisoned_during_a_range_allocation_is_excluded() {
             faulty_frames_are_out_of_use(y);
         },
     );
+}
+
+/// §8.4: while sections come online, the zone lock is free between two pageblocks, and requests get what
+/// is there.
+#[test]
+fn requests_run_while_memory_comes_online() {
+    for rules in [&<Linux612>::RULES, &Packed::RULES] {
+        let whole = Machine::normal(2 * S).cpus(&[0, 0]);
+        let all = Reused::under(rules, Machine { usable: vec![Pfn(0)..Pfn(S)], ..whole });
+        let points = at_each_point(
+            || -> Y { all.next(Mover::default()) },
+            |y| y.online(frames(S..2 * S)).unwrap(),
+            |y| {
+                elsewhere(|| {
+                    let page = y.alloc(o(3), USER).unwrap();
+                    y.free(page, o(3)).unwrap();
+                    y.drain_all(None);
+                });
+            },
+            |y| {
+                valid(y);
+                y.drain_all(None);
+                assert_eq!(y.zone_info(NORMAL).unwrap().free_exact, 2 * S);
+            },
+        );
+        assert!(points > S as u32 / 512, "{points} points");
+    }
+}
+
+/// §4.12: a pageblock that an unmovable block extends over does not become CMA while that block is
+/// being freed: the free may be undone.
+#[test]
+fn a_pageblock_under_a_block_that_is_being_freed_is_not_cma() {
+    let all = Reused::under(&<PageChecked>::RULES, Machine::normal(8192).cpus(&[0, 0]));
+    let block = Rc::new(Cell::new(Pfn(0)));
+    let (set, get, freed) = (block.clone(), block.clone(), block.clone());
+    let points = at_each_point(
+        move || {
+            let y: Y = all.next(Mover::default());
+            y.hooks().interrupted.set(true);
+            set.set(y.alloc(Order::MAX, Gfp::KERNEL).unwrap());
+            y
+        },
+        move |y| y.free(freed.get(), Order::MAX).unwrap(),
+        move |y| {
+            let half = get.get().0 + 512;
+            let made = elsewhere(|| y.make_cma(frames(half..half + 512)));
+            let free = y.zone_info(NORMAL).unwrap().free_exact;
+            assert!(made.is_err() || free == 8192, "{made:?} with {free} pages free");
+        },
+        valid,
+    );
+    assert!(points > 10, "{points} points");
+}
+
+/// §4.12: nor does one whose frames a contiguous range of unmovable pages has taken and not yet handed
+/// out, after another range ended its isolation.
+#[test]
+fn a_pageblock_that_a_range_is_taking_is_not_cma() {
+    let all = Reused::under(&<PageChecked>::RULES, Machine::normal(8192).cpus(&[0, 0]));
+    let (taken, made) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let (set_taken, set_made) = (taken.clone(), made.clone());
+    let range = || frames(4096..4608);
+    let points = at_each_point(
+        || {
+            let y: Y = all.next(Mover::default());
+            y.hooks().interrupted.set(true);
+            y
+        },
+        move |y| {
+            let taken = y.alloc_contig(range(), MigrateType::Unmovable, Gfp::KERNEL);
+            set_taken.set(taken.is_ok());
+        },
+        move |y| {
+            let made = elsewhere(|| {
+                if y.alloc_contig(range(), MOVABLE, Gfp::KERNEL).is_ok() {
+                    y.free_contig(range()).unwrap();
+                }
+                y.make_cma(range())
+            });
+            set_made.set(made.is_ok());
+        },
+        |y| {
+            valid(y);
+            assert!(!(taken.get() && made.get()), "unmovable pages in a CMA pageblock");
+        },
+    );
+    assert!(points > 10, "{points} points");
 }
 
 /// §4.11, §5.6: a free that began before its pageblock was isolated and drained puts nothing on a

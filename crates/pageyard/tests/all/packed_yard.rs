@@ -472,6 +472,35 @@ fn s9_9_whole_pageblocks_are_reported_once_after_two_seconds() {
 }
 
 #[test]
+fn s9_9_memory_that_arrives_is_reported() {
+    const FIRST: u64 = 1 << 32;
+    let reserved = [FIRST + 120 * MIB..FIRST + 128 * MIB];
+    let yard: Reporting =
+        Yard::from_memory_map(&[FIRST..FIRST + 256 * MIB], &reserved, 2, Balloon::default())
+            .unwrap();
+    let frames =
+        |from: u64, to: u64| Pfn((FIRST + from * MIB) >> 12)..Pfn((FIRST + to * MIB) >> 12);
+    let at = |seconds: u64| {
+        yard.hooks().now.store(seconds * 1_000_000_000, Relaxed);
+        yard.report_free_blocks()
+    };
+    let mut seconds = 0;
+    let mut report_all = || {
+        while at(seconds).is_some() {
+            seconds += 1;
+        }
+        yard.hooks().told().into_iter().map(|(_, order)| u64::from(order.pages())).sum::<u64>()
+    };
+    assert_eq!(report_all(), 248 << 8);
+    yard.release(frames(120, 128)).unwrap();
+    assert_eq!(report_all(), 8 << 8);
+    yard.offline(frames(128, 256)).unwrap();
+    report_all();
+    yard.online(frames(128, 256)).unwrap();
+    assert_eq!(report_all(), 128 << 8);
+}
+
+#[test]
 fn s9_9_requests_prefer_memory_that_was_not_reported() {
     let yard = Balloon::yard(64);
     let zone = ZoneKind::Normal;
