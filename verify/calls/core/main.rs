@@ -117,6 +117,8 @@ fn call_init_blank<'a, P: Policy>(
 ) -> Result<Y<'a, P>, InitError> {
     let mut y = Yard::with_policy(Parts::new(Machine), policy);
     y.init_blank(layout, storage)?;
+    let records: &[Record] = std::hint::black_box(&[]);
+    let _ = std::hint::black_box(y.restore(ZONE, records.iter().copied()));
     Ok(y)
 }
 

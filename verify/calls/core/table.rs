@@ -6,7 +6,7 @@
 use pageyard::compact::{self, Background, Deferral, Retries};
 use pageyard::policy::{self, Policy, Safety};
 use pageyard::tuning::{self, CacheSlice, Limits, Pressure, Room, Tuning};
-use pageyard::{AllocError, BadPage, Balloon, BalloonError, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigCursor, ContigError, CpuId, CpuStats, Epoch, Epochs, EpochsRef, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Lent, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, RestoreError, ScatterError, ShootdownBatch, ShootdownError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
+use pageyard::{AllocError, BadPage, Balloon, BalloonError, BatchError, BlockCounts, CmaArea, CmaError, CompactResult, CompactStats, Compacted, ContigCursor, ContigError, CpuId, CpuStats, Epoch, Epochs, EpochsRef, Excerpt, FaultPlan, Faults, FreeError, Gfp, HighReason, HotplugError, InitError, Interleave, Invalid, IsolateError, Knob, KnobError, Knobs, Kswapd, Layout, Lent, Mark, MigrateType, Needs, NodeChoice, NodeId, NodeMask, Order, OutOfUse, PageState, Pfn, Place, PlaceError, PoisonError, Poisoned, Priority, ReclaimTask, Record, ReleaseError, ScatterError, ShootdownBatch, ShootdownError, Supply, Tally, VmEvent, VmEvents, ZoneId, ZoneInfo, ZoneKind, ZoneSpec, poison, watermark};
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -145,8 +145,6 @@ calls! {
         y.set_pcp_limits(zone, pageyard::tuning::Limits { batch, high_min, high_max })
     }
     call_snapshot(y, zone: ZoneId = ZONE) -> bool { y.snapshot(zone, |r| _ = std::hint::black_box(r)) }
-    call_restore(y, records: &[Record] = &[], zone: ZoneId = ZONE)
-        -> Result<(), RestoreError> { y.restore(zone, records.iter().copied()) }
     call_zone_info(y, zone: ZoneId = ZONE) -> bool { y.zone_info(zone).is_some() }
     call_zone_stats(y, zone: ZoneId = ZONE) -> bool { y.zone_stats(zone).is_some() }
     call_cpu_stats(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.cpu_stats(zone, cpu).is_some() }

@@ -48,9 +48,9 @@ pub(super) fn run(mut lines: Lines) -> Result<Outcome, ConformError> {
     let memory = Memory::for_layout(&layout).map_err(|e| wrong(&lines, e.to_string()))?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let yard: Recorded<'_> = Yard::blank(&layout, storage, Machine::default())
+    let mut yard: Recorded<'_> = Yard::blank(&layout, storage, Machine::default())
         .map_err(|e| wrong(&lines, e.to_string()))?;
-    start.restore(&yard, &first).map_err(|e| wrong(&lines, e))?;
+    start.restore(&mut yard, &first).map_err(|e| wrong(&lines, e))?;
 
     let zones = layout
         .zones

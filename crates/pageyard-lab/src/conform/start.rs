@@ -73,7 +73,7 @@ impl Start {
     /// Restores the recorded zones.
     pub(super) fn restore<E: Hooks>(
         &self,
-        yard: &Yard<'_, Hooked<Lock, E>>,
+        yard: &mut Yard<'_, Hooked<Lock, E>>,
         states: &States,
     ) -> Result<(), String> {
         for (i, (spec, state)) in self.zones.iter().zip(&states.zones).enumerate() {
@@ -110,7 +110,7 @@ pub(crate) fn with_yard<E: Hooks, T>(
     let memory = Memory::for_layout(&layout).map_err(|e| e.to_string())?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let yard = Yard::blank(&layout, storage, platform).map_err(|e| e.to_string())?;
-    start.restore(&yard, states)?;
+    let mut yard = Yard::blank(&layout, storage, platform).map_err(|e| e.to_string())?;
+    start.restore(&mut yard, states)?;
     Ok(then(&yard))
 }

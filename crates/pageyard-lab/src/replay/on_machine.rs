@@ -53,7 +53,7 @@ pub(super) fn run(
         SimYard::with_policy(machine.platform(&observer), &choice.rules);
     yard.init_blank(&layout, storage).map_err(refused)?;
     machine.adopt(&yard);
-    restore(&yard, setting, &phases)?;
+    restore(&mut yard, setting, &phases)?;
     choice.settings.apply(&yard)?;
     machine.reset_stats();
     let done = RefCell::new(None);

@@ -49,7 +49,7 @@ impl Parts {
 
 /// Restores the state in which the recording began.
 pub(super) fn restore<C: Config>(
-    yard: &Yard<'_, C>,
+    yard: &mut Yard<'_, C>,
     setting: &Setting<'_>,
     phases: &[f64],
 ) -> Result<(), ReplayError> {

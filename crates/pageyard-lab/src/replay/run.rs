@@ -35,7 +35,7 @@ pub(super) fn run(
     let storage = memory.storage(&mut rooms);
     let mut yard: Yard<'_, Hooked<Lock, _, _>> = Yard::with_policy(&observer, &choice.rules);
     yard.init_blank(&layout, storage).map_err(refused)?;
-    restore(&yard, setting, &phases)?;
+    restore(&mut yard, setting, &phases)?;
     choice.settings.apply(&yard)?;
     let mut driver = Driver::new(setting, &yard, &observer, (), &phases, seed);
     let before = observer.notes.sample(&yard);

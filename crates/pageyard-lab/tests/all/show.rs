@@ -387,7 +387,7 @@ fn allocator_prints(place: &str, s: &Snapshot, files: [&str; 2]) {
     let memory = Memory::for_layout(&layout).unwrap();
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
-    let yard: Yard<'_, Hooked<Lock, ()>> = Yard::blank(&layout, storage, ()).unwrap();
+    let mut yard: Yard<'_, Hooked<Lock, ()>> = Yard::blank(&layout, storage, ()).unwrap();
     for zone in info.populated() {
         let id = ZoneId { node: NodeId(zone.node), kind: kind(&zone.name) };
         yard.restore(id, records(zone, types, &cpus)).unwrap();

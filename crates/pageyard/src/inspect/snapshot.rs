@@ -27,7 +27,7 @@ use crate::zone::state::{FLAGS, Zone};
 /// # impl Platform for Machine {}
 /// # type Lock = spin::mutex::SpinMutex<()>;
 /// # type Y = Yard<'static, Bare<Lock, Machine>>;
-/// let yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
+/// let mut yard: Y = Yard::from_memory_map(&[1 << 32..(1 << 32) + (64 << 20)], &[], 1, Machine)?;
 /// let refused = yard.restore(ZoneKind::Normal, []).unwrap_err();
 /// assert!(refused.to_string().contains("has memory already"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -124,9 +124,15 @@ impl<'a, C: Config> Yard<'a, C> {
     /// records of free blocks add up to. Cached blocks that magazines and depots have no room for,
     /// or whose pageblock has a poisoned frame, become free.
     ///
-    /// Reads the records without any lock. Until the last one is read, the zone has no memory for
-    /// requests. Like [`online`](Yard::online) this adds memory, and only one such call runs at a
-    /// time: the iterator must not call either of them.
+    /// Takes the yard by `&mut`: no request, drain or tick may see a zone of which a part is read.
+    ///
+    /// ```compile_fail,E0596
+    /// # use pageyard::{Bare, Yard, ZoneKind};
+    /// # type Y<'a> = Yard<'a, Bare<spin::mutex::SpinMutex<()>, ()>>;
+    /// fn restore_a_shared_yard(yard: &Y<'_>) {
+    ///     let _ = yard.restore(ZoneKind::Normal, []);
+    /// }
+    /// ```
     ///
     /// Memory is not touched. With a policy that zeroes, fills or unmaps free memory, free blocks
     /// must already be as that policy leaves them.
@@ -135,15 +141,12 @@ impl<'a, C: Config> Yard<'a, C> {
     /// [`RestoreError`] names the record at fault; the zone is blank again. It is also blank if the
     /// iterator panics.
     pub fn restore(
-        &self,
+        &mut self,
         zone: impl Into<ZoneId>,
         records: impl IntoIterator<Item = Record>,
     ) -> Result<(), RestoreError> {
         let refuse = |what| Err(RestoreError { record: 0, what });
         let Some(zone) = self.zone(zone) else { return refuse("there is no such zone") };
-        let Some(_turn) = self.begin_hotplug() else {
-            return refuse("memory comes or goes further up on this task's stack");
-        };
         if zone.is_populated() {
             return refuse("the zone has memory already; restore into a blank yard");
         }
@@ -421,8 +424,6 @@ impl<R: RawMutex> Zone<'_, R> {
             return self.make_blank_packed(region);
         }
         let _lock = self.lock.lock();
-        // Drops the blocks that other threads freed during this restore: no caller has one of them yet.
-        self.queue.take();
         // A frame that was faulty before stays so. It is in no block: `occupy` refused it.
         for frame in self.map.run(0, self.map.len()) {
             if frame.state() != State::RESERVED {

@@ -1,7 +1,6 @@
 //! Snapshots of zones on the packed engine, and their restoration.
 //!
 //! The free counter follows from the records of free blocks, which must agree with the recorded one.
-//! It changes by sums: drains and frees by other CPUs may change it meanwhile.
 
 use lock_api::RawMutex;
 

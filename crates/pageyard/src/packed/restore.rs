@@ -1,12 +1,11 @@
 //! A region that gets its memory from a snapshot: pageblocks, free and allocated blocks, faulty frames.
 //!
-//! Until the restore finishes, every pageblock with a record is active. So it is in no index, it is
-//! not whole, and it cannot be isolated: no request finds its frames. One restore runs at a time, in a
-//! region without memory.
+//! The caller has the yard to itself, so nothing here is ordered. Until the restore finishes, every
+//! pageblock with a record is active: it is in no index, not whole and not isolated.
 
 use lock_api::RawMutex;
 
-use crate::base::sync::Ordering::{Relaxed, SeqCst};
+use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits;
 use crate::packed::blocks::Blocks;
@@ -19,9 +18,9 @@ impl Blocks<'_> {
     /// Makes an absent pageblock active, with this type. Returns false if it has a record already.
     fn begin_restore(&self, block: u32, t: MigrateType) -> bool {
         let Some(label) = self.label(block) else { return false };
-        let is_new = Meta(label.load(SeqCst)).0 & Meta::ACTIVE == 0;
+        let is_new = Meta(label.load(Relaxed)).0 & Meta::ACTIVE == 0;
         if is_new {
-            label.store(Meta::of(t, 0).0 | Meta::ACTIVE, SeqCst);
+            label.store(Meta::of(t, 0).0 | Meta::ACTIVE, Relaxed);
             self.routes.set(block, 0);
         }
         is_new
@@ -29,7 +28,7 @@ impl Blocks<'_> {
 
     /// Returns the type that a record gave to a pageblock; `None` if it has none.
     fn restored_type(&self, block: u32) -> Option<MigrateType> {
-        let meta = Meta(self.label(block)?.load(SeqCst));
+        let meta = Meta(self.label(block)?.load(Relaxed));
         (meta.0 & Meta::ACTIVE != 0).then_some(meta.migrate_type())
     }
 }
@@ -83,7 +82,7 @@ impl<R: RawMutex> Region<'_, R> {
         let first = frame / PAGEBLOCK_PAGES;
         for block in first..first + (1 << (order - PAGEBLOCK_ORDER)) {
             if let Some(label) = self.blocks.label(block) {
-                label.fetch_or(Meta::HELD, SeqCst);
+                label.fetch_or(Meta::HELD, Relaxed);
             }
         }
     }
@@ -102,14 +101,14 @@ impl<R: RawMutex> Region<'_, R> {
                 state.leave_out();
             }
         }
-        let meta = label.fetch_and(!Meta::HELD, SeqCst);
+        let meta = label.fetch_and(!Meta::HELD, Relaxed);
         let held = meta & Meta::HELD != 0;
         if t == MigrateType::Isolate {
             self.depots.close();
             self.blocks.routes.set(block, ALWAYS_TO_ZONE);
             let active = if held { Meta::ACTIVE } else { 0 };
             let movable = MigrateType::Movable as u32;
-            label.store(movable | meta & Meta::WITHHELD | active | Meta::ISOLATED, SeqCst);
+            label.store(movable | meta & Meta::WITHHELD | active | Meta::ISOLATED, Relaxed);
         } else if t.is_set_apart() {
             self.blocks.routes.set(block, ALWAYS_TO_ZONE);
             self.blocks.list_set_apart(block, t);
@@ -147,9 +146,9 @@ impl Blocks<'_> {
         if t.is_set_apart() {
             self.set_apart(t).remove(block);
         }
-        self.words_of(block).iter().for_each(|w| w.store(0, SeqCst));
+        self.words_of(block).iter().for_each(|w| w.store(0, Relaxed));
         if let Some(label) = self.label(block) {
-            label.store(Meta::of(MigrateType::Movable, 0).0, SeqCst);
+            label.store(Meta::of(MigrateType::Movable, 0).0, Relaxed);
         }
         self.routes.set(block, 0);
     }

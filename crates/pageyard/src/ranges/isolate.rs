@@ -326,10 +326,6 @@ impl<R: RawMutex> Zone<'_, R> {
         purpose: Purpose,
     ) -> Option<u32> {
         let mut idx = frames.start;
-        // A zone without memory may be in the middle of a restore.
-        if !self.is_populated() {
-            return Some(idx);
-        }
         if self.block_type(idx) == MigrateType::Cma {
             return if t == MigrateType::Cma { None } else { Some(idx) };
         }

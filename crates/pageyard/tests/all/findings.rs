@@ -89,7 +89,7 @@ fn a_refused_restore_leaves_the_zone_blank() {
         .set(|z| (z.nofragment, z.grouping_disabled) = (false, true))
         .cpu(0, |c| (c.threshold, c.expire, c.tuning.free_count) = (5, 3, 9))
         .free(0, 9);
-    s.machine.blank(|y: &Y<'_>| {
+    s.machine.blank(|y: &mut Y<'_>| {
         let before = records(y, ZONE);
         let mut bad = s.records();
         bad.push(bad[1]);
@@ -106,7 +106,7 @@ fn a_restored_counter_of_any_size_can_be_read() {
                 .cpu(0, |c| (c.diff, c.threshold) = (diff, 5))
                 .set(|z| z.nr_free = nr_free);
             let answer = catch_unwind(|| {
-                s.machine.blank(|y: &Y<'_>| {
+                s.machine.blank(|y: &mut Y<'_>| {
                     if y.restore(ZONE, s.records()).is_ok() {
                         y.zone_info(ZONE);
                     }
@@ -215,7 +215,7 @@ fn an_inconsistent_snapshot_is_rejected_or_harmless() {
         .free(512, 1)
         .set(|z| z.nr_free = 1000);
     let answer = catch_unwind(|| {
-        s.machine.blank(|y: &Y<'_>| {
+        s.machine.blank(|y: &mut Y<'_>| {
             if y.restore(ZONE, s.records()).is_err() {
                 return;
             }

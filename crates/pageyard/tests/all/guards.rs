@@ -77,7 +77,7 @@ fn guards_survive_a_snapshot() {
             check(again, &m, &Owned::new());
             assert_eq!(again.zone_info(N).unwrap().free_exact, 8192);
         });
-        m.blank(|again: &Y<'_>| {
+        m.blank(|again: &mut Y<'_>| {
             let refused = again.restore(N, state[0].1.iter().copied());
             assert!(matches!(refused, Err(RestoreError { .. })), "no guards in this policy");
         });

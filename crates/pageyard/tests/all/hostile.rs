@@ -291,7 +291,7 @@ fn no_argument_panics_on_an_unknown_cpu() {
 }
 
 /// Functions that make a yard; the table omits them. `robustness.rs` makes yards of any layout.
-const MAKERS: [&str; 25] = [
+const MAKERS: [&str; 26] = [
     "PerCpu::new",
     "Frame::new",
     "CpuZones::new",
@@ -314,6 +314,7 @@ const MAKERS: [&str; 25] = [
     "Yard::init_deferred",
     "Yard::new",
     "Yard::hooks_mut",
+    "Yard::restore",
     "Yard::set_policy",
     "Yard::with_policy",
     "Yard::without_memory",

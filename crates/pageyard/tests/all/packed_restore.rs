@@ -173,7 +173,7 @@ fn a_panic_or_a_refusal_while_a_zone_is_restored_leaves_it_blank() {
     all.extend(faulty);
     let reused = Reused::under(PACKED, machine_of(&all));
     for n in 0..=all.len() {
-        let y: Yard<'_, Hooked<Lock, _, _>> = reused.next_blank(());
+        let mut y: Yard<'_, Hooked<Lock, _, _>> = reused.next_blank(());
         let blank = records(&y, NORMAL);
         let some = || all.iter().copied().enumerate();
         let panics = some().map(|(i, r)| if i == n { panic!("planted") } else { r });
@@ -207,7 +207,7 @@ fn machine_of(all: &[Record]) -> Machine {
 fn snapshots_that_contradict_themselves_are_refused() {
     let refused = |state: State, more: &[Record], says: &str| {
         let all: Vec<Record> = state.records().into_iter().chain(more.iter().copied()).collect();
-        state.machine.blank_under(PACKED, |y: &Y<'_>| {
+        state.machine.blank_under(PACKED, |y: &mut Y<'_>| {
             let blank = records(y, NORMAL);
             let e = y.restore(NORMAL, all.iter().copied()).unwrap_err();
             assert!(e.to_string().contains(says), "{e}, not {says}");
@@ -243,15 +243,11 @@ fn snapshots_that_contradict_themselves_are_refused() {
 #[test]
 fn magazines_are_restored_only_if_usable() {
     let machine = Machine::normal(4096).cpus(&[0, 0]);
-    let y: Yard<'_, Hooked<Lock, _, _>> = Reused::under(PACKED, machine).next_blank(());
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::under(PACKED, machine).next_blank(());
     let all = everything().records();
     assert!(y.cpu_dead(CpuId(1)));
     let refused = y.restore(NORMAL, all.iter().copied()).unwrap_err();
     assert!(refused.to_string().contains("the CPU is down"), "{refused}");
-    let disabled = y.disable_pcp(NORMAL).unwrap();
-    let refused = y.restore(NORMAL, all.iter().copied()).unwrap_err();
-    assert!(refused.to_string().contains("lists are disabled"), "{refused}");
-    drop(disabled);
     let without = |r: &Record| !matches!(r, Record::Cached { cpu: CpuId(1), .. });
     let as_down = |r: Record| match r {
         Record::Cpu(c) if c.cpu == CpuId(1) => Record::Cpu(cpu(1)),
@@ -265,35 +261,11 @@ fn magazines_are_restored_only_if_usable() {
     };
     y.restore(NORMAL, left.map(managed)).unwrap();
     y.validate().unwrap();
-}
-
-/// A zone serves range and placed requests only once it is restored.
-#[test]
-fn range_and_placed_requests_fail_while_a_packed_zone_is_restored() {
-    let all = State::new(4096).free(0, 10).free(1024, 10).free(2048, 10).free(3072, 10);
-    let y: Yard<'_, Hooked<Lock, _, _>> =
-        Reused::under(PACKED, Machine::normal(4096)).next_blank(());
-    let range = frames(1024..1025);
-    let mut records = all.records();
-    let last = records.len() - 1;
-    let asks = records.drain(..).enumerate().map(|(n, record)| {
-        if n == last {
-            assert!(y.alloc(Order::ZERO, Gfp::ATOMIC | Gfp::MEMALLOC).is_err());
-            assert!(y.alloc_contig(range.clone(), MigrateType::Movable, Gfp::KERNEL).is_err());
-            assert!(y.isolate(range.clone(), MigrateType::Movable).is_err());
-            y.unisolate(range.clone(), MigrateType::Movable).unwrap();
-            assert!(y.alloc_at(Pfn(1024), o(0), Gfp::KERNEL).is_err());
-            assert_eq!(y.free(Pfn(1024), o(0)), Err(FreeError::DoubleFree));
-            y.compact_all();
-            y.drain_all(None);
-            _ = y.tick(CpuId(0));
-        }
-        record
-    });
-    y.restore(NORMAL, asks).unwrap();
-    y.validate().unwrap();
-    y.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL).unwrap();
-    assert_eq!(y.zone_info(NORMAL).unwrap().free_exact, 4095);
+    let machine = Machine::normal(4096).cpus(&[0, 0]);
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::under(PACKED, machine).next_blank(());
+    std::mem::forget(y.disable_pcp(NORMAL).unwrap());
+    let refused = y.restore(NORMAL, everything().records()).unwrap_err();
+    assert!(refused.to_string().contains("lists are disabled"), "{refused}");
 }
 
 /// Records of one whole section, free.
@@ -315,24 +287,23 @@ fn section(start: u64) -> Vec<Record> {
 fn an_emptied_and_restored_packed_zone_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
     let second = ZoneId { node: NodeId(1), kind: NORMAL };
-    machine.run_under(PACKED, |y: &Y<'_>| {
-        y.offline(frames(S..2 * S)).unwrap();
-        assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
-        y.restore(second, section(S)).unwrap();
-        let page = y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).unwrap();
-        assert!(page.0 >= S, "{page}");
-        y.validate().unwrap();
-        y.free(page, o(0)).unwrap();
-        assert!(y.zone_info(second).unwrap().cached > 0, "its magazines are in use");
-        y.poison_frame(Pfn(S + 7)).unwrap();
-        y.offline(frames(S..2 * S)).unwrap();
-        let refused = y.restore(second, section(S)).unwrap_err();
-        assert!(refused.to_string().contains("faulty"), "{refused}");
-        assert_eq!(y.is_poisoned(Pfn(S + 7)), Some(true));
-        y.online(frames(S..2 * S)).unwrap();
-        assert!(y.alloc_at(Pfn(S + 7), o(0), Gfp::KERNEL).is_err(), "a faulty frame was allocated");
-        y.validate().unwrap();
-    });
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::under(PACKED, machine).next(());
+    y.offline(frames(S..2 * S)).unwrap();
+    assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
+    y.restore(second, section(S)).unwrap();
+    let page = y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).unwrap();
+    assert!(page.0 >= S, "{page}");
+    y.validate().unwrap();
+    y.free(page, o(0)).unwrap();
+    assert!(y.zone_info(second).unwrap().cached > 0, "its magazines are in use");
+    y.poison_frame(Pfn(S + 7)).unwrap();
+    y.offline(frames(S..2 * S)).unwrap();
+    let refused = y.restore(second, section(S)).unwrap_err();
+    assert!(refused.to_string().contains("faulty"), "{refused}");
+    assert_eq!(y.is_poisoned(Pfn(S + 7)), Some(true));
+    y.online(frames(S..2 * S)).unwrap();
+    assert!(y.alloc_at(Pfn(S + 7), o(0), Gfp::KERNEL).is_err(), "a faulty frame was allocated");
+    y.validate().unwrap();
 }
 
 /// A snapshot does not distinguish reserved memory from holes.

@@ -297,7 +297,7 @@ fn s1_3_pageblocks_that_are_set_apart_are_restored() {
             }
         });
     }
-    State::new(4096).label(1, HighAtomic).machine.blank_under(PACKED, |y: &Y<'_>| {
+    State::new(4096).label(1, HighAtomic).machine.blank_under(PACKED, |y: &mut Y<'_>| {
         let records = State::new(4096).label(1, HighAtomic).records();
         let e = y.restore(ZONE, records.iter().copied()).unwrap_err();
         assert!(e.to_string().contains("smaller than its pageblocks"), "{e}");

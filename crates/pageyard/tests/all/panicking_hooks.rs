@@ -526,7 +526,7 @@ fn a_panic_while_a_zone_is_restored_leaves_it_blank() {
     let records = state.records();
     let all = Reused::new(state.machine.clone());
     for n in 0..records.len() {
-        let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(Hooks::default());
+        let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(Hooks::default());
         let some = records.iter().copied().enumerate().map(|(i, record)| {
             if i == n {
                 panics();

@@ -191,7 +191,7 @@ fn memory_of_a_restored_zone_is_not_released() {
     });
     let layout = machine.layout();
     let mut maps = OwnedStorage::<Lock>::new(&layout).unwrap();
-    let y: Yard<'_, Hooked<Lock, ()>> = Yard::blank(&layout, maps.storage(), ()).unwrap();
+    let mut y: Yard<'_, Hooked<Lock, ()>> = Yard::blank(&layout, maps.storage(), ()).unwrap();
     y.restore(NORMAL, records).unwrap();
     assert_eq!(y.release(frames(100..200)), Err(ReleaseError::Hole(Pfn(100))));
 }

@@ -148,7 +148,7 @@ fn blank() -> Reused {
 #[test]
 fn a_restored_block_lies_in_a_pageblock_with_a_record() {
     let all = blank();
-    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let stray = Record::Allocated { pfn: Pfn(S + 7), order: o(0), movable: false };
     let refused = y.restore(NORMAL, section(0).into_iter().chain([stray])).unwrap_err();
     assert!(refused.to_string().contains("a pageblock that has no record"), "{refused}");
@@ -158,7 +158,7 @@ fn a_restored_block_lies_in_a_pageblock_with_a_record() {
 #[test]
 fn a_restored_zone_manages_the_pages_of_its_blocks() {
     let all = blank();
-    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let mut records = section(0);
     let Record::Zone(zone) = &mut records[0] else { unreachable!("the zone's record is first") };
     (zone.present, zone.managed) = (1, 1);
@@ -166,32 +166,11 @@ fn a_restored_zone_manages_the_pages_of_its_blocks() {
     assert!(refused.to_string().contains("more pages in blocks than managed"), "{refused}");
 }
 
-/// A zone serves range and placed requests only once it is restored.
-#[test]
-fn range_and_placed_requests_fail_while_a_zone_is_restored() {
-    let all = blank();
-    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
-    let (page, range) = (Pfn(1024), frames(1024..1025));
-    let records = section(0);
-    let mut left = records.len();
-    let asks = records.into_iter().inspect(|_| {
-        left -= 1;
-        if left == 0 {
-            assert!(y.alloc_contig(range.clone(), MigrateType::Movable, Gfp::KERNEL).is_err());
-            assert!(y.isolate(range.clone(), MigrateType::Movable).is_err());
-            assert!(y.alloc_at(page, o(0), Gfp::KERNEL).is_err());
-        }
-    });
-    y.restore(NORMAL, asks).unwrap();
-    y.validate().unwrap();
-    y.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL).unwrap();
-}
-
 /// Spec §2.5: a node that has memory again serves requests again.
 #[test]
 fn an_emptied_and_restored_zone_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
-    let y: Yard<'_, Hooked<Lock, _, _>> = Reused::new(machine).next(());
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::new(machine).next(());
     y.offline(frames(S..2 * S)).unwrap();
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
     y.restore(ZoneId { node: NodeId(1), kind: NORMAL }, section(S)).unwrap();
@@ -204,7 +183,7 @@ fn an_emptied_and_restored_zone_serves_its_node() {
 #[test]
 fn lists_are_restored_only_if_usable() {
     let all = Reused::new(Machine::normal(2 * S).cpus(&[0, 0]));
-    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
     let limits = Limits { batch: 4, high_min: 8, high_max: 8 };
     let mut lists = common::state::cpu(1);
     let with = |lists| section(0).into_iter().chain([Record::Cpu(lists)]);
@@ -212,12 +191,12 @@ fn lists_are_restored_only_if_usable() {
     lists.tuning.limits = limits;
     let refused = y.restore(NORMAL, with(lists)).unwrap_err();
     assert!(refused.to_string().contains("the CPU is down"), "{refused}");
-    let disabled = y.disable_pcp(NORMAL).unwrap();
-    let refused = y.restore(NORMAL, section(0)).unwrap_err();
-    assert!(refused.to_string().contains("lists are disabled"), "{refused}");
-    drop(disabled);
     y.restore(NORMAL, with(common::state::cpu(1))).unwrap();
     y.validate().unwrap();
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
+    std::mem::forget(y.disable_pcp(NORMAL).unwrap());
+    let refused = y.restore(NORMAL, section(0)).unwrap_err();
+    assert!(refused.to_string().contains("lists are disabled"), "{refused}");
 }
 
 /// Spec §11: a faulty frame is never allocated, whatever a snapshot says.
@@ -226,17 +205,16 @@ fn a_restored_zone_excludes_poisoned_frames() {
     const MOVABLE: ZoneKind = ZoneKind::Movable;
     let second: Range<Pfn> = frames(S..2 * S);
     let machine = Machine::new().zone(NORMAL, 0..S).zone(MOVABLE, S..2 * S).cpus(&[0]);
-    machine.run(|y| {
-        let page = Pfn(S + 7);
-        y.poison_frame(page).unwrap();
-        y.offline(second.clone()).unwrap();
-        let refused = y.restore(MOVABLE, section(S)).unwrap_err();
-        assert!(refused.to_string().contains("faulty"), "{refused}");
-        assert_eq!(y.is_poisoned(page), Some(true));
-        y.online(second.clone()).unwrap();
-        assert!(y.alloc_at(page, o(0), Gfp::KERNEL).is_err(), "a faulty frame was allocated");
-        y.validate().unwrap();
-    });
+    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::new(machine).next(());
+    let page = Pfn(S + 7);
+    y.poison_frame(page).unwrap();
+    y.offline(second.clone()).unwrap();
+    let refused = y.restore(MOVABLE, section(S)).unwrap_err();
+    assert!(refused.to_string().contains("faulty"), "{refused}");
+    assert_eq!(y.is_poisoned(page), Some(true));
+    y.online(second.clone()).unwrap();
+    assert!(y.alloc_at(page, o(0), Gfp::KERNEL).is_err(), "a faulty frame was allocated");
+    y.validate().unwrap();
 }
 
 /// Hooks that call the yard.

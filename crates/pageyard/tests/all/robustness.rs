@@ -85,7 +85,6 @@ fn everything(y: &Y<'_>, n: &[u64; 6], kind: ZoneKind, t: MigrateType) {
     y.zone_stats(kind);
     y.snapshot(kind, |_| ());
     y.knobs();
-    let _ = y.restore(kind, []);
 }
 
 proptest! {

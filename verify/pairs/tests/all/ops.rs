@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use pageyard::compact::Priority;
-use pageyard::policy::{Engine, StaticPolicy};
+use pageyard::policy::StaticPolicy;
 use pageyard::tuning::{CacheSlice, Limits};
 use pageyard::{
     ContigCursor, CpuId, Gfp, Interleave, KNOBS, Mark, MigrateType, NodeId, NodeMask, Order, Pfn,
@@ -11,7 +11,7 @@ use pageyard::{
 };
 
 use crate::common::o;
-use crate::states::{OTHER, RESERVED, kept, written};
+use crate::states::{OTHER, RESERVED};
 use crate::world::{Block, Hand};
 
 type Setup<P> = fn(&Hand<'_, '_, P>) -> bool;
@@ -542,11 +542,6 @@ fn upkeep<P: StaticPolicy>() -> Vec<Op<P>> {
         op("lowest-free", |h| _ = h.y.take_lowest_free(h.zone())),
         op("init-section", |h| _ = h.y.init_section(NodeId(0))),
         op("finish-deferred", |h| _ = h.y.finish_deferred()),
-        op("restore", |h| {
-            let packed = P::RULES.engine == Engine::Packed;
-            let records = if packed { kept(8192) } else { written(8192) };
-            _ = h.y.restore(ZoneKind::Movable, records);
-        }),
     ]
 }
 

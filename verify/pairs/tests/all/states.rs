@@ -9,7 +9,6 @@ use pageyard::{
 };
 use pageyard_pairs_atomics::AtomicU64;
 
-use crate::common::state::State as Written;
 use crate::common::{Machine, o, records};
 use crate::schedule::Lock;
 use crate::world::{Area, CPU, Hand, STATE, World, Y};
@@ -19,7 +18,6 @@ use crate::world::{Area, CPU, Hand, STATE, World, Y};
 enum Start {
     Whole,
     Deferred,
-    Blank,
 }
 
 /// A named state.
@@ -114,53 +112,7 @@ pub(crate) fn states<P: StaticPolicy>() -> Vec<State<P>> {
                 plain("deferred", |_| {}),
             )
         },
-        State {
-            start: Start::Blank,
-            ..of(
-                small().zone(ZoneKind::Movable, 8192..8192 + SMALL),
-                0,
-                plain("blank", |h| {
-                    h.y.restore(ZoneKind::Normal, written(0)).expect("the zone is blank");
-                }),
-            )
-        },
     ]
-}
-
-/// Returns the snapshot of a zone in which everything is free.
-pub(crate) fn written(start: u64) -> Vec<Record> {
-    records_at(start, free(0))
-}
-
-/// Returns the snapshot of a zone in which CPUs keep pages and have parts of the free counter. Drains
-/// may run while it is restored on the packed engine only: on the exact engine, a CPU's count would
-/// not be that of its lists.
-pub(crate) fn kept(start: u64) -> Vec<Record> {
-    let free = (3..10).fold(free(1024), |s, order| s.free(1 << order, order));
-    let kept = free.cached(3, 1, &[0, 1, 4]).cached(0, 0, &[5, 6, 7]).cached(0, 4, &[2]);
-    let parts = [(3, -3), (0, 5)]
-        .into_iter()
-        .fold(kept, |s, (cpu, part)| s.cpu(cpu, |c| (c.diff, c.threshold) = (part, 9)));
-    records_at(start, parts.set(|z| z.nr_free -= 2))
-}
-
-fn free(from: u64) -> Written {
-    let state = Written::new(SMALL).cpus(&CPUS).limits(63, 0, 512);
-    (from..SMALL).step_by(1024).fold(state, |s, p| s.free(p, 10))
-}
-
-fn records_at(start: u64, state: Written) -> Vec<Record> {
-    let moved = |pfn: Pfn| Pfn(pfn.0 + start);
-    let mut all = state.records();
-    for record in &mut all {
-        match record {
-            Record::Block { pfn, .. } | Record::Free { pfn, .. } | Record::Cached { pfn, .. } => {
-                *pfn = moved(*pfn);
-            }
-            _ => {}
-        }
-    }
-    all
 }
 
 /// Allocates blocks of order 3 and frees every other one. Two of three are movable.
@@ -203,7 +155,6 @@ pub(crate) fn with_yard<P: StaticPolicy, T>(
     let yard: Y<'_, P> = match state.start {
         Start::Whole => Yard::new(&layout, storage, world),
         Start::Deferred => Yard::deferred(&layout, storage, world),
-        Start::Blank => Yard::blank(&layout, storage, world),
     }
     .unwrap();
     yard.hooks().set_yard(&yard);

@@ -240,17 +240,21 @@ impl Machine {
         policy: C::Policy,
         f: impl for<'y> FnOnce(&Yard<'y, C>) -> T,
     ) -> T {
-        once(f, |f| self.with_yard(platform, policy, f))
+        once(|y| f(y), |f| self.with_yard(platform, policy, f))
     }
 
     /// Calls `f` with a yard without memory.
-    pub(crate) fn blank<T>(&self, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
+    pub(crate) fn blank<T>(&self, f: impl for<'y> FnOnce(&mut Y<'y>) -> T) -> T {
         self.blank_under(LINUX612, f)
     }
 
     /// Calls `f` with a yard without memory, under these rules.
-    pub(crate) fn blank_under<T>(&self, rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>) -> T) -> T {
-        self.restored(rules, &[], f)
+    pub(crate) fn blank_under<T>(
+        &self,
+        rules: Chosen,
+        f: impl for<'y> FnOnce(&mut Y<'y>) -> T,
+    ) -> T {
+        once(f, |f| self.with_restored(rules, &[], f))
     }
 
     /// Calls `f` with a yard whose zones are restored from these snapshots, under any rules.
@@ -260,7 +264,7 @@ impl Machine {
         zones: &[(ZoneId, Vec<Record>)],
         f: impl for<'y> FnOnce(&Y<'y>) -> T,
     ) -> T {
-        once(f, |f| self.with_restored(rules, zones, f))
+        once(|y| f(y), |f| self.with_restored(rules, zones, f))
     }
 
     fn with_yard<C: Config>(&self, platform: C::Hooks, policy: C::Policy, f: Call<'_, C>) {
@@ -269,7 +273,7 @@ impl Machine {
         let mut maps = OwnedStorage::for_needs(&needs).unwrap();
         let mut y = Yard::with_policy(platform, policy);
         y.init(&layout, maps.storage()).unwrap();
-        f(&y);
+        f(&mut y);
     }
 
     fn with_restored(
@@ -286,7 +290,7 @@ impl Machine {
         for (kind, records) in zones {
             y.restore(*kind, records.iter().copied()).unwrap();
         }
-        f(&y);
+        f(&mut y);
     }
 
     /// The error with which this layout is refused, if any.
@@ -303,12 +307,12 @@ impl Machine {
 }
 
 /// What a test does with its yard.
-type Call<'f, C> = &'f mut dyn for<'y> FnMut(&Yard<'y, C>);
+type Call<'f, C> = &'f mut dyn for<'y> FnMut(&mut Yard<'y, C>);
 
 /// Calls `run` with a callback that calls `f`. The code that builds a yard is then compiled once
 /// for all tests, not once for each.
 fn once<C: Config, T>(
-    f: impl for<'y> FnOnce(&Yard<'y, C>) -> T,
+    f: impl for<'y> FnOnce(&mut Yard<'y, C>) -> T,
     run: impl FnOnce(Call<'_, C>),
 ) -> T {
     let (mut f, mut answer) = (Some(f), None);

@@ -633,7 +633,8 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let layout = twin.layout();
         let needs = layout.needs_on::<Lock>(P::RULES.engine).unwrap();
         let mut maps = OwnedStorage::for_needs(&needs).unwrap();
-        let z: Yard<'_, Hooked<Lock, (), P>> = Yard::blank(&layout, maps.storage(), ()).unwrap();
+        let mut z: Yard<'_, Hooked<Lock, (), P>> =
+            Yard::blank(&layout, maps.storage(), ()).unwrap();
         for (zone, before) in &zones {
             z.restore(*zone, before.iter().copied()).unwrap_or_else(|e| panic!("{zone}: {e}"));
             let after = records(&z, *zone);
