@@ -1,6 +1,5 @@
 //! The core's answers, call by call. This program is separate from `all`, which takes minutes to
 //! build: mutants are retried with these tests alone.
-//! with these tests alone.
 
 mod actor;
 #[path = "../all/common/mod.rs"]

@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use pageyard::ZoneKind;
-use pageyard::policy::{MODIFIERS, POLICIES, Rules};
+use pageyard::policy::{MODIFIERS, POLICIES, Packed, Rules, StaticPolicy};
 
 use crate::common::{Chosen, LINUX612, Machine};
 use crate::scenario::{Act, Scenario};
@@ -261,23 +261,64 @@ fn ranges() {
     pinned("ranges", &numbered(9, make));
 }
 
+fn hotplug(seed: u64) -> Scenario {
+    const SECTION: u64 = pageyard::SECTION_PAGES;
+    let machine = Machine::new()
+        .zone(ZoneKind::Normal, 0..SECTION)
+        .span(ZoneKind::Movable, SECTION..4 * SECTION)
+        .usable(SECTION..2 * SECTION)
+        .cpus(&[0, 0]);
+    let machine = if seed % 2 == 1 {
+        machine.zone_on(1, ZoneKind::Normal, 4 * SECTION..5 * SECTION)
+    } else {
+        machine
+    };
+    Scenario { full: 30, ..scenario(machine, MEMORY, 30) }
+}
+
 #[test]
 fn memory_hotplug() {
-    const SECTION: u64 = pageyard::SECTION_PAGES;
-    let make = |seed| {
-        let machine = Machine::new()
-            .zone(ZoneKind::Normal, 0..SECTION)
-            .span(ZoneKind::Movable, SECTION..4 * SECTION)
-            .usable(SECTION..2 * SECTION)
-            .cpus(&[0, 0]);
-        let machine = if seed % 2 == 1 {
-            machine.zone_on(1, ZoneKind::Normal, 4 * SECTION..5 * SECTION)
-        } else {
-            machine
-        };
-        Scenario { full: 30, ..scenario(machine, MEMORY, 30) }
+    pinned("hotplug", &numbered(6, hotplug));
+}
+
+/// The packed engine: the same acts, with a digest of its own for each. Its answers are not Linux's.
+#[test]
+fn requests_on_the_packed_engine() {
+    let machines = [normal, zones, nodes, odd];
+    let make = |seed| Scenario {
+        rules: &Packed::RULES,
+        full: [0, 60, 80, 97][seed as usize / 4 % 4],
+        ..scenario(machines[seed as usize % 4](), REQUESTS, 200)
     };
-    pinned("hotplug", &numbered(6, make));
+    pinned("packed", &numbered(16, make));
+}
+
+#[test]
+fn compaction_on_the_packed_engine() {
+    let machines = [normal, odd, nodes, zones];
+    let make = |seed| Scenario {
+        rules: &Packed::RULES,
+        full: 90,
+        ..scenario(machines[seed as usize % 4](), COMPACTION, 40)
+    };
+    pinned("packed_compaction", &numbered(8, make));
+}
+
+#[test]
+fn ranges_on_the_packed_engine() {
+    let machines = [normal, odd, zones];
+    let make = |seed| Scenario {
+        rules: &Packed::RULES,
+        full: 50,
+        ..scenario(machines[seed as usize % 3](), RANGES, 100)
+    };
+    pinned("packed_ranges", &numbered(12, make));
+}
+
+#[test]
+fn memory_hotplug_on_the_packed_engine() {
+    let make = |seed| Scenario { rules: &Packed::RULES, ..hotplug(seed) };
+    pinned("packed_hotplug", &numbered(6, make));
 }
 
 /// Zones and nodes that get their first memory and lose their last.
