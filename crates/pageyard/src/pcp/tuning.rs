@@ -429,7 +429,8 @@ impl Tuning {
             let tuned = !matches!(rules.growth, Growth::Fixed);
             return if tuned { self.count.min(batch << rules.scale_max) } else { self.count };
         }
-        if high < batch {
+        // Limits of a caller's own can be equal. The kernel's `high` is four batches at least.
+        if high <= batch {
             return 1;
         }
         let most = high - batch;

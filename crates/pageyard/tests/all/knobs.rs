@@ -400,6 +400,20 @@ fn s5_4_without_autotuning_high_stays_at_its_lower_limit() {
     });
 }
 
+/// Limits of a caller's own may be equal: the lists still return what is above them.
+#[test]
+fn lists_with_equal_limits_are_bounded() {
+    use pageyard::tuning::Limits;
+    for rules in [LINUX612, &Base::RULES] {
+        Machine::normal(65536).run_under(rules, |y: &Y<'_>| {
+            assert!(y.set_pcp_limits(ZONE, Limits { batch: 63, high_min: 63, high_max: 63 }));
+            let pages: Vec<_> = (0..5000).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
+            pages.into_iter().for_each(|pfn| y.free(pfn, o(0)).unwrap());
+            assert!(y.pageset(ZONE, CPU).unwrap().count <= 2 * 63);
+        });
+    }
+}
+
 #[test]
 fn overridden_limits_last_until_recomputation() {
     use pageyard::tuning::{Limits, MAX_BATCH};

@@ -433,7 +433,8 @@ fn pressure_of_5_10_in_older_kernels() {
 #[test]
 fn nr_free_of_5_11_at_its_edges() {
     let mut t = Tuning { count: 5000, free_count: 1000, ..pageset(63, 63, 9000) };
-    assert_eq!(t.nr_free(&L, 63, false), 0, "if the limits cross, the upper one wins");
+    assert_eq!(t.nr_free(&L, 100, false), 37, "if the limits cross, the upper one wins");
+    assert_eq!(t.nr_free(&L, 63, false), 1, "not 0, with which the list would grow without end");
     let base = Base::RULES.pcp;
     let mut t = Tuning { count: 5000, ..pageset(63, 63, 9000) };
     assert_eq!((t.nr_free(&base, 126, false), t.free_factor), (63, 0), "as much as is allowed");
