@@ -95,7 +95,8 @@ pub struct pageyard_platform {
     /// are returned with their old contents.
     pub zero: Option<unsafe extern "C" fn(context: *mut c_void, pfn: u64, order: u32)>,
     /// Returns a number that identifies the calling task. It lets the library recognize requests
-    /// made from within `reclaim`. If null: the CPU number.
+    /// made from within `reclaim`. UINT64_MAX and the number before it may count as one task. If null:
+    /// the CPU number.
     pub task: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
     /// Frees memory and returns the number of pages freed. Requests made by this function may use
     /// all reserves. If null: 0.
@@ -216,7 +217,8 @@ impl CPlatform {
     /// Calls a wake function, unless this task is inside one already: the function may make requests,
     /// which would wake without end.
     fn wake(&self, call: impl FnOnce()) {
-        let me = !self.task().unwrap_or_else(|| self.cpu().0.into());
+        // 0 means none, so the two highest numbers count as one task.
+        let me = (!self.task().unwrap_or_else(|| self.cpu().0.into())).max(1);
         // Only this task stores its own number, so program order suffices.
         if self.wakers.iter().any(|w| w.load(Relaxed) == me) {
             return;

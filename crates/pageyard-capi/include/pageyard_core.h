@@ -710,7 +710,8 @@ typedef struct pageyard_platform {
     // are returned with their old contents.
     void (*zero)(void *context, uint64_t pfn, uint32_t order);
     // Returns a number that identifies the calling task. It lets the library recognize requests
-    // made from within `reclaim`. If null: the CPU number.
+    // made from within `reclaim`. UINT64_MAX and the number before it may count as one task. If null:
+    // the CPU number.
     uint64_t (*task)(void *context);
     // Frees memory and returns the number of pages freed. Requests made by this function may use
     // all reserves. If null: 0.

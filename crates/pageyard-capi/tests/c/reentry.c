@@ -100,7 +100,7 @@ static void zero(void *context, uint64_t pfn, uint32_t order) {
 static uint64_t task(void *context) {
     (void)context;
     enter(TASK);
-    return 1;
+    return UINT64_MAX; /* the complement would be 0, which means no task */
 }
 
 static void rest(void *context) {

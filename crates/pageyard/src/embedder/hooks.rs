@@ -94,7 +94,8 @@ pub trait Reclaim {
 
     /// Returns the identity of the task that executes the caller, so that requests made by a
     /// reclaimer are recognised. Any number of tasks may reclaim at once; with more than 64,
-    /// another task may be mistaken for one of them. The default, `None`, uses the CPU as the task.
+    /// another task may be mistaken for one of them. `u64::MAX` and the number before it may count as
+    /// one task. The default, `None`, uses the CPU as the task.
     /// Override it if tasks can switch while one of them reclaims.
     fn task(&self) -> Option<u64> {
         None

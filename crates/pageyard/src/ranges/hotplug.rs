@@ -161,14 +161,15 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Waits until no other task adds or removes memory. Returns `None` if this task already does,
     /// further up its stack.
     pub(crate) fn begin_hotplug(&self) -> Option<HotplugGuard<'_>> {
-        let task = !self.task();
+        // 0 means none, so the two highest numbers count as one task.
+        let task = (!self.task()).max(1);
         loop {
             if let Some(busy_guard) = self.hotplug.try_take() {
                 self.hotplug_task.store(task, Relaxed);
                 return Some(HotplugGuard { _busy: busy_guard, task: &self.hotplug_task });
             }
             // Only this task stores its own number.
-            if task != 0 && self.hotplug_task.load(Relaxed) == task {
+            if self.hotplug_task.load(Relaxed) == task {
                 return None;
             }
             self.hooks.pause();

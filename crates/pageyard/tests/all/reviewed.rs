@@ -225,6 +225,7 @@ struct Calls {
     nested: Cell<Option<HotplugError>>,
     asked: Cell<u32>,
     inside: Cell<bool>,
+    task: Cell<Option<u64>>,
 }
 
 type Y2 = Yard<'static, Hooked<Lock, Calls, Chosen>>;
@@ -240,6 +241,10 @@ impl Platform for Calls {
 }
 
 impl Reclaim for Calls {
+    fn task(&self) -> Option<u64> {
+        self.task.get()
+    }
+
     fn relocate(&self, _: Pfn, to: Pfn, order: Order) -> Relocation {
         self.asked.set(self.asked.get() + 1);
         let yard = self.yard.get().expect("the yard is set before blocks move");
@@ -271,9 +276,13 @@ fn onlining_from_a_hook_during_offlining_is_rejected() {
     y.set_movable(page, o(0), true).unwrap();
     let section = page.0 & !(S - 1);
     let range = frames(section..section + S);
-    let refused = y.offline(range.clone()).unwrap_err();
-    assert!(matches!(refused, HotplugError::Refused(_)), "the page stays: {refused}");
-    assert_eq!(y.hooks().nested.get(), Some(HotplugError::Nested));
+    for task in [None, Some(0), Some(7), Some(u64::MAX)] {
+        y.hooks().task.set(task);
+        y.hooks().nested.set(None);
+        let refused = y.offline(range.clone()).unwrap_err();
+        assert!(matches!(refused, HotplugError::Refused(_)), "the page stays: {refused}");
+        assert_eq!(y.hooks().nested.take(), Some(HotplugError::Nested), "task {task:?}");
+    }
     y.free(page, o(0)).unwrap();
     y.offline(range.clone()).unwrap();
     y.online(range).unwrap();
