@@ -77,14 +77,17 @@ pub struct Domain {
     upkeep: Upkeep,
 }
 
+/// Words of bits for members that ticked: enough for the domains of 1,024 CPUs, 8 each.
+const TICKED: usize = 4;
+
 /// A domain's part of the zone's free counter, and whose turn it is to trim a depot. On a line of
 /// its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Upkeep {
     /// The CPUs that ticked in this interval, or of the node's depot the domains: a bit for each,
-    /// modulo 32.
-    ticked: AtomicU32,
+    /// modulo 128.
+    ticked: [AtomicU32; TICKED],
     /// Of the node's depot: the classes that have magazines due.
     due: AtomicU32,
     /// Free pages that the domain's CPUs have counted and the zone has not.
@@ -93,18 +96,26 @@ struct Upkeep {
 
 impl Upkeep {
     const fn new() -> Self {
-        Upkeep { ticked: AtomicU32::new(0), due: AtomicU32::new(0), part: AtomicI64::new(0) }
+        let ticked = [const { AtomicU32::new(0) }; TICKED];
+        Upkeep { ticked, due: AtomicU32::new(0), part: AtomicI64::new(0) }
     }
 
-    /// Records a tick. Returns whether it begins an interval, as the first tick of all does, and
-    /// each that comes from a member that has ticked in this interval. So one member trims the depot
-    /// however many of them are idle.
-    fn begins_interval(&self, member: usize) -> bool {
-        let bit = 1u32 << (member % 32);
-        let seen = self.ticked.fetch_or(bit, Relaxed);
-        let begins = seen == 0 || seen & bit != 0;
+    /// Records a tick of one of `members`. Returns whether it begins an interval, as the first tick of
+    /// all does, and each that comes from a member that has ticked in this interval. So one member
+    /// trims the depot however many of them are idle.
+    fn begins_interval(&self, member: usize, members: usize) -> bool {
+        let (at, bit) = (member / 32 % TICKED, 1u32 << (member % 32));
+        let Some(word) = self.ticked.get(at) else { return false };
+        let others = || {
+            let words = self.ticked.iter().enumerate().take(members.div_ceil(32));
+            words.filter(|(n, _)| *n != at).map(|(_, word)| word)
+        };
+        let seen = word.fetch_or(bit, Relaxed);
+        let is_first = seen == 0 && others().all(|word| word.load(Relaxed) == 0);
+        let begins = is_first || seen & bit != 0;
         if begins && seen != bit {
-            self.ticked.store(bit, Relaxed);
+            others().for_each(|word| word.store(0, Relaxed));
+            word.store(bit, Relaxed);
         }
         begins
     }
@@ -134,7 +145,7 @@ impl Domain {
 
     pub(crate) fn clear(&self) {
         self.full.iter().chain([&self.empty]).for_each(Stack::clear);
-        self.upkeep.ticked.store(0, Relaxed);
+        self.upkeep.ticked.iter().for_each(|word| word.store(0, Relaxed));
         self.upkeep.due.store(0, Relaxed);
         self.upkeep.part.store(0, Relaxed);
         self.sparse.0.iter().for_each(|n| n.store(0, Relaxed));
@@ -406,13 +417,15 @@ impl<'a> Depots<'a> {
         let (Some(domain), Some(node)) = (self.domains.get(number), self.node()) else {
             return ticked;
         };
-        if domain.upkeep.begins_interval((cpu % self.cpus_per_domain) as usize) {
+        let cpus = self.cpus_per_domain.get();
+        if domain.upkeep.begins_interval((cpu % cpus) as usize, cpus as usize) {
             for (class, stack) in domain.full.iter().enumerate() {
                 for _ in 0..stack.surplus(*most) {
                     *most -= u32::from(self.spill_one(stack, class, false, &mut spill));
                 }
             }
-            ticked.leads = node.upkeep.begins_interval(number);
+            let domains = self.domains.len().saturating_sub(1);
+            ticked.leads = node.upkeep.begins_interval(number, domains);
             ticked.keeps = domain.pages() > 0 || self.held().is_some_and(|h| h.load(Relaxed) > 0);
         }
         if ticked.leads {
@@ -475,5 +488,22 @@ pub(crate) const fn near_limit(class: usize) -> u32 {
     match NEAR_PAGES.checked_div(pages_of(class)) {
         Some(most) if most > 2 => most,
         _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_member_of_any_number_begins_each_interval() {
+        for members in [2, 8, 31, 32, 33, 64, 100, 128] {
+            let upkeep = Upkeep::new();
+            // At last the one that began stops ticking, and another one begins.
+            for first in [0, 0, 0, 1, 1] {
+                let ticks = (first..members).filter(|&m| upkeep.begins_interval(m, members));
+                assert_eq!(ticks.count(), 1, "{members} members from {first}");
+            }
+        }
     }
 }
