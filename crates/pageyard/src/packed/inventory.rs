@@ -15,7 +15,7 @@ use crate::packed::stack::ENTRIES;
 type Orders = [u64; MAX_ORDER as usize + 1];
 
 /// Pageblocks of one bucket that [`has_block`](Blocks::has_block) looks at before it looks at all.
-const PROBES: u32 = 8;
+pub(super) const PROBES: u32 = 8;
 
 /// A search for the emptiest pageblocks of a type, each found once.
 pub(crate) struct Sparsest {
@@ -36,10 +36,11 @@ impl Sparsest {
 
 impl Blocks<'_> {
     /// Returns whether the zone has a free block of at least this order. A zone without a whole
-    /// pageblock, and whose fullest pageblocks have none, is searched entirely.
+    /// pageblock, and whose fullest pageblocks have none, is searched entirely if `all`, which takes
+    /// time in proportion to the zone.
     #[cold]
     #[inline(never)]
-    pub(crate) fn has_block(&self, order: u8) -> bool {
+    pub(crate) fn has_block(&self, order: u8, all: bool) -> bool {
         let whole = self.whole();
         if order > PAGEBLOCK_ORDER {
             return whole.words().any(|bits| bits::run_heads(bits, 1) != 0);
@@ -63,7 +64,7 @@ impl Blocks<'_> {
                 })
             })
         });
-        near || (0..self.len()).any(serves)
+        near || all && (0..self.len()).any(serves)
     }
 
     /// Returns whether a pageblock that is not isolated has an aligned free run of an order below
@@ -314,7 +315,7 @@ mod tests {
         let movable = region.free_blocks(Some(MigrateType::Movable));
         assert_eq!(movable, [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3]);
         for order in 0..=10 {
-            assert!(region.blocks.has_block(order), "{order}");
+            assert!(region.blocks.has_block(order, true), "{order}");
         }
         let pageblocks = region.pageblocks();
         assert_eq!(pageblocks[MigrateType::Unmovable as usize], 1);
@@ -332,12 +333,26 @@ mod tests {
             // The last block of this order in the first pageblock, and a page after it.
             region.add(Pfn(512 - pages)..Pfn(512)).unwrap();
             for o in 0..=10 {
-                assert_eq!(region.blocks.has_block(o), o <= order, "order {o} of {order}");
+                assert_eq!(region.blocks.has_block(o, true), o <= order, "order {o} of {order}");
             }
             let block = region.alloc(CpuId(0), Order::new(order).unwrap(), MigrateType::Movable);
             assert_eq!(block, Some(Pfn(512 - pages)));
-            assert!(!region.blocks.has_block(0));
+            assert!(!region.blocks.has_block(0, true));
         }
+    }
+
+    /// A request that must not wait looks at a few pageblocks, however large the zone is.
+    #[test]
+    fn a_short_search_may_miss_a_block() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(512 * 64, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        for block in 0..64 {
+            region.add(Pfn(block * 512)..Pfn(block * 512 + 1)).unwrap();
+        }
+        assert!(!region.blocks.has_block(3, true));
+        // As full as the others, but for a block that lies behind them.
+        region.add(Pfn(40 * 512 + 8)..Pfn(40 * 512 + 16)).unwrap();
+        assert!(region.blocks.has_block(3, true) && !region.blocks.has_block(3, false));
     }
 
     #[test]

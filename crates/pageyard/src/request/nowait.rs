@@ -42,8 +42,9 @@ impl<'a, C: Config> Yard<'a, C> {
     /// ```
     ///
     /// # Errors
-    /// As [`alloc`](Yard::alloc). [`AllocError::NoMemory`] also means that a lock was taken, or that the
-    /// order is on no per-CPU list.
+    /// As [`alloc`](Yard::alloc). [`AllocError::NoMemory`] also means that a lock was taken, that the
+    /// order is on no per-CPU list, or on the packed engine, for an order above 0, that the few pageblocks
+    /// looked at have no such block.
     #[inline(never)]
     pub fn try_alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         self.try_alloc_on(NodeChoice::LOCAL, order, gfp)

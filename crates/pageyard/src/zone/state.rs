@@ -396,8 +396,9 @@ impl<'a, R: RawMutex> Zone<'a, R> {
             None => self.areas.has_block(order, flags),
             Some(region) => {
                 let urgent = AllocFlags::HIGHATOMIC | AllocFlags::OOM;
-                let of = |t| region.blocks.has_run_set_apart(order, t);
-                region.blocks.has_block(order)
+                let all = !flags.contains(AllocFlags::NO_WAIT);
+                let of = |t| region.blocks.has_run_set_apart(order, t, all);
+                region.blocks.has_block(order, all)
                     || flags.contains(AllocFlags::CMA) && of(MigrateType::Cma)
                     || flags.intersects(urgent) && of(MigrateType::HighAtomic)
             }
