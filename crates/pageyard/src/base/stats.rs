@@ -79,6 +79,11 @@ impl Table {
         self.0[(order & 15) as usize][t as usize].add(1);
     }
 
+    /// Like [`add`](Self::add), for a table that several CPUs change without a lock.
+    pub(crate) fn add_shared(&self, order: u8, t: MigrateType) {
+        self.0[(order & 15) as usize][t as usize].add_shared(1);
+    }
+
     /// Blocks of all orders and types.
     fn blocks(&self) -> u64 {
         self.0.iter().flatten().map(Counter::get).sum()
@@ -178,7 +183,8 @@ impl NumaPart {
 }
 
 /// Counters of one CPU in one zone. Written under the CPU's per-CPU list lock, except `direct_*`
-/// (zone lock) and `numa` (the caller that changes the setting).
+/// (zone lock; on the packed engine without a lock, by [`Table::add_shared`]) and `numa` (the caller
+/// that changes the setting).
 #[derive(Debug)]
 pub(crate) struct CpuCounters {
     pub(crate) numa: NumaPart,

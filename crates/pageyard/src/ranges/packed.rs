@@ -241,7 +241,7 @@ impl<'a, C: Config> At<'_, 'a, C> {
                 None => match region.take_exact(idx, order, t) {
                     true => {
                         z.count_loose(region);
-                        self.lock().slot.counters.direct_allocs.add(order, t);
+                        self.slot.counters.direct_allocs.add_shared(order, t);
                         return Ok(());
                     }
                     // Another request was faster.
@@ -304,7 +304,7 @@ impl<'a, C: Config> At<'_, 'a, C> {
             }
             if region.first_not_free(idx, order).is_none() && region.take_exact(idx, order, t) {
                 z.count_loose(region);
-                self.lock().slot.counters.direct_allocs.add(order, t);
+                self.slot.counters.direct_allocs.add_shared(order, t);
                 return Some(idx);
             }
             start = start.checked_add(step)?;

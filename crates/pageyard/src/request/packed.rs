@@ -140,7 +140,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         let frame = region.take_set_apart(self.cpu.0, order, t, from);
         self.zone.count_loose(region);
         if frame.is_some() {
-            self.lock().slot.counters.direct_allocs.add(order, t);
+            self.slot.counters.direct_allocs.add_shared(order, t);
         }
         frame
     }
@@ -173,13 +173,13 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             }
         }
         if flags.contains(AllocFlags::NO_WAIT) {
-            // Counting what bypasses the magazines takes the zone lock.
+            // Without magazines it might look at every pageblock.
             return None;
         }
         let frame = region.take_without_cpu(self.cpu.0, order, t, mixes);
         self.zone.count_loose(region);
         if frame.is_some() {
-            self.lock().slot.counters.direct_allocs.add(order, t);
+            self.slot.counters.direct_allocs.add_shared(order, t);
         }
         frame
     }
@@ -209,7 +209,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     }
 
     /// Returns a block that has left its owner to this CPU's magazines or to the zone.
-    pub(crate) fn put_packed(&self, frame: u32, order: u8, flags: AllocFlags) {
+    pub(crate) fn put_packed(&self, frame: u32, order: u8) {
         let Some(region) = self.zone.region() else { return };
         // What goes to an isolated pageblock is waited for: it is not collected first.
         let isolated = region.blocks.is_isolated(frame / PAGEBLOCK_PAGES);
@@ -223,7 +223,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             Some(_) => {}
             None => _ = self.zone.bypasses.fetch_add(1, Relaxed),
         }
-        self.put_packed_direct(frame, order, flags);
+        self.put_packed_direct(frame, order);
     }
 
     /// Returns up to [`BATCH`] blocks that have left their owners to this CPU's magazines or to the
@@ -255,29 +255,26 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         if direct != 0 {
             let left = blocks.enumerate().filter(|(n, _)| direct >> n & 1 != 0);
             left.for_each(|(_, (frame, order))| {
-                self.put_packed_direct(frame, order, AllocFlags::WAITS);
+                self.put_packed_direct(frame, order);
             });
         }
     }
 
-    /// Returns a block that has left its owner to the zone. A free that must not wait is not counted
-    /// if the zone lock, which guards the counter, is taken.
-    fn put_packed_direct(&self, frame: u32, order: u8, flags: AllocFlags) {
+    /// Returns a block that has left its owner to the zone.
+    fn put_packed_direct(&self, frame: u32, order: u8) {
         let Some(region) = self.zone.region() else { return };
         let t = MigrateType::from_bits(region.finish_leaving(frame) as u32);
         region.free_large(frame, order, self.cpu.0);
         self.count_frees(region);
-        if let Some(zone) = self.lock_for(flags) {
-            zone.slot.counters.direct_frees.add(order, t);
-        }
+        self.slot.counters.direct_frees.add_shared(order, t);
     }
 
     /// Returns a block to the zone after a hook panicked before the caller received it. The observer
     /// is not told.
-    pub(crate) fn give_up_packed(&self, frame: u32, order: u8, flags: AllocFlags) {
+    pub(crate) fn give_up_packed(&self, frame: u32, order: u8) {
         let Some(region) = self.zone.region() else { return };
         if region.begin_leaving::<false>(frame, order) {
-            self.put_packed_direct(frame, order, flags);
+            self.put_packed_direct(frame, order);
         }
     }
 
@@ -530,7 +527,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let mut own = part.own.lock();
             own.is_enabled = enabled;
             if !enabled {
-                region.drain_cpu(&mut own);
+                slot.drain_own(self, region, &mut own);
                 slot.fold(self, &mut own);
             }
         }
@@ -581,7 +578,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Reports a free and completes it.
     pub(crate) fn finish_free_packed(&self, at: &At<'_, 'a, C>, frame: u32, order: Order) {
         self.report_free_packed(at, frame, order);
-        at.put_packed(frame, order.get(), AllocFlags::WAITS);
+        at.put_packed(frame, order.get());
     }
 
     /// Reports a free. If the observer panics, the block stays its owner's.
@@ -599,7 +596,7 @@ impl<'a, C: Config> Yard<'a, C> {
     pub(crate) fn free_direct_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, frame) = self.begin_free_packed(pfn, order)?;
         self.report_free_packed(&at, frame, order);
-        at.put_packed_direct(frame, order.get(), AllocFlags::WAITS);
+        at.put_packed_direct(frame, order.get());
         Ok(())
     }
 
@@ -607,7 +604,7 @@ impl<'a, C: Config> Yard<'a, C> {
     pub(crate) fn free_nowait_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let (at, frame) = self.begin_free_packed(pfn, order)?;
         self.report_free_packed(&at, frame, order);
-        at.put_packed(frame, order.get(), AllocFlags::NO_WAIT);
+        at.put_packed(frame, order.get());
         Ok(())
     }
 

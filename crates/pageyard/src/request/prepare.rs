@@ -101,7 +101,7 @@ impl<C: Config> Yard<'_, C> {
         let Some((zone, idx)) = self.locate(pfn) else { return };
         let Some(at) = self.at(zone, CpuId(0)) else { return };
         if zone.region().is_some() {
-            at.give_up_packed(idx, order.get(), flags);
+            at.give_up_packed(idx, order.get());
         } else if zone.map.frame(idx).begin_free_as(order.get()) {
             at.give_up_for(idx, order.get(), flags);
         }

@@ -704,6 +704,32 @@ fn requests_for_pages_of_magazines_stop_at_the_mark() {
     assert_eq!(info(&yard).free, 64 << 8);
 }
 
+/// What a CPU keeps is what its counters say, also after its lists were drained for good.
+#[test]
+fn disabled_and_offline_cpus_keep_nothing_by_their_counters() {
+    let yard = many(64, 2);
+    let fill = || {
+        CPU.set(1);
+        let pages: Vec<Pfn> =
+            (0..100).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+        pages.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+        CPU.set(0);
+    };
+    let counted = || {
+        let of = |cpu| yard.cpu_stats(ZoneKind::Normal, CpuId(cpu)).unwrap().cached_pages();
+        (0..2).map(of).sum::<i64>()
+    };
+    fill();
+    assert!(counted() > 0);
+    drop(yard.disable_pcp(ZoneKind::Normal).unwrap());
+    yard.drain_all(None);
+    assert_eq!((counted(), info(&yard).cached), (0, 0));
+    fill();
+    assert!(yard.cpu_dead(CpuId(1)));
+    yard.drain_all(None);
+    assert_eq!((counted(), info(&yard).cached), (0, 0));
+}
+
 /// In a small zone, the magazines and depots of one CPU may keep nearly all memory. Requests on others get
 /// it, those that must not wait too, before anything is reclaimed.
 #[test]
