@@ -482,23 +482,30 @@ impl<R: RawMutex> Region<'_, R> {
 
 #[cfg(all(test, feature = "alloc"))]
 mod tests {
+    extern crate std;
+    use std::collections::BTreeSet;
+
     use crate::base::units::{CpuId, MigrateType, Order, Pfn};
     use crate::packed::OwnedStorage;
 
     /// Found by a review: a request failed while another CPU was adding the pageblocks that could serve it.
     #[test]
     fn whole_pageblocks_serve_before_the_summary_says_so() {
-        let storage = OwnedStorage::<spin::Mutex<()>>::new(8192, 1, 1).unwrap();
+        // Two words of pageblocks: the first word is read in any case.
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(1 << 16, 1, 1).unwrap();
         let region = storage.region(Pfn(0)).unwrap();
-        region.add(Pfn(0)..Pfn(8192)).unwrap();
-        let alloc = |order: u8| {
-            // Lower than the first word, which is read in any case.
+        region.add(Pfn(0)..Pfn(1 << 16)).unwrap();
+        let mut taken = BTreeSet::new();
+        let mut alloc = |order: u8| {
             region.blocks.whole().fresh.forget_summary();
-            region.alloc(CpuId(0), Order::new(order).unwrap(), MigrateType::Movable)
+            let t = MigrateType::Movable;
+            let pfn = region.alloc(CpuId(0), Order::new(order).unwrap(), t)?;
+            let blocks = pfn.0 / 512..(pfn.0 + (1 << order)) / 512;
+            assert!(pfn.0 % (1 << order) == 0 && blocks.into_iter().all(|b| taken.insert(b)));
+            Some(pfn)
         };
-        let larger: u64 = (0..4).filter(|_| alloc(10).is_some()).count() as u64;
-        assert_eq!(larger, 4);
-        let single = (0..8).filter(|_| alloc(9).is_some()).count();
-        assert_eq!((single, alloc(9)), (8, None));
+        assert_eq!((0..40).filter(|_| alloc(10).is_some()).count(), 40);
+        assert_eq!((0..48).filter(|_| alloc(9).is_some()).count(), 48);
+        assert_eq!((alloc(9), alloc(10)), (None, None));
     }
 }
