@@ -508,4 +508,21 @@ mod tests {
         assert_eq!((0..48).filter(|_| alloc(9).is_some()).count(), 48);
         assert_eq!((alloc(9), alloc(10)), (None, None));
     }
+
+    /// Of two frees by `free_owned`, the second finds free frames: it frees the others alone.
+    #[test]
+    fn a_free_of_free_frames_is_undone_and_counted() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(1024, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(1024)).unwrap();
+        let page = region.alloc(CpuId(0), Order::ZERO, MigrateType::Movable).unwrap();
+        region.drain_all();
+        let (word, bit) = (page.0 as u32 / 64, page.0 as u32 % 64);
+        let block = page.0 as u32 / 512;
+        assert!(bit < 63 && region.blocks.free_in(block) == 511);
+        region.blocks.put(word, 1 << (bit + 1), 0);
+        assert_eq!((region.double_frees(), region.blocks.free_in(block)), (1, 511));
+        region.blocks.put(word, 3 << bit, 0);
+        assert_eq!((region.double_frees(), region.whole_blocks()), (2, 2));
+    }
 }

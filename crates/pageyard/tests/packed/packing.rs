@@ -75,3 +75,26 @@ fn mixed_types_are_packed() {
         assert!(share >= 0.85, "{share:.3} on {cpus} CPUs");
     }
 }
+
+#[test]
+fn the_type_of_a_pageblock_without_free_frames_can_be_set() {
+    let storage = Storage::new(4096, 1, 1).unwrap();
+    let region = full(&storage, 4096);
+    let pages: Vec<Pfn> =
+        (0..1200).map(|_| region.alloc(CpuId(0), o(0), MigrateType::Movable).unwrap()).collect();
+    region.drain_all();
+    let free = |pfn: &&Pfn| region.free_in_block(**pfn).unwrap();
+    let block = *pages.iter().find(|pfn| free(pfn) == 0).unwrap();
+    for t in TYPES {
+        assert!(region.set_block_type(block, t));
+        assert_eq!(region.block_type(block), Some(t));
+    }
+    let partly_free = *pages.iter().find(|pfn| free(pfn) > 0).unwrap();
+    let whole = region.alloc(CpuId(0), o(9), MigrateType::Movable).unwrap();
+    assert!(!region.set_block_type(block, MigrateType::Isolate));
+    for other in [partly_free, whole, Pfn(5000)] {
+        let before = region.block_type(other);
+        assert!(!region.set_block_type(other, MigrateType::Unmovable), "{other}");
+        assert_eq!(region.block_type(other), before);
+    }
+}
