@@ -193,13 +193,15 @@ impl<'a, C: Config> At<'_, 'a, C> {
     pub(crate) fn arrive_packed(&self, region: &Region<'a, C::Lock>, frames: &Range<u32>) {
         let z = self.zone;
         for block in each_block(frames.clone()) {
-            let _locked = self.lock();
+            let locked = self.lock();
             // Isolated since the memory was removed, if it ever was there. Depots are open again.
             region.blocks.unisolate(block / PAGEBLOCK_PAGES, Some(MigrateType::Movable), 0);
             // Cannot fail: the sections are this zone's, and none of their frames is memory.
             _ = region.add_as(z.pfn(block)..z.pfn(block + PAGEBLOCK_PAGES), false);
             z.present.fetch_add(PAGEBLOCK_PAGES.into(), Relaxed);
             z.managed.fetch_add(PAGEBLOCK_PAGES.into(), Relaxed);
+            drop(locked);
+            // Asks the clock.
             self.count_frees(region);
         }
     }
