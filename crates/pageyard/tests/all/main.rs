@@ -52,6 +52,7 @@ mod owned_blocks;
 mod owned_interleaved;
 mod owned_poison;
 mod packed_faulty;
+mod packed_report;
 mod packed_restore;
 mod packed_set_apart;
 mod packed_yard;

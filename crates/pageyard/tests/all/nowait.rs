@@ -405,7 +405,8 @@ fn b2_other_hooks_than_the_documented_ones_do_not_run() {
     }
 }
 
-/// On the packed engine: frees and requests that go past the magazines count, whoever has the locks.
+/// On the packed engine `free_nowait` counts a block that it returns to the zone, even while other CPUs
+/// hold the CPU's lock and the zone lock.
 #[test]
 fn b2_a_free_counts_while_locks_are_taken() {
     let y = interrupted(&Packed::RULES);

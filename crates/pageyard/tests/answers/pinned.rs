@@ -281,38 +281,41 @@ fn memory_hotplug() {
     pinned("hotplug", &numbered(6, hotplug));
 }
 
-/// The packed engine: the same acts, with a digest of its own for each. Its answers are not Linux's.
+/// Runs scenarios on the packed engine, on these machines in turn. Its answers are not Linux's.
+fn pinned_on_packed(
+    name: &str,
+    n: u64,
+    machines: &[fn() -> Machine],
+    make: impl Fn(u64, Machine) -> Scenario,
+) {
+    let machine = |seed| machines[seed as usize % machines.len()]();
+    let make = |seed| Scenario { rules: &Packed::RULES, ..make(seed, machine(seed)) };
+    pinned(name, &numbered(n, make));
+}
+
 #[test]
 fn requests_on_the_packed_engine() {
-    let machines = [normal, zones, nodes, odd];
-    let make = |seed| Scenario {
-        rules: &Packed::RULES,
-        full: [0, 60, 80, 97][seed as usize / 4 % 4],
-        ..scenario(machines[seed as usize % 4](), REQUESTS, 200)
-    };
-    pinned("packed", &numbered(16, make));
+    let full = |seed: u64| [0, 60, 80, 97][seed as usize / 4 % 4];
+    pinned_on_packed("packed", 16, &[normal, zones, nodes, odd], |seed, machine| Scenario {
+        full: full(seed),
+        ..scenario(machine, REQUESTS, 200)
+    });
 }
 
 #[test]
 fn compaction_on_the_packed_engine() {
-    let machines = [normal, odd, nodes, zones];
-    let make = |seed| Scenario {
-        rules: &Packed::RULES,
+    pinned_on_packed("packed_compaction", 8, &[normal, odd, nodes, zones], |_, machine| Scenario {
         full: 90,
-        ..scenario(machines[seed as usize % 4](), COMPACTION, 40)
-    };
-    pinned("packed_compaction", &numbered(8, make));
+        ..scenario(machine, COMPACTION, 40)
+    });
 }
 
 #[test]
 fn ranges_on_the_packed_engine() {
-    let machines = [normal, odd, zones];
-    let make = |seed| Scenario {
-        rules: &Packed::RULES,
+    pinned_on_packed("packed_ranges", 12, &[normal, odd, zones], |_, machine| Scenario {
         full: 50,
-        ..scenario(machines[seed as usize % 3](), RANGES, 100)
-    };
-    pinned("packed_ranges", &numbered(12, make));
+        ..scenario(machine, RANGES, 100)
+    });
 }
 
 #[test]
