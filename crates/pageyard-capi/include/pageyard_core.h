@@ -1338,8 +1338,9 @@ pageyard_status pageyard_core_alloc_preferring(const struct pageyard_core *yard,
 // attempt, down to the min watermark, for the orders that per-CPU lists keep: 0 to 3, and 9. Flags that
 // allow reclaim, wake it or give access to reserves are ignored. Expect failures.
 //
-// Errors: as pageyard_core_alloc. PAGEYARD_ERR_NO_MEMORY also means that a lock was taken, or another
-// order.
+// Errors: as pageyard_core_alloc. PAGEYARD_ERR_NO_MEMORY also means that a lock was taken, another
+// order, or on the packed engine, for an order above 0, that the few pageblocks looked at have no such
+// block.
 //
 // Threads: any, interrupt handlers of every kind included, if `cpu`, `try_lock`, `unlock` and, with
 // PAGEYARD_ZERO, `zero` may run there; with struct pageyard_hooks also `now` and those of its functions

@@ -40,9 +40,11 @@
 //! request fails with [`NoMemory`](pageyard::AllocError::NoMemory). Dropped blocks are forgotten.
 //! Nothing waits for a lock that another thread of the parent held.
 //!
-//! The child can build yards of its own. Give them no worker thread ([`Builder::tick`] with `None`)
-//! unless no thread of the parent may have begun or ended at the moment of the fork: the standard
-//! library holds a lock then, and a child that starts a thread would wait for it forever. Of the parent's yards it may only use the methods of
+//! The child can build yards of its own. If a thread of the parent may have begun or ended during
+//! the fork, give them no worker thread ([`Builder::tick`] with `None`): the standard library holds
+//! a lock then, and a child that starts a thread would wait for it forever.
+//!
+//! Of the parent's yards the child may only use the methods of
 //! blocks, `alloc`, `alloc_on`, `free_raw`, `drain`, `tick` and `drop`. A child created by the bare
 //! system call, not through the C library, is not detected.
 

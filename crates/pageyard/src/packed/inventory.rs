@@ -14,8 +14,8 @@ use crate::packed::stack::ENTRIES;
 /// Free blocks by order.
 type Orders = [u64; MAX_ORDER as usize + 1];
 
-/// Pageblocks of one bucket that [`has_block`](Blocks::has_block) looks at before it looks at all.
-pub(super) const PROBES: u32 = 8;
+/// Pageblocks of one bucket, or set apart with one type, that a short search for a block looks at.
+pub(super) const SHORT_SEARCH: u32 = 8;
 
 /// A search for the emptiest pageblocks of a type, each found once.
 pub(crate) struct Sparsest {
@@ -35,9 +35,9 @@ impl Sparsest {
 }
 
 impl Blocks<'_> {
-    /// Returns whether the zone has a free block of at least this order. A zone without a whole
-    /// pageblock, and whose fullest pageblocks have none, is searched entirely if `all`, which takes
-    /// time in proportion to the zone.
+    /// Returns whether the zone has a free block of at least this order. Without `all` this is a short
+    /// search: a zone that has no whole pageblock may have a block outside its fullest pageblocks. With
+    /// `all` every pageblock is searched then, which takes time in proportion to the zone.
     #[cold]
     #[inline(never)]
     pub(crate) fn has_block(&self, order: u8, all: bool) -> bool {
@@ -57,7 +57,7 @@ impl Blocks<'_> {
         let near = types.into_iter().any(|t| {
             (1..=BUCKETS).rev().any(|bucket| {
                 let mut from = 0;
-                (0..PROBES).any(|_| {
+                (0..SHORT_SEARCH).any(|_| {
                     let found = self.partial(t, bucket).find(from);
                     from = found.map_or(0, |block| block + 1);
                     found.is_some_and(serves)
@@ -228,8 +228,8 @@ impl<R: RawMutex> Region<'_, R> {
         core::array::from_fn(|i| entries.map_or(0, |entries| entries[i].load(Relaxed)))
     }
 
-    /// Finds the next pageblocks of the search of at least this bucket, as far as the other partly free
-    /// ones have room for what is in them. Fills less than `found` at the end.
+    /// Finds the next pageblocks of a search, of at least this bucket, as far as the other partly free
+    /// ones have room for what is in them. At the end of the search some of `found` stay `None`.
     pub(crate) fn sparse_blocks(
         &self,
         search: &mut Sparsest,

@@ -627,8 +627,8 @@ impl<'a, R: RawMutex> Region<'a, R> {
         Ok(())
     }
 
-    /// Sets the type of a frame's pageblock if none of its frames is free and it is not in use as a whole.
-    /// Returns whether it did.
+    /// Sets the type of a frame's pageblock if none of its frames is free and it is not in use as a
+    /// whole. Returns whether it did.
     pub fn set_block_type(&self, pfn: Pfn, t: MigrateType) -> bool {
         let block = self.index_of(pfn).map(|frame| frame / PAGEBLOCK_PAGES);
         (t as usize) < KEPT_TYPES && block.is_some_and(|block| self.blocks.set_type(block, t))

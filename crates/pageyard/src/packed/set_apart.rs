@@ -13,7 +13,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::blocks::Blocks;
 use crate::packed::cpu::NONE;
-use crate::packed::inventory::PROBES;
+use crate::packed::inventory::SHORT_SEARCH;
 use crate::packed::label::Meta;
 use crate::packed::region::Region;
 use crate::packed::set::BlockSet;
@@ -64,9 +64,9 @@ impl<'a> Blocks<'a> {
     }
 
     /// Returns whether a pageblock that is set apart with type `t` has an aligned free run of an order
-    /// below that of a pageblock. Unless `all`, looks at a few only.
+    /// below that of a pageblock. Without `all` this is a short search.
     pub(crate) fn has_run_set_apart(&self, order: u8, t: MigrateType, all: bool) -> bool {
-        let most = if all { usize::MAX } else { PROBES as usize };
+        let most = if all { usize::MAX } else { SHORT_SEARCH as usize };
         let mut blocks = self.set_apart(t).listed().take(most);
         self.has_set_apart()
             && order < PAGEBLOCK_ORDER

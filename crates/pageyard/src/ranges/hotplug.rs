@@ -58,7 +58,8 @@ pub enum HotplugError {
     Hole(Pfn),
     /// [Deferred initialisation](Yard::deferred) is not finished.
     Deferred,
-    /// A hook called from `online` or `offline` called one of them, which would wait for itself. Detected by [`Reclaim::task`](crate::Reclaim::task).
+    /// A hook called from `online` or `offline` called one of them, which would wait for itself.
+    /// Detected by [`Reclaim::task`](crate::Reclaim::task).
     Nested,
     /// The range is invalid, does not lie in one zone, or cannot be emptied.
     Refused(ContigError),

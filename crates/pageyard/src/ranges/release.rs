@@ -43,8 +43,8 @@ pub enum ReleaseError {
     AlreadyReleased(Pfn),
     /// [Deferred initialisation](Yard::deferred) is not finished.
     Deferred,
-    /// A hook called from `online`, `offline` or `release` called `release`, which would
-    /// wait for itself. Detected by [`Reclaim::task`](crate::Reclaim::task).
+    /// A hook called from `online`, `offline` or `release` called `release`, which would wait for
+    /// itself. Detected by [`Reclaim::task`](crate::Reclaim::task).
     Nested,
 }
 

@@ -254,9 +254,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         }
         if direct != 0 {
             let left = blocks.enumerate().filter(|(n, _)| direct >> n & 1 != 0);
-            left.for_each(|(_, (frame, order))| {
-                self.put_packed_direct(frame, order);
-            });
+            left.for_each(|(_, (frame, order))| self.put_packed_direct(frame, order));
         }
     }
 
