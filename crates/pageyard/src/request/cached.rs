@@ -168,11 +168,12 @@ impl Pageset {
         &mut self,
         at: &At<'_, '_, C>,
         block: Owned<'_>,
-        pageblock: &Pageblock,
         order: u8,
     ) -> bool {
         // Read under the list's lock: code that poisons frames relies on it.
-        let Some(t) = pageblock.listed_type() else { return false };
+        let Some(t) = at.zone.map.pageblock(block.idx).and_then(Pageblock::listed_type) else {
+            return false;
+        };
         if at.zone.pressure() != Pressure::default()
             || !OWNED && !block.frame.begin_free(block.seen)
         {

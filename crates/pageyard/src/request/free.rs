@@ -81,10 +81,11 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(always)]
     fn free_as<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // Both arms for the same reason as in `alloc_ready`: single pages get their own code.
+        let elsewhere = |order: Order| self.free_elsewhere::<OWNED>(pfn, order.get());
         let quick = if order == Order::ZERO {
-            self.free_quick::<OWNED>(pfn, Order::ZERO)
+            self.free_quick::<OWNED>(pfn, Order::ZERO, elsewhere)
         } else {
-            self.free_quick::<OWNED>(pfn, order)
+            self.free_quick::<OWNED>(pfn, order, elsewhere)
         };
         match quick {
             Some(()) => Ok(()),
@@ -92,11 +93,29 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
+    /// The common case of [`free`](Yard::free), in the zone that most of this CPU's memory comes from.
+    /// Returns `None`, with nothing changed, if the block needs `free`. For a C caller, whose frame is then
+    /// not kept during the rest.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn free_ready(&self, pfn: Pfn, order: Order) -> Option<()> {
+        if order == Order::ZERO {
+            self.free_quick::<false>(pfn, Order::ZERO, |_| None)
+        } else {
+            self.free_quick::<false>(pfn, order, |_| None)
+        }
+    }
+
     /// The common case in one piece: the block's state matches the caller's order, and this CPU's
     /// list is not locked and has room. Returns `None`, with nothing changed, in any other case;
-    /// [`free_rest`](Self::free_rest) handles it.
+    /// [`free_rest`](Self::free_rest) handles it. `elsewhere`: for blocks of other zones.
     #[inline(always)]
-    fn free_quick<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Option<()> {
+    fn free_quick<const OWNED: bool>(
+        &self,
+        pfn: Pfn,
+        order: Order,
+        elsewhere: impl FnOnce(Order) -> Option<()>,
+    ) -> Option<()> {
         let o = order.get();
         if !is_cached_order(self.rules(), o) {
             return None;
@@ -113,7 +132,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         match zone.allocated(pfn, o) {
             Some(block) => at.free_fast::<OWNED>(block, o),
-            None => self.free_elsewhere::<OWNED>(pfn, o),
+            None => elsewhere(order),
         }
     }
 
@@ -446,11 +465,10 @@ impl<C: Config> At<'_, '_, C> {
     /// push and a count. `None`: nothing has changed. `OWNED`: no other thread can free the block.
     #[inline(always)]
     fn free_to_pcp_fast<const OWNED: bool>(&self, block: Owned<'_>, order: u8) -> Option<()> {
-        let pageblock = self.zone.map.pageblock(block.idx)?;
         let owner = self.at_owner(block.idx);
         let at = owner.as_ref().unwrap_or(self);
         let mut pageset = at.slot.pageset.try_lock()?;
-        if !pageset.push_fast::<_, OWNED>(at, block, pageblock, order) {
+        if !pageset.push_fast::<_, OWNED>(at, block, order) {
             return None;
         }
         // Each exit releases the lock itself: a shared release costs three more instructions.
