@@ -44,6 +44,8 @@ c-icount            count   c       -               2G   -icount shift=0
 c-packed            pass    c       PACKED          2G
 c-packed-40M        pass    c       PACKED          40M
 c-packed-icount     count   c       PACKED          2G   -icount shift=0
+c-own-lock          pass    c       OWN_LOCK        2G
+c-own-lock-icount   count   c       OWN_LOCK        2G   -icount shift=0
 c-no-lock           broken  c       BROKEN_LOCK     2G
 c-open-lock         stuck   c       BROKEN_TRY_LOCK 2G
 LIST
@@ -110,7 +112,10 @@ build() { # KIND FEATURE
     if [ "$1" = c ]; then
         local defines="" prefix=$target/capi
         [ "$2" = - ] || defines=-D$2
-        [ "$2" != PACKED ] || prefix=$target/capi-packed
+        case $2 in
+        PACKED) prefix=$target/capi-packed ;;
+        OWN_LOCK) prefix=$target/capi-own-lock ;;
+        esac
         make --silent -B -C examples/kernel-c PREFIX="$prefix" OUT="$out" DEFINES="$defines"
     else
         [ "$2" = - ] || features=(--features "$2")
@@ -122,8 +127,9 @@ build() { # KIND FEATURE
 
 echo "boot-kernels: building"
 images=$(wanted | awk '{print $3, $4}' | sort -u)
-if grep -E '^c ' <<<"$images" | grep -qvx 'c PACKED'; then install_core "$target/capi"; fi
+if grep -E '^c ' <<<"$images" | grep -qvxE 'c (PACKED|OWN_LOCK)'; then install_core "$target/capi"; fi
 if grep -qx 'c PACKED' <<<"$images"; then install_core "$target/capi-packed" --packed; fi
+if grep -qx 'c OWN_LOCK' <<<"$images"; then install_core "$target/capi-own-lock" --interrupt-lock --cpu-at 0; fi
 printf '%-20s %9s %9s\n' image text data+bss
 while read -r kind feature; do
     build "$kind" "$feature"
@@ -141,6 +147,7 @@ while read -r name kind arch feature memory options; do
     MEMORY=$memory SECONDS_MOST=120 examples/boot/qemu.sh "$(image "$arch" "$feature")" $options >"$output" 2>&1 || status=$?
     requests=$(sed -n 's/^\([0-9]*\) requests,.*/\1/p' "$output")
     instructions=$(sed -n 's/^passed: .* \([0-9]*\) instructions per pair.*/\1/p' "$output")
+    by_address=$(sed -n 's/^passed: .* instructions per pair, \([0-9]*\) by address.*/\1/p' "$output")
     stack=$(sed -n 's/^passed: .* \([0-9]*\) of \([0-9]*\) bytes of stack.*/\1 of \2/p' "$output")
     why=$(sed -n 's/^failed: //p' "$output" | cut -c1-76)
     result=wrong note=""
@@ -150,7 +157,8 @@ while read -r name kind arch feature memory options; do
     broken:1 | broken:124) grep -q ' CPUs,' "$output" && result=caught note=${why:-does not end} ;;
     stuck:1) case $why in *"lock is never released"*) result=caught note=$why ;; esac ;;
     esac
-    [ "$instructions" != 0 ] || instructions=-
+    [ "$instructions" != 0 ] || instructions=- by_address=""
+    [ -z "$by_address" ] || note="$by_address by address"
     printf '%-20s %-8s %9s %6s %13s  %s\n' "$name" "$result" "${requests:--}" "${instructions:--}" "${stack:--}" "$note"
     if [ $result = wrong ]; then
         failed=1

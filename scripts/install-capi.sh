@@ -2,8 +2,8 @@
 # Builds the C libraries and installs them with their headers, pkg-config files and CMake package.
 #
 #     scripts/install-capi.sh [--destdir DIR] [--libdir DIR] [--profile NAME] [--target TRIPLE]
-#                             [--core-target TRIPLE] [--core-only] [--packed] [--opt-level s|3]
-#                             [--without-text] [--without-hooks] [--merge-sections] PREFIX
+#                             [--core-target TRIPLE] [--core-only] [--packed] [--interrupt-lock]
+#                             [--cpu-at OFFSET] [--opt-level s|3] [--without-text] [--without-hooks] [--merge-sections] PREFIX
 #
 # PREFIX             where they will be used from, an absolute path: /usr/local
 # --destdir DIR      put them under DIR/PREFIX instead, for a package
@@ -14,6 +14,10 @@
 # --core-target T    the same for the core without std; what --target says if not given. A kernel for
 #                    x86-64 wants x86_64-unknown-none: no red zone, no SSE.
 # --core-only        installs the bare core alone, which takes a fraction of the time
+# --interrupt-lock   builds the bare core for an x86-64 kernel with a lock of its own, which disables interrupts
+#                    while it is held; `lock`, `try_lock` and `unlock` of the platform must then be null
+# --cpu-at OFFSET    builds the bare core for an x86-64 kernel in which the 32-bit word at %gs:OFFSET is the number
+#                    of the CPU; `cpu` of the platform must then be null
 # --packed           includes the packed engine in the bare core (PAGEYARD_ENGINE_PACKED); without it, to ask
 #                    for that engine is PAGEYARD_ERR_ENGINE. libpageyard always has both engines.
 # --opt-level L      optimizes the bare core for speed (3, the default) or size (s)
@@ -37,15 +41,16 @@ fail() { printf 'install-capi: %s\n' "$*" >&2; exit 2; }
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
 
 destdir="" libdir=lib profile=release for_target="" core_target="" prefix=""
-native="" core_only="" opt_level="" without_text="" without_hooks="" packed="" merge=""
+native="" core_only="" opt_level="" without_text="" without_hooks="" packed="" merge="" interrupt_lock="" cpu_at=""
 while [ $# -gt 0 ]; do
     case $1 in
     --core-only) core_only=1 ;;
     --packed) packed=1 ;;
+    --interrupt-lock) interrupt_lock=1 ;;
     --without-text) without_text=1 ;;
     --without-hooks) without_hooks=1 ;;
     --merge-sections) merge=1 ;;
-    --destdir | --libdir | --profile | --target | --core-target | --opt-level)
+    --destdir | --libdir | --profile | --target | --core-target | --opt-level | --cpu-at)
         [ $# -gt 1 ] || fail "$1 wants a value"
         case $1 in
         --destdir) destdir=$2 ;;
@@ -53,6 +58,10 @@ while [ $# -gt 0 ]; do
         --profile) profile=$2 ;;
         --target) for_target=$2 ;;
         --core-target) core_target=$2 ;;
+        --cpu-at)
+            cpu_at=$2
+            [[ $cpu_at =~ ^(0|[1-9][0-9]{0,8})$ ]] || fail "--cpu-at is an offset in bytes, such as 8, not $2"
+            ;;
         --opt-level)
             case $2 in s | 3) opt_level=$2 ;; *) fail "--opt-level is s or 3, not $2" ;; esac
             ;;
@@ -128,15 +137,15 @@ ln -s "libpageyard.so.$version" "$stage/lib/libpageyard.so.$soversion"
 ln -s "libpageyard.so.$soversion" "$stage/lib/libpageyard.so"
 fi
 
-core=(cargo rustc --quiet -p pageyard-capi-core --features "freestanding${without_hooks:+,without-hooks}${packed:+,packed}"
-    --profile freestanding --crate-type staticlib)
+features=freestanding${without_hooks:+,without-hooks}${packed:+,packed}${interrupt_lock:+,interrupt-lock}${cpu_at:+,cpu-in-gs}
+core=(cargo rustc --quiet -p pageyard-capi-core --features "$features" --profile freestanding --crate-type staticlib)
 [ -z "$opt_level" ] || core+=(--config "profile.freestanding.opt-level=${opt_level/s/\"s\"}")
 directory=freestanding
 if [ -n "$core_target" ]; then
     core+=(--target "$core_target")
     directory=$core_target/freestanding
 fi
-"${core[@]}" || fail "the core did not build; is its target installed? rustup target add ${core_target:-}"
+PAGEYARD_CPU_AT=$cpu_at "${core[@]}" || fail "the core did not build; is its target installed? rustup target add ${core_target:-}"
 # Nothing unwinds, and nothing runs before main: on aarch64 the compiler's own library would ask a libc what the
 # processor has; atomics are then those of every aarch64. Removed before the rest is linked, so that what they need
 # goes too.

@@ -1,6 +1,7 @@
 //! The handle of a yard on the caller's memory.
 
 use core::mem::{ManuallyDrop, offset_of};
+use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[cfg(feature = "packed")]
@@ -39,25 +40,26 @@ pub enum CoreYard<'h> {
     Packed(&'h PackedYard),
 }
 
-const PLAIN: u64 = u64::from_le_bytes(*b"pageyrd1");
-const OTHER: u64 = u64::from_le_bytes(*b"pageyrd2");
-/// What an [`OTHER`] yard is. Apart from the magic word, so that a plain yard is known by one
+/// The first word of a handle less its address. So a copy of a handle is none, nor is a pointer into one.
+const PLAIN: u64 = u32::from_be_bytes(*b"pgy1") as u64;
+const OTHER: u64 = u32::from_be_bytes(*b"pgy2") as u64;
+/// What an [`OTHER`] yard is. Apart from the first word, so that a plain yard is known by one
 /// comparison, whatever else the library holds.
 const HOOKED: u32 = 0;
 #[cfg(feature = "packed")]
 const PACKED: u32 = 1;
 
 /// An allocator on the caller's memory. Functions check handles. They return PAGEYARD_ERR_HANDLE
-/// for a handle that is null, misaligned, or of a destroyed yard whose room has not been written
-/// since. A pointer to anything else is not reliably detected: it is read, which faults if it is
-/// not mapped.
+/// for a handle that is null, a copy, or of a destroyed yard whose room has not been written
+/// since. A pointer to anything else is read, which faults if it is not mapped, and is then an error
+/// unless it points at the number that a handle would have there.
 pub struct pageyard_core(Body);
 
-/// The magic word comes first: of a pointer that is not a handle, only the word is read. With `other`
+/// The word that tells a handle comes first: of a pointer that is none, only the word is read. With `other`
 /// it says which yard there is.
 #[repr(C)]
 struct Body {
-    magic: AtomicU64,
+    word: AtomicU64,
     other: AtomicU32,
     yard: Any,
 }
@@ -79,7 +81,7 @@ impl pageyard_core {
     }
 
     const fn of(other: u32, yard: Any) -> Self {
-        pageyard_core(Body { magic: AtomicU64::new(0), other: AtomicU32::new(other), yard })
+        pageyard_core(Body { word: AtomicU64::new(0), other: AtomicU32::new(other), yard })
     }
 
     /// Like [`unmade`](Self::unmade), with room for [`pageyard_hooks`].
@@ -146,7 +148,7 @@ impl pageyard_core {
         let yard = unsafe { &mut self.0.yard.plain };
         yard.hooks_mut().set(table);
         yard.init(layout, storage)?;
-        self.0.magic.store(PLAIN, Ordering::Relaxed);
+        self.make(PLAIN);
         Ok(())
     }
 
@@ -161,7 +163,7 @@ impl pageyard_core {
         let yard = unsafe { &mut self.0.yard.hooked };
         yard.hooks_mut().platform.set(table);
         yard.init(layout, storage)?;
-        self.0.magic.store(OTHER, Ordering::Relaxed);
+        self.make(OTHER);
         Ok(())
     }
 
@@ -178,18 +180,24 @@ impl pageyard_core {
         let yard = unsafe { &mut self.0.yard.packed };
         yard.hooks_mut().set(table);
         yard.init(layout, storage)?;
-        self.0.magic.store(OTHER, Ordering::Relaxed);
+        self.make(OTHER);
         Ok(())
+    }
+
+    /// Makes this a valid handle.
+    fn make(&self, kind: u64) {
+        let address = ptr::from_ref(self).addr() as u64;
+        self.0.word.store(address.wrapping_add(kind), Ordering::Relaxed);
     }
 
     /// Invalidates the handle. The yard consists of atomics and the caller's memory, so nothing is
     /// dropped.
     pub(crate) fn end(&self) {
-        self.0.magic.store(0, Ordering::Relaxed);
+        self.0.word.store(0, Ordering::Relaxed);
     }
 }
 
-const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, magic) == 0);
+const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, word) == 0);
 
 /// Returns the yard of a handle.
 ///
@@ -197,18 +205,19 @@ const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, magi
 /// Fails if the pointer is detectably not a handle.
 ///
 /// # Safety
-/// The pointer must be null, misaligned, or point to readable memory. If that holds a yard, the
-/// yard must not be destroyed meanwhile.
-#[inline]
+/// The pointer must be null or point to readable memory. If that holds a yard, the yard must not be
+/// destroyed meanwhile.
+#[inline(always)]
 pub unsafe fn of<'h>(handle: *const pageyard_core) -> Result<CoreYard<'h>, pageyard_status> {
-    if handle.is_null() || !handle.is_aligned() {
+    if handle.is_null() {
         return Err(PAGEYARD_ERR_HANDLE);
     }
-    // SAFETY: the caller guarantees that it is readable, and it is aligned. An atomic accepts any
-    // bytes (`misuse_is_an_error` faults without the checks above).
-    match unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) {
-        // SAFETY: the word is written last and cleared first, so there is a yard (a stale handle in
-        // `misuse_is_an_error`).
+    // SAFETY: the caller guarantees that it is readable. It may be misaligned, and nothing writes the word
+    // of a yard that is not being destroyed (`misuse_is_an_error` has pointers of all kinds).
+    let word = unsafe { handle.cast::<u64>().read_unaligned() };
+    match word.wrapping_sub(handle.addr() as u64) {
+        // SAFETY: the word is written last and cleared first, so there is a yard, and this is its address
+        // (a stale handle and a copy in `misuse_is_an_error`).
         PLAIN => Ok(CoreYard::Plain(unsafe { &(*handle).0.yard.plain })),
         // SAFETY: as above.
         OTHER => unsafe { other(&*handle) },

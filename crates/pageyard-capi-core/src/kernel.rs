@@ -1,4 +1,4 @@
-//! A kernel's start in one call, from a boot loader's memory map, and single pages by address.
+//! A kernel's start in one call, from a boot loader's memory map.
 
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
@@ -9,19 +9,20 @@ use pageyard::policy::Engine;
 use pageyard::{NodeId, Pfn, ZoneKind, ZoneSpec, put};
 use pageyard_carve::{Carver, FreeMemory};
 
+use crate::cpu;
 use crate::create::build;
 use crate::engine;
-use crate::flags::{PAGEYARD_DIRECT_RECLAIM, PAGEYARD_KERNEL, PAGEYARD_NOWARN, PAGEYARD_PAGE_SIZE};
-use crate::handle::{CoreYard, of, pageyard_core};
+use crate::flags::PAGEYARD_PAGE_SIZE;
+use crate::handle::pageyard_core;
 use crate::knobs;
 use crate::layout::{self, Parts, Plan, pageyard_range, pageyard_zone};
+use crate::lock;
 use crate::maintain::pageyard_core_cpu_dead;
 use crate::platform::pageyard_platform;
-use crate::request::{pageyard_core_alloc, pageyard_core_free};
 use crate::sized::{self, answer};
 use crate::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_CPU, PAGEYARD_ERR_LAYOUT, PAGEYARD_ERR_MISALIGNED,
-    PAGEYARD_ERR_ROOM, PAGEYARD_ERR_VERSION, PAGEYARD_OK, pageyard_status, status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_CPU, PAGEYARD_ERR_LAYOUT, PAGEYARD_ERR_ROOM,
+    PAGEYARD_ERR_VERSION, PAGEYARD_OK, pageyard_status, status,
 };
 use crate::text;
 
@@ -61,14 +62,12 @@ pub struct pageyard_addresses {
 
 static NODES: [u16; PAGEYARD_MOST_CPUS as usize] = [0; PAGEYARD_MOST_CPUS as usize];
 
-/// Requests of [`pageyard_page`].
-const PAGE_FLAGS: u32 = PAGEYARD_KERNEL & !PAGEYARD_DIRECT_RECLAIM | PAGEYARD_NOWARN;
-
 /// What is wrong with the arguments.
 #[derive(Clone, Copy)]
 enum Wrong {
     Lists,
     Platform,
+    Function(&'static str),
     Engine(u64, pageyard_status),
     Cpus(u32),
     Cpu(u32, u32),
@@ -81,7 +80,7 @@ enum Wrong {
 impl Wrong {
     fn status(self) -> pageyard_status {
         match self {
-            Wrong::Lists | Wrong::Cpus(_) => PAGEYARD_ERR_ARGUMENT,
+            Wrong::Lists | Wrong::Cpus(_) | Wrong::Function(_) => PAGEYARD_ERR_ARGUMENT,
             Wrong::Platform => PAGEYARD_ERR_VERSION,
             Wrong::Engine(_, status) => status,
             Wrong::Cpu(..) => PAGEYARD_ERR_CPU,
@@ -95,6 +94,14 @@ impl Wrong {
             Wrong::Lists => put!(out, "a list of ranges, or the place for the yard, is null"),
             Wrong::Platform => {
                 put!(out, "the platform's struct_size, version or flags are unknown")
+            }
+            Wrong::Function(names) => {
+                put!(
+                    out,
+                    "this core was built to do without the platform's ",
+                    names,
+                    "; null is expected"
+                )
             }
             Wrong::Engine(n, status) => engine::write_refusal(n, status, out),
             Wrong::Cpus(n) => put!(out, n, " CPUs; expected 1 to ", PAGEYARD_MOST_CPUS),
@@ -295,6 +302,8 @@ unsafe fn read<'s>(
         // SAFETY: see above.
         unsafe { sized::read_to(platform, table) }.map_err(|_| Wrong::Platform)?;
     }
+    cpu::check(table).map_err(|_| Wrong::Function("cpu"))?;
+    lock::check(table).map_err(|_| Wrong::Function("lock, try_lock and unlock"))?;
     if cpus == 0 || cpus > PAGEYARD_MOST_CPUS {
         return Err(Wrong::Cpus(cpus));
     }
@@ -315,8 +324,7 @@ unsafe fn init(
     yard: *mut *mut pageyard_core,
     why: (*mut c_char, usize),
 ) -> Result<pageyard_status, Wrong> {
-    // SAFETY: the platform's functions are called as its comments say.
-    let this = table.cpu.map_or(0, |cpu| unsafe { cpu(table.context) });
+    let this = cpu::number(table);
     if this >= cpus {
         return Err(Wrong::Cpu(this, cpus));
     }
@@ -354,68 +362,4 @@ unsafe fn init(
     }
     // SAFETY: checked not to be null; the caller guarantees that it is writable.
     Ok(status(unsafe { answer(yard, handle) }))
-}
-
-/// Returns the virtual address of physical address 0.
-fn direct_map(yard: CoreYard<'_>) -> *mut c_void {
-    match yard {
-        CoreYard::Plain(yard) => yard.hooks().direct_map(),
-        CoreYard::Hooked(yard) => yard.hooks().platform.direct_map(),
-        #[cfg(feature = "packed")]
-        CoreYard::Packed(yard) => yard.hooks().direct_map(),
-    }
-}
-
-/// Allocates one page on the platform's current CPU and returns its address in the platform's
-/// `direct_map`, or null if there is no free page or the handle is invalid. As a request with
-/// PAGEYARD_KERNEL, but never reclaims or sleeps, and does not report a failure. The page keeps its
-/// old contents.
-///
-/// Errors: as pageyard_core_alloc; the answer is null. pageyard_core_alloc says which.
-///
-/// Threads: any, and interrupt handlers if the lock functions disable interrupts. Owner: the caller
-/// owns the page until pageyard_page_free.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pageyard_page(yard: *const pageyard_core) -> *mut c_void {
-    let mut pfn = 0;
-    // SAFETY: the header requires a valid handle, here and below.
-    if unsafe { pageyard_core_alloc(yard, 0, PAGE_FLAGS, &mut pfn) } != PAGEYARD_OK {
-        return core::ptr::null_mut();
-    }
-    // SAFETY: see above.
-    let Ok(own) = (unsafe { of(yard) }) else { return core::ptr::null_mut() };
-    let address = direct_map(own).wrapping_byte_add(Pfn(pfn).address() as usize);
-    if address.is_null() {
-        // A yard of pageyard_core_create that does not reserve it.
-        // SAFETY: see above.
-        _ = unsafe { pageyard_core_free(yard, pfn, 0) };
-    }
-    address
-}
-
-/// Frees a page that pageyard_page returned, or one of pageyard_core_alloc by its address in the
-/// `direct_map`. Does nothing if the address is null.
-///
-/// Errors: as pageyard_core_free; PAGEYARD_ERR_MISALIGNED for an address inside a page.
-///
-/// Threads: as pageyard_page. Owner: the library owns the page again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pageyard_page_free(
-    yard: *const pageyard_core,
-    page: *mut c_void,
-) -> pageyard_status {
-    // SAFETY: the header requires a valid handle, here and below.
-    let own = match unsafe { of(yard) } {
-        Ok(own) => own,
-        Err(status) => return status,
-    };
-    if page.is_null() {
-        return PAGEYARD_OK;
-    }
-    let physical = page.addr().wrapping_sub(direct_map(own).addr()) as u64;
-    if !physical.is_multiple_of(PAGEYARD_PAGE_SIZE.into()) {
-        return PAGEYARD_ERR_MISALIGNED;
-    }
-    // SAFETY: see above.
-    unsafe { pageyard_core_free(yard, Pfn::containing(physical).0, 0) }
 }

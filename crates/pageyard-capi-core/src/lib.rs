@@ -18,6 +18,7 @@
 extern crate std;
 
 pub mod balloon;
+mod cpu;
 pub mod create;
 pub mod engine;
 pub mod events;
@@ -32,6 +33,7 @@ pub mod lock;
 pub mod maintain;
 pub mod nodes;
 pub mod nowait;
+pub mod page;
 #[cfg(feature = "freestanding")]
 mod panic;
 pub mod platform;

@@ -1,14 +1,15 @@
-//! The lock of the core in C: the caller's functions on words of the library, or a spin lock
-//! without them.
+//! The lock of the core in C: the caller's functions on words of the library, or the library's own spin
+//! lock without them.
 
 use core::cell::UnsafeCell;
-use core::mem::transmute;
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use lock_api::{GuardSend, RawMutex};
 
-use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LOCKS, pageyard_status};
+mod functions;
+mod interrupts;
+
+pub(crate) use functions::{check, decide};
 
 /// Storage of one lock, for the caller's lock functions. Initially all zero, which must mean
 /// unlocked. The library may move an unlocked lock byte by byte, so it must not be linked into any
@@ -20,59 +21,8 @@ pub struct pageyard_lock {
     pub words: [u64; 2],
 }
 
-type Lock = unsafe extern "C" fn(*mut pageyard_lock);
-type TryLock = unsafe extern "C" fn(*mut pageyard_lock) -> i32;
-
-// The methods of `RawMutex` receive only the lock itself, and locks are created before a table
-// could be stored in them. So the lock functions are global to the program.
-static LOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-static TRY_LOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-static UNLOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-/// Whether the functions above are set.
-static STATE: AtomicU32 = AtomicU32::new(UNDECIDED);
-const UNDECIDED: u32 = 0;
-const DECIDING: u32 = 1;
-const DECIDED: u32 = 2;
-
-/// Sets the lock functions for all yards of the program.
-///
-/// # Errors
-/// Fails if only some of the functions are given, or if a yard already uses others.
-pub(crate) fn decide(
-    lock: Option<Lock>,
-    try_lock: Option<TryLock>,
-    unlock: Option<Lock>,
-) -> Result<(), pageyard_status> {
-    let functions = match (lock, try_lock, unlock) {
-        (Some(lock), Some(try_lock), Some(unlock)) => {
-            [lock as *mut (), try_lock as *mut (), unlock as *mut ()]
-        }
-        (None, None, None) => [ptr::null_mut(); 3],
-        _ => return Err(PAGEYARD_ERR_ARGUMENT),
-    };
-    let places = [&LOCK, &TRY_LOCK, &UNLOCK];
-    loop {
-        let claim =
-            STATE.compare_exchange(UNDECIDED, DECIDING, Ordering::Acquire, Ordering::Acquire);
-        match claim {
-            Ok(_) => {
-                for (place, function) in places.into_iter().zip(functions) {
-                    place.store(function, Ordering::Relaxed);
-                }
-                STATE.store(DECIDED, Ordering::Release);
-                return Ok(());
-            }
-            Err(DECIDED) => {
-                let same = |(place, function): (&AtomicPtr<()>, *mut ())| {
-                    place.load(Ordering::Relaxed) == function
-                };
-                let all = places.into_iter().zip(functions).all(same);
-                return if all { Ok(()) } else { Err(PAGEYARD_ERR_LOCKS) };
-            }
-            Err(_) => core::hint::spin_loop(),
-        }
-    }
-}
+/// Word of the library's own lock: free. Else the state of interrupts before, which is not 0.
+const FREE: u64 = 0;
 
 /// One lock of a yard.
 #[derive(Debug)]
@@ -87,20 +37,55 @@ unsafe impl Send for CLock {}
 
 impl CLock {
     /// The word of the library's own spin lock.
+    #[inline]
     fn word(&self) -> &AtomicU64 {
         // SAFETY: the storage is aligned for it and lives as long as the lock. Without functions of
         // the caller it is accessed only as an atomic.
         unsafe { AtomicU64::from_ptr(self.room.get().cast()) }
     }
 
+    /// Takes the library's own spin lock if it is free.
+    #[inline(always)]
     fn take(&self) -> bool {
-        let word = self.word();
-        word.load(Ordering::Relaxed) == 0
-            && word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        // A read disturbs the holder less. A kernel's lock is seldom held: there it is only more to do.
+        if cfg!(not(feature = "interrupt-lock")) && self.word().load(Ordering::Relaxed) != FREE {
+            return false;
+        }
+        let before = interrupts::disable();
+        match self.word().compare_exchange(FREE, before, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(_) => self.is_held(before),
+        }
+    }
+
+    /// Ends an attempt to take the lock that has failed.
+    #[cold]
+    #[inline(always)]
+    fn is_held(&self, before: u64) -> bool {
+        interrupts::restore(before);
+        false
+    }
+
+    /// Waits for the library's own spin lock and takes it, reading only while it is held.
+    #[inline(never)]
+    fn wait(&self) {
+        while !self.take() {
+            while self.word().load(Ordering::Relaxed) != FREE {
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Releases the library's own spin lock.
+    #[inline(always)]
+    fn release(&self) {
+        let held = self.word().load(Ordering::Relaxed);
+        self.word().store(FREE, Ordering::Release);
+        interrupts::restore(held);
     }
 }
 
-// SAFETY: without functions of the caller, a compare-and-exchange sets the word from 0 to 1 and the
+// SAFETY: without functions of the caller, a compare-and-exchange takes the word from FREE and the
 // holder resets it, so there is one holder at a time. With them, the header requires mutual
 // exclusion.
 unsafe impl RawMutex for CLock {
@@ -110,25 +95,16 @@ unsafe impl RawMutex for CLock {
 
     #[inline]
     fn lock(&self) {
-        // SAFETY: null, or what `decide` made from a function of this type
-        // (`hooks_and_callbacks_may_call_the_library` counts what is held by its own).
-        let lock = unsafe { transmute::<*mut (), Option<Lock>>(LOCK.load(Ordering::Relaxed)) };
-        match lock {
+        match functions::lock() {
             // SAFETY: the caller's function, on a live lock.
             Some(lock) => unsafe { lock(self.room.get()) },
-            None => {
-                while !self.take() {
-                    core::hint::spin_loop();
-                }
-            }
+            None => self.wait(),
         }
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        let function = TRY_LOCK.load(Ordering::Relaxed);
-        // SAFETY: as in `lock`.
-        match unsafe { transmute::<*mut (), Option<TryLock>>(function) } {
+        match functions::try_lock() {
             // SAFETY: as in `lock`.
             Some(try_lock) => unsafe { try_lock(self.room.get()) != 0 },
             None => self.take(),
@@ -137,12 +113,10 @@ unsafe impl RawMutex for CLock {
 
     #[inline]
     unsafe fn unlock(&self) {
-        // SAFETY: as in `lock`.
-        let unlock = unsafe { transmute::<*mut (), Option<Lock>>(UNLOCK.load(Ordering::Relaxed)) };
-        match unlock {
+        match functions::unlock() {
             // SAFETY: as in `lock`; the caller of `unlock` holds the lock.
             Some(unlock) => unsafe { unlock(self.room.get()) },
-            None => self.word().store(0, Ordering::Release),
+            None => self.release(),
         }
     }
 }

@@ -9,6 +9,7 @@ use pageyard::{
     Relocation, ZoneId, ZoneKind,
 };
 
+use crate::cpu;
 use crate::engine::PAGEYARD_ENGINE_LINUX612;
 use crate::flags::PAGEYARD_VERSION;
 use crate::hooks::pageyard_hooks;
@@ -73,7 +74,8 @@ pub struct pageyard_platform {
     /// Passed to every function except the lock functions.
     pub context: *mut c_void,
     /// Returns the CPU that runs the caller, from 0 up to the layout's `cpu_count` - 1. The caller
-    /// may migrate afterwards. If null: always 0.
+    /// may migrate afterwards. If null: always 0. Must be null in a core that was installed with
+    /// `--cpu-at`, which finds the number itself.
     pub cpu: Option<unsafe extern "C" fn(context: *mut c_void) -> u32>,
     /// Returns nanoseconds since an arbitrary start. If null: always 0, and everything that waits
     /// for time to pass is disabled: limits on reports never expire, and background compaction does
@@ -85,7 +87,8 @@ pub struct pageyard_platform {
     /// Acquires a lock, waiting if necessary. Supply all three lock functions or none; without them
     /// a spin lock is used. All yards of a program must use the same three functions. If interrupt
     /// handlers make requests too, lock and try_lock must disable interrupts and unlock must
-    /// restore them.
+    /// restore them. In a core that was installed with `--interrupt-lock` the spin lock does so, and
+    /// all three must be null.
     pub lock: Option<unsafe extern "C" fn(lock: *mut pageyard_lock)>,
     /// Acquires a lock if it is free, and returns nonzero if it did. Never waits.
     pub try_lock: Option<unsafe extern "C" fn(lock: *mut pageyard_lock) -> i32>,
@@ -251,8 +254,7 @@ impl Platform for CPlatform {
 
     #[inline]
     fn cpu(&self) -> CpuId {
-        // SAFETY: see above.
-        CpuId(self.table.cpu.map_or(0, |cpu| unsafe { cpu(self.table.context) }))
+        CpuId(cpu::number(&self.table))
     }
 
     fn now(&self) -> u64 {

@@ -12,8 +12,8 @@ use crate::handle::{CoreYard, HookedYard, PlainYard, of, on_yard, pageyard_core}
 use crate::layout::{entries_mut, pageyard_range, range};
 use crate::sized::answer;
 use crate::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_NODE, of_alloc, of_contig, of_free,
-    of_scatter, pageyard_status, status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_NODE, PAGEYARD_OK, of_alloc,
+    of_contig, of_free, of_scatter, pageyard_status, status,
 };
 
 /// Allocates a block of 2^order pages, aligned to its size, and stores its first frame in `pfn`.
@@ -77,10 +77,12 @@ unsafe fn allocate_on_packed(
     unsafe { allocate(yard, None, (order, flags), ready, pfn) }
 }
 
+/// As [`allocate_here`].
+///
 /// # Safety
 /// `pfn` must be null or writable.
 #[inline(never)]
-unsafe fn allocate_apart(
+pub(crate) unsafe fn allocate_apart(
     yard: &HookedYard,
     order: u32,
     flags: u32,
@@ -199,8 +201,25 @@ pub unsafe extern "C" fn pageyard_core_free(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
     on_yard!(unsafe { of(yard) }, |yard, pfn: u64, order: u32| {
-        yard.free(Pfn(pfn), flags::order(order)?).map_err(of_free)
+        match flags::order(order) {
+            Ok(order) => free(yard, Pfn(pfn), order),
+            Err(status) => status,
+        }
     })
+}
+
+/// Frees a block. The rest after the fast path is the last call of its caller, like [`allocate_slowly`].
+#[inline(always)]
+pub(crate) fn free<C: Config>(yard: &Yard<'_, C>, block: Pfn, order: Order) -> pageyard_status {
+    #[cold]
+    #[inline(never)]
+    fn rest<C: Config>(yard: &Yard<'_, C>, block: Pfn, order: Order) -> pageyard_status {
+        status(yard.free(block, order).map_err(of_free))
+    }
+    match yard.free_ready(block, order) {
+        Some(()) => PAGEYARD_OK,
+        None => rest(yard, block, order),
+    }
 }
 
 /// Allocates up to `count` single pages in one call, which is cheaper than one call per page.

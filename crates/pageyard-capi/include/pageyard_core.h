@@ -373,9 +373,9 @@
 #define PAGEYARD_TEXT_JSON 5
 
 // An allocator on the caller's memory. Functions check handles. They return PAGEYARD_ERR_HANDLE
-// for a handle that is null, misaligned, or of a destroyed yard whose room has not been written
-// since. A pointer to anything else is not reliably detected: it is read, which faults if it is
-// not mapped.
+// for a handle that is null, a copy, or of a destroyed yard whose room has not been written
+// since. A pointer to anything else is read, which faults if it is not mapped, and is then an error
+// unless it points at the number that a handle would have there.
 typedef struct pageyard_core pageyard_core;
 
 // Result of a function: PAGEYARD_OK, or a negative PAGEYARD_ERR number. Unless a function says
@@ -688,7 +688,8 @@ typedef struct pageyard_platform {
     // Passed to every function except the lock functions.
     void *context;
     // Returns the CPU that runs the caller, from 0 up to the layout's `cpu_count` - 1. The caller
-    // may migrate afterwards. If null: always 0.
+    // may migrate afterwards. If null: always 0. Must be null in a core that was installed with
+    // `--cpu-at`, which finds the number itself.
     uint32_t (*cpu)(void *context);
     // Returns nanoseconds since an arbitrary start. If null: always 0, and everything that waits
     // for time to pass is disabled: limits on reports never expire, and background compaction does
@@ -700,7 +701,8 @@ typedef struct pageyard_platform {
     // Acquires a lock, waiting if necessary. Supply all three lock functions or none; without them
     // a spin lock is used. All yards of a program must use the same three functions. If interrupt
     // handlers make requests too, lock and try_lock must disable interrupts and unlock must
-    // restore them.
+    // restore them. In a core that was installed with `--interrupt-lock` the spin lock does so, and
+    // all three must be null.
     void (*lock)(struct pageyard_lock *lock);
     // Acquires a lock if it is free, and returns nonzero if it did. Never waits.
     int32_t (*try_lock)(struct pageyard_lock *lock);

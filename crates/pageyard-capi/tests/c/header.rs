@@ -50,6 +50,7 @@ const HEADERS: [Header; 2] = [
             "../pageyard-capi-core/src/handle.rs",
             "../pageyard-capi-core/src/create.rs",
             "../pageyard-capi-core/src/kernel.rs",
+            "../pageyard-capi-core/src/page.rs",
             "../pageyard-capi-core/src/request.rs",
             "../pageyard-capi-core/src/nodes.rs",
             "../pageyard-capi-core/src/nowait.rs",

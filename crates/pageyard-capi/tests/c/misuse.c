@@ -437,6 +437,7 @@ static void core_pointers(pageyard_core *y) {
 }
 
 int main(void) {
+    static _Alignas(128) char copy[4096];
     pageyard *yard = make(), *stale = make();
     void *room, *other_room;
     pageyard_core *core = make_core(&room), *stale_core = make_core(&other_room);
@@ -461,6 +462,11 @@ int main(void) {
     bad[0] = bad[1] = bad[2] = bad[3] = bad[4] = bad[5] = core;
     host_handles();
     bad[0] = bad[1] = bad[2] = bad[3] = bad[4] = bad[5] = yard;
+    core_handles();
+    /* A copy of a handle, and a pointer into one. */
+    memcpy(copy, core, sizeof copy);
+    bad[0] = bad[1] = bad[2] = copy;
+    bad[3] = bad[4] = bad[5] = (char *)core + 1;
     core_handles();
     BAD_HANDLE(pageyard_unregister, pageyard_registration);
 

@@ -1,0 +1,50 @@
+//! The number of the CPU that runs the caller.
+
+use crate::platform::pageyard_platform;
+use crate::status::{PAGEYARD_ERR_ARGUMENT, pageyard_status};
+
+/// Returns the number, from the platform's function.
+#[cfg(not(feature = "cpu-in-gs"))]
+#[inline(always)]
+pub(crate) fn number(table: &pageyard_platform) -> u32 {
+    // SAFETY: the caller's function is called as the table's comments promise.
+    table.cpu.map_or(0, |cpu| unsafe { cpu(table.context) })
+}
+
+/// Returns the number: the 32-bit word at a fixed offset from the base of GS, as in kernels on x86-64.
+#[cfg(feature = "cpu-in-gs")]
+#[inline(always)]
+pub(crate) fn number(_table: &pageyard_platform) -> u32 {
+    const OFFSET: i32 = offset(env!(
+        "PAGEYARD_CPU_AT",
+        "the feature cpu-in-gs needs PAGEYARD_CPU_AT, the offset of the CPU's number (install-capi.sh --cpu-at)"
+    ));
+    let cpu: u32;
+    // SAFETY: whoever builds with the feature promises that the word is there (`c-own-lock` of
+    // scripts/boot-kernels.sh starts no second CPU with another offset).
+    unsafe {
+        core::arch::asm!("mov {:e}, gs:[{}]", out(reg) cpu, const OFFSET,
+            options(nostack, readonly, preserves_flags));
+    }
+    cpu
+}
+
+/// Reads a decimal number.
+#[cfg(feature = "cpu-in-gs")]
+const fn offset(text: &str) -> i32 {
+    match i32::from_str_radix(text, 10) {
+        Ok(offset) => offset,
+        Err(_) => panic!("PAGEYARD_CPU_AT is no decimal number of 32 bits"),
+    }
+}
+
+/// Checks that there is one source of the number.
+///
+/// # Errors
+/// Fails for a function that would never be called.
+pub(crate) fn check(table: &pageyard_platform) -> Result<(), pageyard_status> {
+    if cfg!(feature = "cpu-in-gs") && table.cpu.is_some() {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    Ok(())
+}

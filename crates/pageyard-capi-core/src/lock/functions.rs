@@ -1,0 +1,102 @@
+//! The caller's lock functions.
+
+use core::mem::transmute;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::pageyard_lock;
+use crate::platform::pageyard_platform;
+use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LOCKS, pageyard_status};
+
+pub(crate) type Lock = unsafe extern "C" fn(*mut pageyard_lock);
+pub(crate) type TryLock = unsafe extern "C" fn(*mut pageyard_lock) -> i32;
+
+// The methods of `RawMutex` receive only the lock itself, and locks are created before a table
+// could be stored in them. So the lock functions are global to the program.
+static LOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+static TRY_LOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+static UNLOCK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// Whether the functions above are set.
+static STATE: AtomicU32 = AtomicU32::new(UNDECIDED);
+const UNDECIDED: u32 = 0;
+const DECIDING: u32 = 1;
+const DECIDED: u32 = 2;
+
+/// Checks that the library can use the lock functions.
+///
+/// # Errors
+/// Fails for functions that would never be called.
+pub(crate) fn check(table: &pageyard_platform) -> Result<(), pageyard_status> {
+    let some = table.lock.is_some() || table.try_lock.is_some() || table.unlock.is_some();
+    if cfg!(feature = "interrupt-lock") && some {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    Ok(())
+}
+
+/// Sets the lock functions for all yards of the program.
+///
+/// # Errors
+/// Fails if only some of the functions are given, or if a yard already uses others.
+pub(crate) fn decide(
+    lock: Option<Lock>,
+    try_lock: Option<TryLock>,
+    unlock: Option<Lock>,
+) -> Result<(), pageyard_status> {
+    let functions = match (lock, try_lock, unlock) {
+        (Some(lock), Some(try_lock), Some(unlock)) => {
+            [lock as *mut (), try_lock as *mut (), unlock as *mut ()]
+        }
+        (None, None, None) => [ptr::null_mut(); 3],
+        _ => return Err(PAGEYARD_ERR_ARGUMENT),
+    };
+    let places = [&LOCK, &TRY_LOCK, &UNLOCK];
+    loop {
+        let claim =
+            STATE.compare_exchange(UNDECIDED, DECIDING, Ordering::Acquire, Ordering::Acquire);
+        match claim {
+            Ok(_) => {
+                for (place, function) in places.into_iter().zip(functions) {
+                    place.store(function, Ordering::Relaxed);
+                }
+                STATE.store(DECIDED, Ordering::Release);
+                return Ok(());
+            }
+            Err(DECIDED) => {
+                let same = |(place, function): (&AtomicPtr<()>, *mut ())| {
+                    place.load(Ordering::Relaxed) == function
+                };
+                let all = places.into_iter().zip(functions).all(same);
+                return if all { Ok(()) } else { Err(PAGEYARD_ERR_LOCKS) };
+            }
+            Err(_) => core::hint::spin_loop(),
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn lock() -> Option<Lock> {
+    // SAFETY: null, or what `decide` made from a function of this type
+    // (`hooks_and_callbacks_may_call_the_library` counts what is held by its own).
+    unsafe { transmute::<*mut (), Option<Lock>>(read(&LOCK)) }
+}
+
+#[inline(always)]
+pub(super) fn try_lock() -> Option<TryLock> {
+    // SAFETY: as in `lock`.
+    unsafe { transmute::<*mut (), Option<TryLock>>(read(&TRY_LOCK)) }
+}
+
+#[inline(always)]
+pub(super) fn unlock() -> Option<Lock> {
+    // SAFETY: as in `lock`.
+    unsafe { transmute::<*mut (), Option<Lock>>(read(&UNLOCK)) }
+}
+
+#[inline(always)]
+fn read(function: &AtomicPtr<()>) -> *mut () {
+    if cfg!(feature = "interrupt-lock") {
+        return ptr::null_mut();
+    }
+    function.load(Ordering::Relaxed)
+}
