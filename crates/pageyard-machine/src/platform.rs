@@ -158,6 +158,7 @@ impl<E: Hooks> Platform for SimPlatform<E> {
 
 impl<E: Hooks> Reclaim for SimPlatform<E> {
     const REPORT_ORDER: Option<Order> = E::REPORT_ORDER;
+    const RELOCATES: bool = E::RELOCATES;
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         self.point();

@@ -67,6 +67,10 @@ pub trait Reclaim {
     /// (§9.9). `None` compiles reporting out.
     const REPORT_ORDER: Option<Order> = None;
 
+    /// Whether [`relocate`](Reclaim::relocate) can move blocks. If not, no request compacts, as in a
+    /// kernel without compaction, nor spends code on it.
+    const RELOCATES: bool = true;
+
     /// Returns the order from which on free blocks are reported: the same at every call, and not
     /// below [`REPORT_ORDER`](Reclaim::REPORT_ORDER). `None` reports nothing. For hooks that choose
     /// at run time; the default is the constant.
@@ -380,6 +384,7 @@ impl Defences for () {}
 
 impl<T: Reclaim> Reclaim for &T {
     const REPORT_ORDER: Option<Order> = T::REPORT_ORDER;
+    const RELOCATES: bool = T::RELOCATES;
     crate::forward_hooks!(@deref: is_plain context task dirty_ok reclaim reclaimable node_reclaim node_caches throttle
         out_of_memory keep_trying wake_reclaim wake_compaction relocate is_unevictable report_order report_free);
 }

@@ -72,6 +72,7 @@ impl<E: Platform, R, O, D> Platform for Parts<E, R, O, D> {
 
 impl<E, R: Reclaim, O, D> Reclaim for Parts<E, R, O, D> {
     const REPORT_ORDER: Option<Order> = R::REPORT_ORDER;
+    const RELOCATES: bool = R::RELOCATES;
     crate::forward_hooks!(reclaim: is_plain context task dirty_ok reclaim reclaimable node_reclaim node_caches throttle
         out_of_memory keep_trying wake_reclaim wake_compaction relocate is_unevictable report_order report_free);
 }

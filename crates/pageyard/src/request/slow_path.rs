@@ -235,6 +235,12 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
+    /// Whether a request may compact: its order is above 0, it allows I/O, which moving pages may need, and
+    /// there is a hook that moves them.
+    fn can_compact(req: &Request) -> bool {
+        <C::Hooks as Reclaim>::RELOCATES && req.gfp.contains(Gfp::IO) && req.order > Order::ZERO
+    }
+
     /// Compacts first if the order is costly, or above 0 with a type other than MOVABLE. Such
     /// requests are more likely to need compaction than reclaim.
     #[inline(always)]
@@ -244,7 +250,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let wanted = costly || c.req.order > Order::ZERO && stays;
         let entitled = self.reserve_flags(c.req).is_some();
         let may_sleep = c.req.gfp.contains(Gfp::DIRECT_RECLAIM);
-        if !wanted || !may_sleep || !can_compact(c.req) || entitled {
+        if !wanted || !may_sleep || !Self::can_compact(c.req) || entitled {
             return Step::On;
         }
         c.compacted_first = true;
@@ -275,7 +281,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     fn compact_directly(&self, c: &mut SlowPath<'_>) -> Step {
         c.compacted = CompactResult::Skipped;
-        if can_compact(c.req) {
+        if Self::can_compact(c.req) {
             let done = self.compact_direct(c.req, c.flags, c.retries.priority);
             c.compacted = done.result;
             c.left = match done.captured {
@@ -467,7 +473,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// and may compact.
     fn may_retry(&self, c: &mut SlowPath<'_>) -> Step {
         let costly = c.req.order.get() > COSTLY_ORDER;
-        let tries_hard = c.req.gfp.contains(Gfp::RETRY_MAYFAIL) && can_compact(c.req);
+        let tries_hard = c.req.gfp.contains(Gfp::RETRY_MAYFAIL) && Self::can_compact(c.req);
         if c.req.gfp.contains(Gfp::NORETRY) || costly && !tries_hard {
             return Step::NoPage;
         }
@@ -515,7 +521,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let more = |zone| self.reclaimable(zone);
         let suitable = || self.zones_for(c.req).any(|z| z.could_be_compacted(order, highest, more));
         if c.progress
-            && can_compact(c.req)
+            && Self::can_compact(c.req)
             && self.is_credible(c)
             && should_retry(order, c.compacted, &mut c.retries, suitable)
         {
@@ -660,10 +666,4 @@ impl<'a, C: Config> Yard<'a, C> {
             state.kind() == Kind::Allocated && state.is_pfmemalloc()
         })
     }
-}
-
-/// Whether a request may compact: its order is above 0, and it allows I/O, which moving pages may
-/// need.
-fn can_compact(req: &Request) -> bool {
-    req.gfp.contains(Gfp::IO) && req.order > Order::ZERO
 }

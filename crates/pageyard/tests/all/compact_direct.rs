@@ -5,11 +5,12 @@ use crate::common;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::owners::*;
-use common::{LINUX612, Machine, o};
+use common::{Chosen, LINUX612, Lock, Machine, o};
 use pageyard::compact::Background;
 use pageyard::policy::{PageChecked, StaticPolicy};
 use pageyard::{
-    CompactEvent, CompactResult, Gfp, MigrateType, NodeId, Order, Priority, Relocation, ZoneKind,
+    CompactEvent, CompactResult, Defences, Gfp, Hooked, Hooks, MigrateType, NodeId, Observer,
+    Order, Platform, Priority, Reclaim, Relocation, Yard, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -467,4 +468,34 @@ fn s10_compaction_can_skip_unevictable_blocks() {
         assert!(huge_free(y) > 8, "{}", huge_free(y));
         all_is_well(y, &m);
     });
+}
+
+/// Hooks that move no block, and say so.
+struct Fixed;
+
+impl Platform for Fixed {}
+impl Observer for Fixed {}
+impl Defences for Fixed {}
+impl Reclaim for Fixed {
+    const RELOCATES: bool = false;
+}
+
+#[test]
+fn s2_10_a_request_does_not_compact_where_no_block_can_move() {
+    fn stalls<H: Hooks>(hooks: H) -> u64 {
+        let m = machine();
+        m.run_on_under(hooks, LINUX612, |y: &Yard<'_, Hooked<Lock, H, Chosen>>| {
+            // Every other page is in use.
+            let all = || y.alloc(Order::ZERO, THP | Gfp::MEMALLOC).ok();
+            let pages: Vec<_> = std::iter::from_fn(all).collect();
+            for pfn in pages.iter().filter(|p| p.0 % 2 == 1) {
+                y.free(*pfn, Order::ZERO).unwrap();
+            }
+            assert!(y.alloc(Order::HUGE, THP).is_err());
+            assert!(y.alloc(o(3), Gfp::KERNEL | Gfp::RETRY_MAYFAIL).is_err());
+            y.compact_stats().stall
+        })
+    }
+    assert_eq!(stalls(Fixed), 0);
+    assert!(stalls(()) > 0, "the default is that they may move");
 }
