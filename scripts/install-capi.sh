@@ -3,7 +3,8 @@
 #
 #     scripts/install-capi.sh [--destdir DIR] [--libdir DIR] [--profile NAME] [--target TRIPLE]
 #                             [--core-target TRIPLE] [--core-only] [--packed] [--interrupt-lock]
-#                             [--cpu-at OFFSET] [--opt-level s|3] [--without-text] [--without-hooks] [--merge-sections] PREFIX
+#                             [--cpu-at OFFSET] [--opt-level s|3] [--without-text] [--without-hooks]
+#                             [--without-relocate] [--merge-sections] PREFIX
 #
 # PREFIX             where they will be used from, an absolute path: /usr/local
 # --destdir DIR      put them under DIR/PREFIX instead, for a package
@@ -24,6 +25,7 @@
 # --without-text     leaves pageyard_core_text out of the bare core
 # --without-hooks    leaves out the code of yards with pageyard_hooks, half of the bare core; to ask for
 #                    one is then PAGEYARD_ERR_ARGUMENT
+# --without-relocate leaves out the compaction that requests do; `relocate` of the platform must then be null
 # --merge-sections   one section each of .text, .rodata, .data and .bss, for a linker script without
 #                    patterns; the linker's --gc-sections can then drop no single function
 #
@@ -41,7 +43,7 @@ fail() { printf 'install-capi: %s\n' "$*" >&2; exit 2; }
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
 
 destdir="" libdir=lib profile=release for_target="" core_target="" prefix=""
-native="" core_only="" opt_level="" without_text="" without_hooks="" packed="" merge="" interrupt_lock="" cpu_at=""
+native="" core_only="" opt_level="" without_text="" without_hooks="" packed="" merge="" interrupt_lock="" cpu_at="" without_relocate=""
 while [ $# -gt 0 ]; do
     case $1 in
     --core-only) core_only=1 ;;
@@ -49,6 +51,7 @@ while [ $# -gt 0 ]; do
     --interrupt-lock) interrupt_lock=1 ;;
     --without-text) without_text=1 ;;
     --without-hooks) without_hooks=1 ;;
+    --without-relocate) without_relocate=1 ;;
     --merge-sections) merge=1 ;;
     --destdir | --libdir | --profile | --target | --core-target | --opt-level | --cpu-at)
         [ $# -gt 1 ] || fail "$1 wants a value"
@@ -137,7 +140,8 @@ ln -s "libpageyard.so.$version" "$stage/lib/libpageyard.so.$soversion"
 ln -s "libpageyard.so.$soversion" "$stage/lib/libpageyard.so"
 fi
 
-features=freestanding${without_hooks:+,without-hooks}${packed:+,packed}${interrupt_lock:+,interrupt-lock}${cpu_at:+,cpu-in-gs}
+features=freestanding${without_hooks:+,without-hooks}${without_relocate:+,without-relocate}${packed:+,packed}
+features+=${interrupt_lock:+,interrupt-lock}${cpu_at:+,cpu-in-gs}
 core=(cargo rustc --quiet -p pageyard-capi-core --features "$features" --profile freestanding --crate-type staticlib)
 [ -z "$opt_level" ] || core+=(--config "profile.freestanding.opt-level=${opt_level/s/\"s\"}")
 directory=freestanding

@@ -1,7 +1,6 @@
 //! The number of the CPU that runs the caller.
 
 use crate::platform::pageyard_platform;
-use crate::status::{PAGEYARD_ERR_ARGUMENT, pageyard_status};
 
 /// Returns the number, from the platform's function.
 #[cfg(not(feature = "cpu-in-gs"))]
@@ -36,15 +35,4 @@ const fn offset(text: &str) -> i32 {
         Ok(offset) => offset,
         Err(_) => panic!("PAGEYARD_CPU_AT is no decimal number of 32 bits"),
     }
-}
-
-/// Checks that there is one source of the number.
-///
-/// # Errors
-/// Fails for a function that would never be called.
-pub(crate) fn check(table: &pageyard_platform) -> Result<(), pageyard_status> {
-    if cfg!(feature = "cpu-in-gs") && table.cpu.is_some() {
-        return Err(PAGEYARD_ERR_ARGUMENT);
-    }
-    Ok(())
 }

@@ -10,7 +10,6 @@ use pageyard::put::put;
 use pageyard::{InitError, Layout, NodeId, Pfn, Storage, ZoneSpec};
 use pageyard_carve::{Carver, carve_initialized, carve_on};
 
-use crate::cpu;
 use crate::engine::{self, PAGEYARD_ENGINE_LINUX612, PAGEYARD_ENGINE_PACKED};
 use crate::handle::{self, pageyard_core};
 use crate::knobs;
@@ -93,8 +92,9 @@ pub(crate) unsafe fn build(
     if table.flags & !PAGEYARD_DRAIN_ON_FAILURE != 0 {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    cpu::check(table)?;
-    lock::check(table)?;
+    if table.unwanted().is_some() {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
     lock::decide(table.lock, table.try_lock, table.unlock)?;
     // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
     // (`core_level_from_both_libraries` begins with a room full of garbage).

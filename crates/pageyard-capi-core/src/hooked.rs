@@ -31,6 +31,7 @@ impl Platform for CHooks {
 impl Reclaim for CHooks {
     /// Compiles reporting in; [`report_order`](Reclaim::report_order) decides.
     const REPORT_ORDER: Option<Order> = Some(Order::ZERO);
+    const RELOCATES: bool = CPlatform::RELOCATES;
 
     pageyard::forward_hooks!(platform: task reclaim reclaimable out_of_memory keep_trying
         wake_reclaim wake_compaction relocate);

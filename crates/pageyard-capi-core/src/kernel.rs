@@ -16,7 +16,6 @@ use crate::flags::PAGEYARD_PAGE_SIZE;
 use crate::handle::pageyard_core;
 use crate::knobs;
 use crate::layout::{self, Parts, Plan, pageyard_range, pageyard_zone};
-use crate::lock;
 use crate::maintain::pageyard_core_cpu_dead;
 use crate::platform::pageyard_platform;
 use crate::sized::{self, answer};
@@ -302,8 +301,9 @@ unsafe fn read<'s>(
         // SAFETY: see above.
         unsafe { sized::read_to(platform, table) }.map_err(|_| Wrong::Platform)?;
     }
-    cpu::check(table).map_err(|_| Wrong::Function("cpu"))?;
-    lock::check(table).map_err(|_| Wrong::Function("lock, try_lock and unlock"))?;
+    if let Some(names) = table.unwanted() {
+        return Err(Wrong::Function(names));
+    }
     if cpus == 0 || cpus > PAGEYARD_MOST_CPUS {
         return Err(Wrong::Cpus(cpus));
     }

@@ -9,7 +9,7 @@ use lock_api::{GuardSend, RawMutex};
 mod functions;
 mod interrupts;
 
-pub(crate) use functions::{check, decide};
+pub(crate) use functions::decide;
 
 /// Storage of one lock, for the caller's lock functions. Initially all zero, which must mean
 /// unlocked. The library may move an unlocked lock byte by byte, so it must not be linked into any

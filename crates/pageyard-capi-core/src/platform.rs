@@ -121,7 +121,8 @@ pub struct pageyard_platform {
     /// requested with PAGEYARD_MOVABLE: copies it from `from` to
     /// `to` and makes its owner use `to`, or refuses. Returns PAGEYARD_MOVED, PAGEYARD_MOVE_BUSY or
     /// PAGEYARD_MOVE_REFUSED. The owner may have just freed the block, so look it up under the
-    /// owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused.
+    /// owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused. Must
+    /// be null in a core that was installed with `--without-relocate`, in which requests do not compact.
     pub relocate:
         Option<unsafe extern "C" fn(context: *mut c_void, from: u64, to: u64, order: u32) -> i32>,
     /// Wakes background reclaim of a node. Free memory fell below a watermark for requests of this
@@ -187,6 +188,18 @@ impl pageyard_platform {
             direct_map: core::ptr::null_mut(),
             mapped: 0,
             engine: PAGEYARD_ENGINE_LINUX612,
+        }
+    }
+
+    /// Returns the names of functions that the caller supplies and this core never calls: it was built to do
+    /// without.
+    pub(crate) fn unwanted(&self) -> Option<&'static str> {
+        let locks = self.lock.is_some() || self.try_lock.is_some() || self.unlock.is_some();
+        match () {
+            () if cfg!(feature = "interrupt-lock") && locks => Some("lock, try_lock and unlock"),
+            () if cfg!(feature = "cpu-in-gs") && self.cpu.is_some() => Some("cpu"),
+            () if cfg!(feature = "without-relocate") && self.relocate.is_some() => Some("relocate"),
+            () => None,
         }
     }
 }
@@ -287,6 +300,8 @@ impl Platform for CPlatform {
 }
 
 impl Reclaim for CPlatform {
+    const RELOCATES: bool = cfg!(not(feature = "without-relocate"));
+
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let Some(relocate) = self.table.relocate else { return Relocation::Refused };
         // SAFETY: see above.

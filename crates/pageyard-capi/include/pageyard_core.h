@@ -731,7 +731,8 @@ typedef struct pageyard_platform {
     // requested with PAGEYARD_MOVABLE: copies it from `from` to
     // `to` and makes its owner use `to`, or refuses. Returns PAGEYARD_MOVED, PAGEYARD_MOVE_BUSY or
     // PAGEYARD_MOVE_REFUSED. The owner may have just freed the block, so look it up under the
-    // owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused.
+    // owner's own lock. After PAGEYARD_MOVED, nothing may access or free `from`. If null: refused. Must
+    // be null in a core that was installed with `--without-relocate`, in which requests do not compact.
     int32_t (*relocate)(void *context, uint64_t from, uint64_t to, uint32_t order);
     // Wakes background reclaim of a node. Free memory fell below a watermark for requests of this
     // order that may use zones up to `highest_zone`. Called repeatedly while that lasts. A task that

@@ -5,7 +5,6 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::pageyard_lock;
-use crate::platform::pageyard_platform;
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LOCKS, pageyard_status};
 
 pub(crate) type Lock = unsafe extern "C" fn(*mut pageyard_lock);
@@ -21,18 +20,6 @@ static STATE: AtomicU32 = AtomicU32::new(UNDECIDED);
 const UNDECIDED: u32 = 0;
 const DECIDING: u32 = 1;
 const DECIDED: u32 = 2;
-
-/// Checks that the library can use the lock functions.
-///
-/// # Errors
-/// Fails for functions that would never be called.
-pub(crate) fn check(table: &pageyard_platform) -> Result<(), pageyard_status> {
-    let some = table.lock.is_some() || table.try_lock.is_some() || table.unlock.is_some();
-    if cfg!(feature = "interrupt-lock") && some {
-        return Err(PAGEYARD_ERR_ARGUMENT);
-    }
-    Ok(())
-}
 
 /// Sets the lock functions for all yards of the program.
 ///

@@ -131,6 +131,7 @@ fn mistakes_are_named() {
     assert!(refused(&["--prefix", "/a"]).contains("--prefix"));
     assert!(refused(&["--profile"]).contains("--profile"));
     assert!(refused(&["--opt-level", "2", "/a"]).contains("s or 3, not 2"));
+    assert!(refused(&["--cpu-at", "0x8", "/a"]).contains("such as 8, not 0x8"));
     assert!(refused(&["--libdir", "/usr/lib64", "/a"]).contains("not /usr/lib64"));
     assert!(refused(&["--libdir", "lib/../..", "/a"]).contains("not lib/../.."));
     assert!(refused(&["/a b"]).contains("blanks"));
@@ -146,7 +147,9 @@ fn the_core_alone_is_small() {
     }
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi-core");
     let _ = std::fs::remove_dir_all(&prefix);
-    let options = ["--core-only", "--opt-level", "s", "--without-hooks", "--without-text"];
+    let options = "--core-only --opt-level s --without-hooks --without-text --without-relocate \
+                   --interrupt-lock --cpu-at 8";
+    let options = options.split_whitespace();
     let said = install(script().args(options).arg(&prefix));
     assert!(said.contains(".text : { *(.text .text.*) }"), "{said}");
     let (library, header) = ("lib/libpageyard-core.a", "include/pageyard_core.h");
@@ -180,17 +183,34 @@ fn the_core_alone_is_small() {
     let sizes = run(super::tool("size").arg("-A").arg(&linked));
     let text = sizes.lines().find_map(|l| l.strip_prefix(".text")?.split_whitespace().next());
     let text: u64 = text.unwrap().parse().unwrap();
-    assert!((10 << 10..80 << 10).contains(&text), "{text} bytes of text\n{sizes}");
+    assert!((10 << 10..64 << 10).contains(&text), "{text} bytes of text\n{sizes}");
     the_packed_engine_is_refused(&prefix);
+    functions_that_it_does_without_are_refused(&prefix);
+}
+
+/// Returns what a program prints that is linked with the core alone.
+fn prints(prefix: &Path, source: &str) -> String {
+    let (program, file) = (prefix.join("program"), here().join("tests/c").join(source));
+    let mut cc = super::tool("cc");
+    cc.arg("-I").arg(prefix.join("include")).arg(file).arg(prefix.join("lib/libpageyard-core.a"));
+    run(cc.arg("-o").arg(&program));
+    run(&mut Command::new(&program))
+}
+
+/// Nothing is silently ignored: a function that would never be called is an error.
+fn functions_that_it_does_without_are_refused(prefix: &Path) {
+    let said = prints(prefix, "unwanted.c");
+    let of = |names| {
+        format!(
+            "argument: this core was built to do without the platform's {names}; null is expected\n"
+        )
+    };
+    assert_eq!(said, ["lock, try_lock and unlock", "cpu", "relocate"].map(of).concat());
 }
 
 /// A library without the packed engine reports how to get one with it.
 fn the_packed_engine_is_refused(prefix: &Path) {
-    let (program, file) = (prefix.join("refused"), here().join("tests/c/refused.c"));
-    let mut cc = super::tool("cc");
-    cc.arg("-I").arg(prefix.join("include")).arg(file).arg(prefix.join("lib/libpageyard-core.a"));
-    run(cc.arg("-o").arg(&program));
-    let said = run(&mut Command::new(&program));
+    let said = prints(prefix, "refused.c");
     let wanted = "the library was built without the packed engine; \
                   install-capi.sh --packed includes it\n";
     assert_eq!(said, wanted.repeat(3));
