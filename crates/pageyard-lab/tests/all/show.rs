@@ -143,10 +143,9 @@ fn states(path: &Path) -> Vec<(u64, Value)> {
 fn states_of_the_oracle_print_the_recorded_figures() {
     for path in recordings() {
         let states = states(&path);
-        for (line, state) in &states {
-            compare(&path, *line, state);
-        }
-        println!("{}: {} states", path.display(), states.len());
+        // Each text reads the recording from its beginning.
+        let some = states.iter().step_by(states.len().div_ceil(8)).chain(states.last());
+        some.for_each(|(line, state)| compare(&path, *line, state));
     }
 }
 

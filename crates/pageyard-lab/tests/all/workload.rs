@@ -413,7 +413,9 @@ fn groups_do_not_share_the_lru_lock() {
         .map(|set| value(&of(set), "lru_lock"));
     assert!(one > 0.0 && eight < 0.5 * one, "{one} {eight}");
     assert!(newer < one, "fewer holds of twice the length: {one} {newer}");
-    let none = of(&[("lru", "0")]);
+    let mut without = options("kbuild", &["Base"]);
+    without.set.push(("lru".into(), "0".into()));
+    let none = &run("kbuild", &without)[0];
     assert!(none.metrics.iter().all(|m| m.name != "lru_lock"));
 }
 
