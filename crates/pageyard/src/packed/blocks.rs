@@ -14,7 +14,7 @@ use crate::packed::domain::Domain;
 use crate::packed::label::{BUCKETS, Label, Meta, bucket_of};
 use crate::packed::planted::{Bug, fence_for_loom, planted};
 use crate::packed::route::{ALWAYS_TO_ZONE, Route, Routes};
-use crate::packed::set::{BlockSet, IndexWord, words_of_set};
+use crate::packed::set::{BlockSet, IndexWord, ones, words_of_set};
 use crate::packed::whole::WholeSet;
 
 /// One bit in sixteen of a word. A free that sets one of them counts its pageblock's free frames
@@ -340,15 +340,8 @@ impl<'a> Blocks<'a> {
     /// if another CPU took frames meanwhile.
     #[inline(never)]
     fn seal(&self, block: u32) -> bool {
-        let words = self.words_of(block);
-        for (i, w) in words.iter().enumerate() {
-            if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
-                let restored = if planted(Bug::NoRollback) { 0 } else { i };
-                for taken in words.iter().take(restored) {
-                    taken.fetch_or(!0, SeqCst);
-                }
-                return false;
-            }
+        if !take_full(self.words_of(block)) {
+            return false;
         }
         self.whole().insert(block);
         true
@@ -435,12 +428,12 @@ impl<'a> Blocks<'a> {
     /// Takes a whole pageblock that [`claim`](Self::claim) may miss: while another CPU adds the first of a
     /// word, the summary does not say so yet. Pairs are found without the summary anyway.
     pub(crate) fn claim_unsummarized(&self, order: u8) -> Option<u32> {
-        let is_single = order == PAGEBLOCK_ORDER;
-        let mut all = (0..).zip(self.whole().words()).filter(|&(_, bits)| is_single && bits != 0);
-        all.find_map(|(w, bits): (u32, u64)| {
-            let mut members = (0..64).filter(|bit| bits >> bit & 1 != 0).map(|bit| w * 64 + bit);
-            members.find(|&block| self.claim_at(block, 1))
-        })
+        if order != PAGEBLOCK_ORDER {
+            return None;
+        }
+        let whole = self.whole();
+        let mut all = whole.fresh.members().chain(whole.reported.members());
+        all.find(|&block| self.claim_at(block, 1))
     }
 
     /// Takes `n` neighbouring whole pageblocks, all or none.
@@ -458,10 +451,7 @@ impl<'a> Blocks<'a> {
     pub(crate) fn claim_pair(&self) -> Option<u32> {
         let whole = self.whole();
         for (i, bits) in whole.words().enumerate() {
-            let mut heads = bits::run_heads(bits, 1);
-            while heads != 0 {
-                let head = heads.trailing_zeros();
-                heads &= heads - 1;
+            for head in ones(bits::run_heads(bits, 1)) {
                 let block = i as u32 * 64 + head;
                 if planted(Bug::HalfPair) && whole.remove(block) {
                     whole.remove(block + 1);
@@ -549,11 +539,11 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Takes up to `want` blocks of an order up to 6 from word `i` of a pageblock. Returns their
-    /// heads. The pageblock need not be active.
+    /// Takes up to `want` blocks of an order up to 6 from a word. Returns their heads. The pageblock
+    /// need not be active.
     #[inline]
-    pub(crate) fn take(&self, block: u32, i: usize, order: u8, want: u32, domain: usize) -> u64 {
-        let Some(w) = self.words_of(block).get(i) else { return 0 };
+    pub(crate) fn take(&self, word: u32, order: u8, want: u32, domain: usize) -> u64 {
+        let Some(w) = self.word(word) else { return 0 };
         let bits = w.load(Relaxed);
         if bits == 0 {
             return 0;
@@ -579,14 +569,22 @@ impl<'a> Blocks<'a> {
         if got == mask {
             return heads;
         }
-        // Another CPU took some of the frames. The rest of incomplete blocks goes back the
-        // ordinary way: the pageblock may have left the index meanwhile.
+        self.keep_complete(word, got, heads, order, domain)
+    }
+
+    /// Returns those of the blocks with these heads that are complete in what was `got` of them:
+    /// another CPU took the other frames.
+    #[cold]
+    #[inline(never)]
+    fn keep_complete(&self, word: u32, got: u64, heads: u64, order: u8, domain: usize) -> u64 {
+        // The rest of incomplete blocks goes back the ordinary way: the pageblock may have left the
+        // index meanwhile.
         let complete = bits::run_heads(got, order) & heads;
         let back = got & !bits::fill_runs(complete, order);
-        if back != 0 && planted(Bug::BareReturn) {
-            w.fetch_or(back, SeqCst);
+        if planted(Bug::BareReturn) {
+            _ = self.word(word).map(|w| w.fetch_or(back, SeqCst));
         } else if back != 0 {
-            self.put(block * WORDS as u32 + i as u32, back, domain);
+            self.put(word, back, domain);
         }
         complete
     }
@@ -611,9 +609,9 @@ impl<'a> Blocks<'a> {
             return None;
         }
         let frame = if order <= 6 {
-            (0..WORDS).find_map(|i| {
-                let head = self.take(block, i, order, 1, domain);
-                (head != 0).then(|| i as u32 * 64 + head.trailing_zeros())
+            (0..WORDS as u32).find_map(|i| {
+                let head = self.take(block * WORDS as u32 + i, order, 1, domain);
+                (head != 0).then(|| i * 64 + head.trailing_zeros())
             })
         } else {
             self.take_words(block, order, domain)
@@ -640,19 +638,14 @@ impl<'a> Blocks<'a> {
     /// Takes 2 or 4 neighbouring words, all of their frames or none.
     fn take_words(&self, block: u32, order: u8, domain: usize) -> Option<u32> {
         let n = 1usize << (order - 6);
-        'part: for (part, words) in self.words_of(block).chunks(n).enumerate() {
+        for (part, words) in self.words_of(block).chunks(n).enumerate() {
             if words.iter().any(|w| w.load(Relaxed) != !0) {
                 continue;
             }
-            for (i, w) in words.iter().enumerate() {
-                if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
-                    for taken in words.iter().take(i) {
-                        taken.fetch_or(!0, SeqCst);
-                    }
-                    // Without these frames the pageblock may have left the index.
-                    self.after_take(block, domain);
-                    continue 'part;
-                }
+            if !take_full(words) {
+                // Without these frames the pageblock may have left the index.
+                self.after_take(block, domain);
+                continue;
             }
             return Some((part * n) as u32 * 64);
         }
@@ -684,6 +677,20 @@ impl<'a> Blocks<'a> {
     }
 }
 
+/// Takes all frames of these words, or none.
+pub(super) fn take_full(words: &[AtomicU64]) -> bool {
+    for (i, w) in words.iter().enumerate() {
+        if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
+            let restored = if planted(Bug::NoRollback) { 0 } else { i };
+            for taken in words.iter().take(restored) {
+                taken.fetch_or(!0, SeqCst);
+            }
+            return false;
+        }
+    }
+    true
+}
+
 #[cfg(feature = "lines")]
 impl Blocks<'_> {
     /// Calls `each` with the memory that CPUs share.
@@ -695,3 +702,6 @@ impl Blocks<'_> {
         self.routes.for_each_shared(each);
     }
 }
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests;

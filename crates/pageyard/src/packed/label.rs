@@ -2,15 +2,14 @@
 
 use crate::base::shared::AtomicU32;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MigrateType, PAGEBLOCK_PAGES};
+use crate::base::units::MigrateType;
 
 /// Buckets of the index: bucket k holds pageblocks with 64(k − 1) < free frames ≤ 64k.
 pub(crate) const BUCKETS: u32 = 8;
 
 /// Returns the bucket of a pageblock with this many free frames.
 pub(super) const fn bucket_of(free: u32) -> u32 {
-    let most = PAGEBLOCK_PAGES - 1;
-    (if free > most { most } else { free }).div_ceil(64)
+    free.div_ceil(64)
 }
 
 /// A pageblock's type and place in the index. The embedder provides the memory.

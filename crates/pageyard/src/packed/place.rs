@@ -7,6 +7,7 @@ use lock_api::RawMutex;
 use crate::base::sync::Ordering::SeqCst;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};
+use crate::packed::blocks::take_full;
 use crate::packed::planted::fence_for_loom;
 use crate::packed::region::Region;
 
@@ -137,7 +138,8 @@ impl super::blocks::Blocks<'_> {
         words.get(word as usize % WORDS).map_or(0, |w| w.fetch_and(!mask, SeqCst) & mask)
     }
 
-    /// Takes the frames of a block within a pageblock, all or none.
+    /// Takes the frames of a block within a pageblock, all or none. The caller updates the pageblock's
+    /// place.
     fn take_block_at(&self, frame: u32, order: u8, t: MigrateType) -> bool {
         if !self.is_open_to(frame / PAGEBLOCK_PAGES, t) {
             return false;
@@ -150,18 +152,9 @@ impl super::blocks::Blocks<'_> {
             }
             return got == mask && self.keep_if_open(frame, order, t);
         }
-        let words = frame / 64..(frame + (1 << order)) / 64;
-        for word in words.clone() {
-            let got = self.take_mask(word, !0);
-            if got != !0 {
-                if got != 0 {
-                    self.put(word, got, 0);
-                }
-                (words.start..word).for_each(|word| self.put(word, !0, 0));
-                return false;
-            }
-        }
-        self.keep_if_open(frame, order, t)
+        let first = (frame / 64) as usize % WORDS;
+        let words = self.words_of(frame / PAGEBLOCK_PAGES).get(first..first + (1 << (order - 6)));
+        words.is_some_and(take_full) && self.keep_if_open(frame, order, t)
     }
 
     fn is_open_to(&self, block: u32, t: MigrateType) -> bool {
@@ -213,11 +206,56 @@ mod tests {
             assert_eq!(region.whole_blocks(), 8, "{order}");
         }
         // One page in use: no block around it, and nothing of it is lost.
-        assert!(region.take_exact(2049, 0, MigrateType::Movable));
-        for order in 1..=10u8 {
-            assert!(!region.take_exact(2048, order, MigrateType::Movable), "{order}");
-            assert_eq!(region.validate().unwrap().allocated, 1);
+        for frame in [2049, 2048 + 64, 2048 + 200] {
+            assert!(region.take_exact(frame, 0, MigrateType::Movable));
+            for order in 1..=10u8 {
+                let is_free = frame >= 2048 + (1 << order);
+                let taken = region.take_exact(2048, order, MigrateType::Movable);
+                assert_eq!(taken, is_free, "{frame} {order}");
+                if taken {
+                    region.free(CpuId(0), Pfn(2048), Order::new(order).unwrap()).unwrap();
+                    region.drain_all();
+                }
+                assert_eq!(region.validate().unwrap().allocated, 1);
+            }
+            region.free(CpuId(0), Pfn(frame.into()), Order::ZERO).unwrap();
+            region.drain_all();
         }
+    }
+
+    #[test]
+    fn frames_taken_while_their_pageblock_is_isolated_go_back() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(4096)).unwrap();
+        let (blocks, t) = (&region.blocks, MigrateType::Movable);
+        assert!(region.take_exact(1024 + 256, 0, t));
+        for order in [0u8, 5, 6, 8] {
+            assert_eq!(blocks.free_in(2), 511);
+            (0..1 << order.saturating_sub(6)).for_each(|word| {
+                let mask = if order < 6 { bits::block_mask(0, order) } else { !0 };
+                assert_eq!(blocks.take_mask(16 + word, mask), mask);
+            });
+            assert!(blocks.keep_if_open(1024, order, t));
+            assert_eq!(blocks.free_in(2), 511 - (1 << order));
+            assert!(blocks.isolate(2, 0));
+            assert!(!blocks.keep_if_open(1024, order, t), "{order}");
+            assert!(blocks.unisolate(2, None, 0));
+        }
+    }
+
+    #[test]
+    fn a_pageblock_is_full_if_nothing_of_it_is_free() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(4096)).unwrap();
+        assert!(!region.is_full(3), "it is whole");
+        assert!(region.take_exact(3 * PAGEBLOCK_PAGES, 9, MigrateType::Movable));
+        assert!(region.is_full(3));
+        region.split(Pfn(3 * 512), Order::HUGE, Order::ZERO).unwrap();
+        region.free(CpuId(0), Pfn(3 * 512 + 70), Order::ZERO).unwrap();
+        region.drain_all();
+        assert!(!region.is_full(3), "one page is free");
     }
 
     #[test]

@@ -356,29 +356,26 @@ impl<R: RawMutex> Region<'_, R> {
             return want;
         }
         let mut left = want;
-        for i in 0..WORDS {
+        for i in 0..WORDS as u32 {
             if left == 0 {
                 break;
             }
             // A whole word in one exchange, rather than a part of it in more instructions.
             let most = if order == 0 && left > 32 { 64 } else { left };
-            let mut heads = self.blocks.take(block, i, order, most, at.domain);
+            let word = block * WORDS as u32 + i;
+            let mut heads = self.blocks.take(word, order, most, at.domain);
             if heads == 0 {
                 continue;
             }
             if !self.blocks.is_open(block) {
                 // The CPU that had it released it meanwhile, and another one isolated it.
-                self.blocks.put(
-                    block * WORDS as u32 + i as u32,
-                    bits::fill_runs(heads, order),
-                    at.domain,
-                );
+                self.blocks.put(word, bits::fill_runs(heads, order), at.domain);
                 break;
             }
-            heads = self.sound_heads(block * WORDS as u32 + i as u32, heads, order, at.domain);
+            heads = self.sound_heads(word, heads, order, at.domain);
             counts.taken += u64::from(heads.count_ones()) << order;
             left = left.saturating_sub(heads.count_ones());
-            let base = block * PAGEBLOCK_PAGES + i as u32 * 64;
+            let base = word * 64;
             if slot.run == 0 {
                 slot.run_base = base;
                 slot.run = heads;
@@ -390,7 +387,7 @@ impl<R: RawMutex> Region<'_, R> {
             }
             if heads != 0 {
                 counts.returned += u64::from(heads.count_ones()) << order;
-                self.blocks.put(base / 64, bits::fill_runs(heads, order), at.domain);
+                self.blocks.put(word, bits::fill_runs(heads, order), at.domain);
             }
         }
         left
@@ -507,6 +504,50 @@ mod tests {
         assert_eq!((0..40).filter(|_| alloc(10).is_some()).count(), 40);
         assert_eq!((0..48).filter(|_| alloc(9).is_some()).count(), 48);
         assert_eq!((alloc(9), alloc(10)), (None, None));
+    }
+
+    #[test]
+    fn a_refill_looks_at_eight_pageblocks_for_single_pages_and_at_four_for_larger_blocks() {
+        for (order, pageblocks) in [(0u8, 8), (1, 4)] {
+            let storage = OwnedStorage::<spin::Mutex<()>>::new(1 << 14, 1, 1).unwrap();
+            let region = storage.region(Pfn(0)).unwrap();
+            (0..12).for_each(|block| region.blocks.put(block * 8, 0b1111 >> (2 * order), 0));
+            let block = region.alloc(CpuId(0), Order::new(order).unwrap(), MigrateType::Movable);
+            assert!(block.is_some());
+            let counts = region.counts(CpuId(0)).unwrap();
+            let each = 4 >> order;
+            assert_eq!((counts.refills, counts.taken, counts.returned), (1, pageblocks * each, 0));
+        }
+    }
+
+    #[test]
+    fn pages_that_pass_through_depots_are_counted() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(1 << 14, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(region.frames()).unwrap();
+        let t = MigrateType::Movable;
+        let alloc = || region.alloc(CpuId(0), Order::ZERO, t).unwrap();
+        let pages: [Pfn; 300] = core::array::from_fn(|_| alloc());
+        pages.map(|page| region.free(CpuId(0), page, Order::ZERO).unwrap());
+        // Two magazines of the CPU are full; the third one has room.
+        let counts = || region.counts(CpuId(0)).unwrap();
+        assert_eq!((counts().refills, counts().depot_in, counts().depot_out), (5, 192, 0));
+        _ = pages.map(|_| alloc());
+        assert_eq!((counts().refills, counts().depot_in, counts().depot_out), (5, 192, 192));
+    }
+
+    #[test]
+    fn a_request_removes_stale_entries_of_the_index() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(1024, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        let (blocks, t) = (&region.blocks, MigrateType::Movable);
+        blocks.partial(t, 1).insert(0);
+        blocks.put(8, !0, 0);
+        assert_eq!(region.alloc(CpuId(0), Order::new(4).unwrap(), t), Some(Pfn(512)));
+        assert!(!blocks.partial(t, 1).contains(0) && blocks.partial(t, 1).contains(1));
+        // One that has no run long enough stays.
+        assert_eq!(region.take_direct(region.here(0), 6, t as usize, false), None);
+        assert!(blocks.partial(t, 1).contains(1));
     }
 
     /// Of two frees by `free_owned`, the second finds free frames: it frees the others alone.

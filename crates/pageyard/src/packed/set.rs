@@ -190,7 +190,7 @@ impl<'a> BlockSet<'a> {
 }
 
 /// Returns the numbers of the set bits.
-fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
+pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let bit = bits.trailing_zeros();
         let more = bits != 0;
@@ -233,6 +233,42 @@ mod tests {
         }
         assert!(set.listed().eq(tree.iter().copied()) && set.members().eq(tree.iter().copied()));
         assert_eq!(set.len(), tree.len() as u64);
+    }
+
+    #[test]
+    fn the_summary_names_the_words_with_members() {
+        let members = 64 * 64 * 2 + 70;
+        let memory: Vec<_> = (0..words_of_set(members)).map(|_| IndexWord::new()).collect();
+        let set = BlockSet::new(&memory, members);
+        let named =
+            || set.summary.iter().map(|IndexWord(sum)| sum.load(SeqCst)).collect::<Vec<_>>();
+        let firsts = [5, 64 * 3, 64 * 70 + 9, 64 * 129];
+        for member in firsts {
+            set.insert_all(member as usize / 64, 0b111 << (member % 64));
+        }
+        assert_eq!(named(), [0b1001, 1 << 6, 0b10]);
+        for member in firsts {
+            assert!(set.remove(member));
+        }
+        assert_eq!(named(), [0b1001, 1 << 6, 0b10], "two are left of each word");
+        for member in firsts {
+            assert!(set.remove(member + 1) && set.remove(member + 2));
+        }
+        assert_eq!(named(), [0; 3]);
+        set.insert(64 * 71);
+        set.insert(64 * 71 + 1);
+        assert!(set.remove_all(71, 0b10) && named() == [0, 1 << 7, 0]);
+        assert!(set.remove_all(71, 0b01) && named() == [0; 3]);
+    }
+
+    #[test]
+    fn find_goes_past_empty_words_that_the_summary_names() {
+        let memory = [const { IndexWord::new() }; words_of_set(64 * 64 * 2)];
+        let set = BlockSet::new(&memory, 64 * 64 * 2);
+        set.insert(2 * 64 + 5);
+        set.summary[0].0.store(0b111, SeqCst);
+        assert_eq!(set.find(64 * 70), Some(2 * 64 + 5));
+        assert_eq!(set.find(0), Some(2 * 64 + 5));
     }
 
     #[test]
