@@ -623,3 +623,6 @@ impl<'a, R: RawMutex> Storage<'a, R> {
 }
 
 const _: () = assert!(KEPT_TYPES <= 4, "a frame's state has two bits for the type");
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests;
