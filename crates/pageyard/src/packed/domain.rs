@@ -492,18 +492,4 @@ pub(crate) const fn near_limit(class: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_member_of_any_number_begins_each_interval() {
-        for members in [2, 8, 31, 32, 33, 64, 100, 128] {
-            let upkeep = Upkeep::new();
-            // At last the one that began stops ticking, and another one begins.
-            for first in [0, 0, 0, 1, 1] {
-                let ticks = (first..members).filter(|&m| upkeep.begins_interval(m, members));
-                assert_eq!(ticks.count(), 1, "{members} members from {first}");
-            }
-        }
-    }
-}
+mod tests;

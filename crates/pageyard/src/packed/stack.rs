@@ -257,3 +257,6 @@ impl<'a> ModelStack<'a> for (Stack, &'a [Link]) {
         self.0.pop(self.1)
     }
 }
+
+#[cfg(test)]
+mod tests;
