@@ -261,3 +261,31 @@ impl Blocks<'_> {
         self.meta(block).0 & both == both
     }
 }
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use super::*;
+    use crate::packed::OwnedStorage;
+
+    #[test]
+    fn pages_counted_as_taken_count_again_and_the_pageblock_stays_isolated() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(4000)).unwrap();
+        region.take_loose();
+        let t = MigrateType::Movable;
+        for (block, pages) in [(3, 512), (7, 4000 % 512)] {
+            assert!(region.isolate_block(block) && !region.isolate_block(block));
+            region.blocks.set_compacted(block);
+            let withheld = (region.blocks.withheld(block), region.withheld_pages());
+            assert_eq!(
+                (withheld, region.loose_pages()),
+                ((pages, pages.into()), -i64::from(pages))
+            );
+            region.count_again(block);
+            assert_eq!((region.withheld_pages(), region.take_loose()), (0, 0));
+            assert!(region.blocks.is_compacted(block));
+            assert_eq!((region.blocks.block_type(block), region.blocks.free_in(block)), (t, pages));
+        }
+    }
+}

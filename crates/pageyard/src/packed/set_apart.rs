@@ -129,3 +129,26 @@ impl<R: RawMutex> Region<'_, R> {
         }
     }
 }
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use super::*;
+    use crate::base::units::{CpuId, Order, Pfn};
+    use crate::packed::OwnedStorage;
+
+    #[test]
+    fn frames_of_magazines_are_in_transit_and_no_others() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(1024, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(Pfn(0)..Pfn(600)).unwrap();
+        region.reserve(Pfn(600)..Pfn(700));
+        assert!(region.mark(590) && region.take_marked(590));
+        let t = MigrateType::Movable;
+        assert!(region.take_exact(16, 3, t) && region.take_exact(40, 0, t));
+        // Absent, reserved, faulty, in use or free as bits.
+        assert_eq!(region.first_in_transit(0..1024), None);
+        region.free(CpuId(0), Pfn(40), Order::ZERO).unwrap();
+        assert_eq!(region.first_in_transit(0..1024), Some(40));
+        assert_eq!(region.first_in_transit(41..1024), None);
+    }
+}

@@ -108,3 +108,42 @@ impl<R: RawMutex> Region<'_, R> {
         self.state(frame).is_some_and(FrameState::is_pfmemalloc)
     }
 }
+
+#[cfg(all(test, feature = "alloc"))]
+mod tests {
+    use super::*;
+    use crate::base::units::{CpuId, Pfn};
+    use crate::packed::OwnedStorage;
+
+    #[test]
+    fn magazines_serve_no_orders_and_types_that_they_do_not_keep() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(1 << 14, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(region.frames()).unwrap();
+        let mut cpu = region.cpus[0].own.lock();
+        let kept = |order: u8| matches!(order, 0..=3 | 9);
+        for order in 0..=10 {
+            for t in MigrateType::ALL {
+                let keeps = kept(order) && (t as usize) < KEPT_TYPES;
+                assert_eq!(region.take_block(&mut cpu, order, t, true).is_some(), keeps);
+                // Each magazine that serves such requests has more.
+                assert_eq!(region.pop_block(&mut cpu, order, t).is_some(), keeps);
+            }
+        }
+    }
+
+    #[test]
+    fn a_free_that_is_undone_changes_nothing() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(1024, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        region.add(region.frames()).unwrap();
+        let order = Order::new(2).unwrap();
+        let pfn = region.alloc(CpuId(0), order, MigrateType::Reclaimable).unwrap();
+        let before = region.frame_state(pfn).unwrap().state();
+        let (frame, t) = region.begin_free::<false>(pfn, 2).unwrap();
+        assert_eq!(region.allocated(pfn), None);
+        region.undo_free(frame, 2, t);
+        assert_eq!(region.frame_state(pfn).unwrap().state(), before);
+        region.free(CpuId(0), pfn, order).unwrap();
+    }
+}
