@@ -66,6 +66,46 @@ fn frames_are_added_once_and_inside_the_region() {
 }
 
 #[test]
+fn a_part_of_a_pageblock_is_no_whole_one() {
+    let storage = Storage::new(4096, 1, 1).unwrap();
+    let region = storage.region(Pfn(0)).unwrap();
+    region.add(pfns(100..412)).unwrap();
+    region.add(pfns(1024..1535)).unwrap();
+    assert_eq!((region.whole_blocks(), region.free_frames()), (0, 312 + 511));
+    assert_eq!(region.free_in_block(Pfn(0)), Some(312));
+    region.validate().unwrap();
+}
+
+#[test]
+fn memory_added_as_allocated_is_in_use() {
+    let storage = Storage::new(4096, 1, 1).unwrap();
+    let region = storage.region(Pfn(0)).unwrap();
+    region.add_allocated(Pfn(1024), o(10), MigrateType::Movable).unwrap();
+    for (frame, isolated) in [
+        (0, Ok(())),
+        (512, Ok(())),
+        (1024, Err(IsolateError::Busy)),
+        (1536, Err(IsolateError::Busy)),
+        (2048, Ok(())),
+    ] {
+        assert_eq!(region.isolate(Pfn(frame)), isolated, "{frame}");
+    }
+    region.unisolate(Pfn(0)).unwrap();
+    region.unisolate(Pfn(512)).unwrap();
+    region.unisolate(Pfn(2048)).unwrap();
+    // A type that magazines do not keep becomes reclaimable: the CPU serves the page itself.
+    for t in [MigrateType::Reclaimable, MigrateType::HighAtomic, MigrateType::Cma] {
+        let pfn = Pfn(3000 + t as u64);
+        region.add_allocated(pfn, o(0), t).unwrap();
+        region.free(cpu(0), pfn, o(0)).unwrap();
+        assert_eq!(region.alloc(cpu(0), o(0), MigrateType::Reclaimable), Some(pfn));
+    }
+    let counts = region.counts(cpu(0)).unwrap();
+    assert_eq!((counts.refills, counts.taken, counts.returned), (0, 0, 0));
+    assert_eq!(region.validate().unwrap().allocated, 1024 + 3);
+}
+
+#[test]
 fn storage_of_the_wrong_size_or_in_use_is_refused() {
     assert_eq!(Storage::new(0, 1, 1).unwrap_err(), RegionError::Frames);
     assert_eq!(Storage::new(1 << 31 | 1, 1, 1).unwrap_err(), RegionError::Frames);
@@ -99,6 +139,43 @@ fn isolation_refuses_active_and_isolated_pageblocks() {
     assert_eq!(region.isolate(huge), Err(IsolateError::Busy), "it is allocated as a whole");
     region.free(cpu(0), huge, o(9)).unwrap();
     assert_empty(&region, 4096);
+}
+
+#[test]
+fn each_error_says_what_is_wrong() {
+    let texts: [(&dyn std::fmt::Display, &str); 15] = [
+        (&AddError::Foreign(Pfn(7)), "frame 0x7 lies outside the region"),
+        (&AddError::Present(Pfn(7)), "frame 0x7 was added before"),
+        (&AddError::Misaligned(Pfn(7)), "the block at 0x7 is not aligned to its size"),
+        (&AddError::Isolated(Pfn(8)), "a pageblock of the block at 0x8 is isolated"),
+        (&IsolateError::Foreign, "the frame lies outside the region"),
+        (&IsolateError::Isolated, "the pageblock is isolated already"),
+        (&IsolateError::NotIsolated, "the pageblock is not isolated"),
+        (&IsolateError::Busy, "the pageblock is in use as a whole: drain the CPUs and try again"),
+        (&RegionError::Frames, "a region has 1 to 2^31 frames, none of them beyond 2^64"),
+        (&RegionError::NoCpu, "a region needs at least one CPU per cache domain"),
+        (&RegionError::TooManyCpus, "the region has too many CPUs"),
+        (
+            &RegionError::Storage { part: "states", given: 1, needed: 2 },
+            "storage has 1 elements for states; the region needs 2",
+        ),
+        (&RegionError::InUse, "the storage serves another region"),
+        (
+            &RegionError::NoMemory { what: "frame states", bytes: 5 },
+            "frame states: the heap has no room for 5 bytes",
+        ),
+        (&pageyard::packed::Broken::Busy, "a CPU's lock is held: release it before the check"),
+    ];
+    for (error, text) in texts {
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn a_region_is_shown_with_its_frames_and_cpus() {
+    let storage = Storage::new(4096, 3, 1).unwrap();
+    let shown = format!("{:?}", storage.region(Pfn(2048)).unwrap());
+    assert_eq!(shown, "Region { base: 2048, frames: 0..4096, cpus: 3, .. }");
 }
 
 #[test]

@@ -233,6 +233,39 @@ fn isolated_pageblocks_keep_what_is_freed_and_give_nothing() {
 }
 
 #[test]
+fn a_tick_returns_a_part_of_what_nobody_took_from_depots() {
+    const FRAMES: u32 = 32 * 512;
+    let storage = Storage::new(FRAMES, 1, 1).unwrap();
+    let region = full(&storage, FRAMES);
+    let alloc = || region.alloc(cpu(0), o(0), MigrateType::Movable).unwrap();
+    let pages: Vec<Pfn> = (0..2000).map(|_| alloc()).collect();
+    for page in pages {
+        region.free(cpu(0), page, o(0)).unwrap();
+    }
+    // The domain's depot has 8 magazines of 64 pages, the node's 3: one in 76 pages of memory.
+    assert_eq!(region.validate().unwrap().depots, 11 * 64);
+    region.tick();
+    assert_eq!(region.depot_returned(), 0, "they came a moment ago");
+    region.tick();
+    assert_eq!((region.depot_returned(), region.validate().unwrap().depots), (128, 9 * 64));
+    assert!(region.drain_all());
+    assert_eq!(region.depot_returned(), 11 * 64);
+    assert_eq!(region.whole_blocks(), 32);
+}
+
+#[test]
+fn drain_all_tells_that_a_pinned_cpu_keeps_its_frames() {
+    let storage = Storage::new(4096, 2, 2).unwrap();
+    let region = full(&storage, 4096);
+    for pinned in 0..2 {
+        let pinned = region.pin(cpu(pinned)).unwrap();
+        assert!(!region.drain_all());
+        drop(pinned);
+        assert!(region.drain_all());
+    }
+}
+
+#[test]
 fn a_call_does_bounded_work_for_its_size() {
     // A free never spills a magazine: whatever the CPU keeps, one call returns at most the pending
     // word, one block, or exchanges one magazine.
