@@ -98,3 +98,14 @@ fn the_type_of_a_pageblock_without_free_frames_can_be_set() {
         assert_eq!(region.block_type(other), before);
     }
 }
+
+#[test]
+fn the_type_of_each_pageblock_is_its_own() {
+    let storage = Storage::new(4096, 1, 1).unwrap();
+    let region = storage.region(Pfn(1 << 20)).unwrap();
+    let types = || [0, 1, 2, 7].map(|b| region.block_type(Pfn((1 << 20) + b * 512 + 511)).unwrap());
+    let (m, u) = (MigrateType::Movable, MigrateType::Unmovable);
+    assert_eq!(types(), [m; 4]);
+    assert!(region.set_block_type(Pfn((1 << 20) + 2 * 512 + 5), u));
+    assert_eq!(types(), [m, m, u, m]);
+}
