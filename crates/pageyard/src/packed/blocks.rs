@@ -391,11 +391,7 @@ impl<'a> Blocks<'a> {
                     if !self.adopt_full(block, domain) {
                         // Another CPU has the pageblock, or took frames of it while it was this
                         // one's: then it did not index it.
-                        let free = self.free_in(block);
-                        if free != 0 {
-                            self.reindex(block, bucket_of(free), domain);
-                        }
-                        return;
+                        return self.reindex(block, bucket_of(self.free_in(block)), domain);
                     }
                     if self.seal(block) {
                         return;
