@@ -528,7 +528,9 @@ mod tests {
         let t = MigrateType::Movable;
         let alloc = || region.alloc(CpuId(0), Order::ZERO, t).unwrap();
         let pages: [Pfn; 300] = core::array::from_fn(|_| alloc());
-        pages.map(|page| region.free(CpuId(0), page, Order::ZERO).unwrap());
+        for page in pages {
+            region.free(CpuId(0), page, Order::ZERO).unwrap();
+        }
         // Two magazines of the CPU are full; the third one has room.
         let counts = || region.counts(CpuId(0)).unwrap();
         assert_eq!((counts().refills, counts().depot_in, counts().depot_out), (5, 192, 0));
