@@ -135,6 +135,12 @@ impl<'a> Blocks<'a> {
         self.words.get(block as usize).map_or(&[], |w| &w.0)
     }
 
+    /// Returns the words of a pageblock, each with its number in the region.
+    #[inline(always)]
+    pub(crate) fn numbered_words(&self, block: u32) -> impl Iterator<Item = (u32, &'a AtomicU64)> {
+        (block * WORDS as u32..).zip(self.words_of(block))
+    }
+
     /// The word with the frames from `64 * word` on.
     fn word(&self, word: u32) -> Option<&'a AtomicU64> {
         self.words.get(word as usize / WORDS)?.0.get(word as usize % WORDS)
@@ -535,11 +541,16 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Takes up to `want` blocks of an order up to 6 from a word. Returns their heads. The pageblock
-    /// need not be active.
+    /// Takes up to `want` blocks of an order up to 6 from a word, which comes with its number. Returns
+    /// their heads. The pageblock need not be active.
     #[inline]
-    pub(crate) fn take(&self, word: u32, order: u8, want: u32, domain: usize) -> u64 {
-        let Some(w) = self.word(word) else { return 0 };
+    pub(crate) fn take(
+        &self,
+        (word, w): (u32, &AtomicU64),
+        order: u8,
+        want: u32,
+        domain: usize,
+    ) -> u64 {
         let bits = w.load(Relaxed);
         if bits == 0 {
             return 0;
@@ -605,14 +616,14 @@ impl<'a> Blocks<'a> {
             return None;
         }
         let frame = if order <= 6 {
-            (0..WORDS as u32).find_map(|i| {
-                let head = self.take(block * WORDS as u32 + i, order, 1, domain);
-                (head != 0).then(|| i * 64 + head.trailing_zeros())
+            self.numbered_words(block).find_map(|(word, w)| {
+                let head = self.take((word, w), order, 1, domain);
+                (head != 0).then(|| word * 64 + head.trailing_zeros())
             })
         } else {
             self.take_words(block, order, domain)
         };
-        let frame = block * PAGEBLOCK_PAGES + frame?;
+        let frame = frame?;
         fence_for_loom();
         if !may_take(self.meta(block)) && !planted(Bug::NoRecheck) {
             // Isolated since the first look: what was free then stays free.
@@ -643,7 +654,7 @@ impl<'a> Blocks<'a> {
                 self.after_take(block, domain);
                 continue;
             }
-            return Some((part * n) as u32 * 64);
+            return Some(block * PAGEBLOCK_PAGES + (part * n) as u32 * 64);
         }
         None
     }

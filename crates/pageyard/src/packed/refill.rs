@@ -5,7 +5,7 @@ use lock_api::RawMutex;
 
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
-use crate::packed::bits::{self, WORDS};
+use crate::packed::bits;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, order_of, pages_of};
 use crate::packed::cpu::{At, Cpu, CpuCounts, NONE, Slot};
 use crate::packed::label::BUCKETS;
@@ -356,14 +356,13 @@ impl<R: RawMutex> Region<'_, R> {
             return want;
         }
         let mut left = want;
-        for i in 0..WORDS as u32 {
+        for (word, w) in self.blocks.numbered_words(block) {
             if left == 0 {
                 break;
             }
             // A whole word in one exchange, rather than a part of it in more instructions.
             let most = if order == 0 && left > 32 { 64 } else { left };
-            let word = block * WORDS as u32 + i;
-            let mut heads = self.blocks.take(word, order, most, at.domain);
+            let mut heads = self.blocks.take((word, w), order, most, at.domain);
             if heads == 0 {
                 continue;
             }

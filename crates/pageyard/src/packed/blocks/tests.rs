@@ -67,7 +67,7 @@ fn a_block_taken_while_its_pageblock_is_isolated_goes_back() {
         let until_taken = |_| looks.replace(looks.get() + 1) == 0;
         assert_eq!(blocks.take_where(1, order, 0, until_taken), None, "{order}");
         assert_eq!((looks.get(), blocks.free_in(1)), (2, 256), "{order}");
-        (8..12).for_each(|word| _ = blocks.take(word, 6, 1, 0));
+        blocks.numbered_words(1).for_each(|word| _ = blocks.take(word, 6, 1, 0));
     }
 }
 
