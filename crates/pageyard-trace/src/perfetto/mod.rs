@@ -7,7 +7,7 @@ mod event;
 mod fields;
 mod names;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use event::Said;
@@ -34,6 +34,8 @@ const LOOK: usize = 1 << 12;
 const STEP: u64 = 1 << 20;
 /// Longest mark in bytes.
 const MAX_MARK: usize = 1 << 16;
+/// Maximum number of sequences of packets that are told apart. Perfetto numbers them with 16 bits.
+const MAX_SEQUENCES: usize = 1 << 16;
 /// Maximum number of names of threads and of events that a trace lists.
 const MAX_EVENTS: usize = 1 << 12;
 
@@ -41,8 +43,11 @@ const MAX_EVENTS: usize = 1 << 12;
 mod packet {
     pub(super) const FTRACE: u64 = 1;
     pub(super) const PROCESSES: u64 = 2;
+    pub(super) const SEQUENCE: u64 = 10;
     pub(super) const CONFIG: u64 = 33;
     pub(super) const STATS: u64 = 34;
+    pub(super) const BUFFERS: u64 = 35;
+    pub(super) const DROPPED: u64 = 42;
     pub(super) const SYSTEM: u64 = 45;
     pub(super) const COMPRESSED: u64 = 50;
 }
@@ -60,10 +65,22 @@ pub(crate) struct PerfettoBody {
     /// Bundles before which events were lost, and the events that the statistics count as lost.
     gaps: u64,
     overruns: (u64, u64),
+    /// Losses between the kernel and the trace: gaps in the sequences of packets, and what Perfetto's
+    /// statistics of its buffers count.
+    sequences: BTreeMap<u64, Sequence>,
+    discarded: u64,
     /// Names of events in the configuration, and of those that the kernel did not have.
     enabled: BTreeSet<String>,
     failed: BTreeSet<String>,
     ended: bool,
+}
+
+/// Packets of one writer.
+#[derive(Default)]
+struct Sequence {
+    has_events: bool,
+    /// Gaps in the sequence.
+    gaps: u64,
 }
 
 /// Returns whether the input begins with a packet.
@@ -103,6 +120,8 @@ impl Default for PerfettoBody {
             named: 0,
             gaps: 0,
             overruns: (0, 0),
+            sequences: BTreeMap::new(),
+            discarded: 0,
             enabled: BTreeSet::new(),
             failed: BTreeSet::new(),
             ended: false,
@@ -172,6 +191,7 @@ impl PerfettoBody {
         outer: bool,
         shared: &mut Shared,
     ) -> Result<(), Fault> {
+        self.sequence(packet)?;
         for field in Fields::new(packet) {
             let (number, value) = field?;
             let bytes = value.bytes();
@@ -180,6 +200,7 @@ impl PerfettoBody {
                 packet::PROCESSES => self.processes(bytes)?,
                 packet::CONFIG => self.config(bytes)?,
                 packet::STATS => self.stats(bytes)?,
+                packet::BUFFERS => self.buffers(bytes)?,
                 packet::SYSTEM => system(bytes, shared)?,
                 packet::COMPRESSED if outer => {
                     let plain = self.inflate(bytes)?;
@@ -191,6 +212,44 @@ impl PerfettoBody {
                     }
                 }
                 _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a gap before a packet, and whether its sequence has events.
+    fn sequence(&mut self, packet: &[u8]) -> Result<(), Fault> {
+        let (mut id, mut has_events, mut is_after_gap) = (None, false, false);
+        for field in Fields::new(packet) {
+            match field? {
+                (packet::SEQUENCE, value) => id = Some(value.number()),
+                (packet::FTRACE, _) => has_events = true,
+                (packet::DROPPED, value) => is_after_gap = value.number() != 0,
+                _ => {}
+            }
+        }
+        let Some(id) = id else { return Ok(()) };
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.has_events |= has_events;
+            sequence.gaps += u64::from(is_after_gap);
+        } else if self.sequences.len() < MAX_SEQUENCES {
+            // Perfetto marks the first packet of each sequence so too.
+            self.sequences.insert(id, Sequence { has_events, gaps: 0 });
+        }
+        Ok(())
+    }
+
+    /// Takes the number of chunks and packets that were lost in all of Perfetto's buffers. The
+    /// statistics count from the start, so the last ones hold.
+    fn buffers(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.discarded = 0;
+        for field in Fields::new(bytes) {
+            let (1, buffer) = field? else { continue };
+            for count in Fields::new(buffer.bytes()) {
+                // chunks_overwritten, chunks_discarded, trace_writer_packet_loss
+                if let (3 | 18 | 19, count) = count? {
+                    self.discarded = self.discarded.saturating_add(count.number());
+                }
             }
         }
         Ok(())
@@ -380,7 +439,9 @@ impl PerfettoBody {
         self.ended = true;
         self.queue.finish();
         let overruns = self.overruns.1.saturating_sub(self.overruns.0);
-        shared.summary.lost = overruns.max(self.gaps);
+        let with_events = self.sequences.values().filter(|sequence| sequence.has_events);
+        let gaps = with_events.map(|sequence| sequence.gaps).sum();
+        shared.summary.lost = overruns.max(self.gaps).saturating_add(self.discarded.max(gaps));
         if !self.enabled.is_empty() {
             let enabled = self.enabled.difference(&self.failed).cloned();
             shared.summary.enabled_events = Some(enabled.collect());

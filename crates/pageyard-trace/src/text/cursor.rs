@@ -30,6 +30,11 @@ pub(super) enum Form<'a> {
     Cpus(u64),
     /// The recorder lost this many events; 0 means an unknown number.
     Lost(u64),
+    /// The heading counts events that the buffers have overwritten, and the CPUs.
+    Overwritten {
+        events: u64,
+        cpus: u16,
+    },
     /// The heading names the kernel's release.
     Kernel(&'a str),
     /// Another comment, heading or empty line.

@@ -53,7 +53,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Form<'_>, Fault> {
 fn not_an_event(line: &[u8]) -> Option<Result<Form<'_>, Fault>> {
     let line = line.trim_ascii();
     if line.is_empty() || line[0] == b'#' {
-        return Some(Ok(heading(line).map_or(Form::Nothing, Form::Kernel)));
+        return Some(heading(line));
     }
     if let Some(count) = line.strip_prefix(b"cpus=") {
         return Some(match parse_decimal(count) {
@@ -78,9 +78,31 @@ fn not_an_event(line: &[u8]) -> Option<Result<Form<'_>, Fault>> {
     lost(line).map(|n| Ok(Form::Lost(n)))
 }
 
+/// Parses an empty line or one that begins with `#`.
+fn heading(line: &[u8]) -> Result<Form<'_>, Fault> {
+    if let Some((events, cpus)) = overwritten(line) {
+        at_most("cpus", cpus, MAX_CPUS.into())?;
+        return Ok(Form::Overwritten { events, cpus: cpus as u16 });
+    }
+    Ok(kernel(line).map_or(Form::Nothing, Form::Kernel))
+}
+
+/// Returns the number of overwritten events and of CPUs in the heading of the kernel's file `trace`:
+/// `# entries-in-buffer/entries-written: 3/250280   #P:4`.
+fn overwritten(line: &[u8]) -> Option<(u64, u64)> {
+    let mut at =
+        Cursor { text: line.strip_prefix(b"# entries-in-buffer/entries-written: ")?, at: 0 };
+    let in_buffer = parse_decimal(at.digits()?)?;
+    at.byte(b'/')?;
+    let written = parse_decimal(at.digits()?)?;
+    at.blanks();
+    let cpus = at.text[at.at..].strip_prefix(b"#P:").and_then(parse_decimal)?;
+    Some((written.checked_sub(in_buffer)?, cpus))
+}
+
 /// Returns the release in `# os release : 6.12.30` (`perf script --header`) or in
 /// `# nop latency trace v1.1.5 on 6.12.30` (the file `trace` with the option latency-format).
-fn heading(line: &[u8]) -> Option<&str> {
+fn kernel(line: &[u8]) -> Option<&str> {
     let text = line.strip_prefix(b"# ")?;
     let release = match text.strip_prefix(b"os release :") {
         Some(release) => release,

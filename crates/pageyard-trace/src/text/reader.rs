@@ -25,6 +25,9 @@ pub(crate) struct TextBody {
     parser: FieldParser,
     /// The last task seen on each CPU.
     running: Vec<Option<Running>>,
+    /// Events that the heading counts as overwritten, and those that lines count as lost.
+    overwritten: u64,
+    gaps: u64,
 }
 
 /// A task as printed in a line, and its index in the table.
@@ -123,8 +126,15 @@ impl TextBody {
                 return Ok(None);
             }
             Form::Lost(n) => {
-                let lost = &mut shared.summary.lost;
-                *lost = lost.saturating_add(n.max(1));
+                self.gaps = self.gaps.saturating_add(n.max(1));
+                shared.summary.lost = self.gaps.max(self.overwritten);
+                return Ok(None);
+            }
+            Form::Overwritten { events, cpus } => {
+                // The lines between events may count the same events again.
+                self.overwritten = self.overwritten.saturating_add(events);
+                shared.summary.lost = self.gaps.max(self.overwritten);
+                shared.summary.declared_cpus = Some(cpus);
                 return Ok(None);
             }
             Form::Kernel(release) => {

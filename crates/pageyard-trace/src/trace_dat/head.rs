@@ -25,6 +25,8 @@ pub(super) struct Head {
     pub(super) cpus: u16,
     /// Release of the kernel that recorded.
     pub(super) kernel_release: Option<String>,
+    /// Events that the statistics of all CPUs count as lost.
+    pub(super) lost: u64,
     /// Where the part that is being read begins in the file.
     pub(super) at: u64,
     /// Faults that leave the rest readable, and where they are.
@@ -95,6 +97,7 @@ const MAX_COMM: usize = 127;
 /// Options that both versions have in the same form.
 mod option {
     pub(super) const DATE: u16 = 1;
+    pub(super) const CPUSTAT: u16 = 2;
     pub(super) const TRACECLOCK: u16 = 4;
     pub(super) const UNAME: u16 = 5;
     pub(super) const OFFSET: u16 = 7;
@@ -115,6 +118,7 @@ impl Head {
             buffers: Vec::new(),
             cpus: 0,
             kernel_release: None,
+            lost: 0,
             at: 0,
             faults: Vec::new(),
         }
@@ -196,6 +200,7 @@ impl Head {
     pub(super) fn option(&mut self, id: u16, data: &[u8]) -> Result<(), Fault> {
         let text = data.split(|&b| b == 0).next().unwrap_or_default();
         match id {
+            option::CPUSTAT => self.lost = self.lost.saturating_add(lost(text)),
             option::TRACECLOCK => self.clock.name = clock_name(text),
             option::UNAME => {
                 // `Linux host 6.12.117+deb12-cloud-amd64 x86_64`
@@ -221,6 +226,16 @@ impl Head {
         }
         Ok(())
     }
+}
+
+/// Returns how many events the kernel's statistics of a CPU count as lost.
+fn lost(stats: &[u8]) -> u64 {
+    let of_line = |line: &[u8]| {
+        let (name, number) = line.split_at(line.iter().position(|&b| b == b':')?);
+        let is_lost = matches!(name, b"overrun" | b"commit overrun" | b"dropped events");
+        is_lost.then(|| parse_decimal(number[1..].trim_ascii())).flatten()
+    };
+    stats.split(|&b| b == b'\n').filter_map(of_line).fold(0, u64::saturating_add)
 }
 
 /// Checks a number of CPUs.

@@ -153,7 +153,11 @@ impl DatBody {
         max: usize,
     ) -> Result<bool, TraceError> {
         while out.len() < max {
-            let Some(Reverse((t, stream, from, to))) = self.next.pop() else { return Ok(false) };
+            let Some(Reverse((t, stream, from, to))) = self.next.pop() else {
+                // The statistics also count what was lost after the last sub-buffer.
+                shared.summary.lost = shared.summary.lost.max(self.head.lost);
+                return Ok(false);
+            };
             let position = Position::Byte(self.streams[stream].position());
             match self.record(t, stream, from..to, shared) {
                 Ok(None) => {}

@@ -83,6 +83,42 @@ fn times_of_compact_switches_are_differences() {
     assert_eq!(names, ["a", "a", "b"]);
 }
 
+/// A packet of a sequence: fields as bytes, after those with these numbers.
+fn packet(sequence: u8, is_after_gap: bool, fields: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let mut packet = vec![10 << 3, sequence, 0xd0, 0x02, is_after_gap.into()];
+    for (number, bytes) in fields {
+        packet.extend(field(*number, bytes));
+    }
+    field(1, &packet)
+}
+
+/// Events of a CPU.
+fn bundle(cpu: u8, events: &[Vec<u8>]) -> Vec<u8> {
+    let events = events.iter().flat_map(|event| field(2, event));
+    [0x08, cpu].into_iter().chain(events).collect()
+}
+
+#[test]
+fn losses_in_the_buffers_of_perfetto_are_counted() {
+    let lost =
+        |trace: &[Vec<u8>]| read(&trace.concat(), Options::default()).unwrap().1.summary().lost;
+    let events = |t_ns| (1, bundle(2, &[free_at(t_ns)]));
+    // Chunks overwritten and discarded, and a writer's packets, in two bytes each.
+    let stats = |n| (35, field(1, &[3 << 3, n, 0x90, 1, 5, 0x98, 1, 3]));
+    let first = packet(1, true, &[events(20)]);
+    // The first packet of each sequence says so.
+    assert_eq!(lost(std::slice::from_ref(&first)), 0);
+    assert_eq!(lost(&[first.clone(), packet(1, false, &[events(30)])]), 0);
+    let gap = packet(1, true, &[events(30)]);
+    assert_eq!(lost(&[first.clone(), gap.clone()]), 1);
+    // A gap in a sequence without events is none of theirs.
+    let other = || packet(2, true, &[]);
+    assert_eq!(lost(&[first.clone(), other(), other()]), 0);
+    // Statistics count from the start, and count the gap.
+    let stats = |n| packet(3, false, &[stats(n)]);
+    assert_eq!(lost(&[first, stats(10), gap, stats(40)]), 48);
+}
+
 /// A field of any length.
 fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
     let varint = |mut n: u64| {

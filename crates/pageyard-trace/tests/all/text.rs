@@ -88,6 +88,27 @@ version = 7
 }
 
 #[test]
+fn the_heading_counts_overwritten_events_and_cpus() {
+    let read = |heading: &str, after: &str| {
+        let text = format!(
+            "# entries-in-buffer/entries-written: {heading}\n\
+             a-1 [002] d..1. 1.000001: mm_page_free: page=0x1 pfn=0x1 order=0\n{after}"
+        );
+        let (_, reader) = read(text.as_bytes(), Options::default()).unwrap();
+        (reader.summary().lost, reader.summary().declared_cpus)
+    };
+    assert_eq!(read("3/250280   #P:4", ""), (250_277, Some(4)));
+    // A gap may be part of what was overwritten.
+    assert_eq!(read("3/250280   #P:4", "CPU:2 [LOST 50 EVENTS]\n"), (250_277, Some(4)));
+    assert_eq!(read("3/4   #P:4", "CPU:2 [LOST 50 EVENTS]\n"), (50, Some(4)));
+    for other in ["3/x   #P:4", "3/2   #P:4", "3/4", "3/4   #P:x"] {
+        assert_eq!(read(other, ""), (0, None), "{other}");
+    }
+    let text = "# entries-in-buffer/entries-written: 3/3   #P:9999\n";
+    assert!(error(text.as_bytes()).to_string().contains("`cpus` is 9999"));
+}
+
+#[test]
 fn numeric_form_of_trace_cmd() {
     let text = "\
           run.sh-1     [002]    23.327645747: print:                 ip=tracing_mark_write buf=TRACE_ON

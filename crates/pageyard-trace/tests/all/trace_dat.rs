@@ -152,6 +152,34 @@ fn what_is_not_supported_is_named() {
     assert!(matches!(heads, Fault::Format { .. }));
 }
 
+/// Puts options in place of the clock's, whose text is long; an unknown one fills the rest.
+fn with_options(name: &str, options: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut bytes = plain(name);
+    let text = find(&bytes, b"local global");
+    let length = u32::from_le_bytes(*bytes[text - 4..].first_chunk().unwrap()) as usize;
+    let one = |&(id, data): &(u16, &[u8])| {
+        [&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat()
+    };
+    let mut new: Vec<u8> = options.iter().flat_map(one).collect();
+    let rest = length - new.len();
+    new.extend(one(&(999, &vec![0; rest])));
+    bytes.splice(text - 6..text + length, new);
+    bytes
+}
+
+#[test]
+fn statistics_of_cpus_count_lost_events() {
+    let stats = |overrun: u32| format!("CPU: 0\noverrun: {overrun}\ndropped events: 77\n");
+    let lost = |overrun| {
+        let stats = stats(overrun);
+        let bytes = with_options(FILES[0], &[(2, stats.as_bytes())]);
+        read(&bytes, Options::default()).unwrap().1.summary().lost
+    };
+    assert_eq!(lost(50_000), 50_077);
+    // The gaps between the sub-buffers count 3,045, which the statistics count too.
+    assert_eq!(lost(3), 3045);
+}
+
 /// Replaces the places of sub-buffers in the table of version 6.
 fn with_table(places: &[(u64, u64)]) -> Vec<u8> {
     let mut bytes = plain(FILES[0]);
@@ -178,21 +206,9 @@ fn sub_buffers_that_overlap_or_leave_the_file_are_rejected() {
 
 #[test]
 fn instances_whose_tables_overlap_are_rejected() {
-    let mut bytes = plain(FILES[0]);
-    // Options that all name the table of the top buffer as that of an instance, in place of the
-    // clock's.
-    let text = find(&bytes, b"local global");
-    let table = find(&bytes, b"flyrecord\0") as u64;
-    let length = u32::from_le_bytes(*bytes[text - 4..].first_chunk().unwrap()) as usize;
-    let one = [&3u16.to_le_bytes()[..], &8u32.to_le_bytes(), &table.to_le_bytes()].concat();
-    let fits = length / one.len();
-    let mut options = one.repeat(fits);
-    // The rest: an unknown option.
-    let rest = length - options.len();
-    options.extend(999u16.to_le_bytes());
-    options.extend((rest as u32).to_le_bytes());
-    let end = text + length;
-    bytes.splice(text - 6..end - rest, options);
+    // Options that all name the table of the top buffer as that of an instance.
+    let table = find(&plain(FILES[0]), b"flyrecord\0") as u64;
+    let bytes = with_options(FILES[0], &[(3, &table.to_le_bytes()[..]); 3]);
     let failed = error(&bytes);
     assert!(matches!(*failed.fault, Fault::Record("parts of the file overlap")), "{failed}");
 }
