@@ -260,15 +260,19 @@ impl Trace {
         let path = base.join(&self.file);
         let reader = TraceReader::open(&path, Options { lenient: self.lenient });
         let reader = reader.map_err(|e| e.to_string())?;
-        let has_state = StateDir::beside(&path).is_ok_and(|state| state != StateDir::default());
-        if reader.attachments().is_empty() && has_state {
+        // A sweep reads one file, so it has what `of_trace` finds without a path.
+        let state =
+            |path| StateDir::of_trace(reader.attachments(), path).map_err(|e| e.to_string());
+        let (used, mut all) = (state(None)?, state(Some(&*path))?);
+        all.notes.clear();
+        if used != all {
             return Err(format!(
                 "{}: the state files beside it would be ignored, since a sweep reads one file; attach \
                  them with `pageyard trace convert`",
                 self.file.display()
             ));
         }
-        let tick_phase = self.tick_phase.clone().unwrap_or_else(|| "inferred".into());
+        let tick_phase = self.tick_phase.clone().unwrap_or_else(|| INFERRED.into());
         tick_phase.parse::<TickPhase>()?;
         let (hash, size) =
             hash_of_file(&path).map_err(|e| format!("{}: {e}", self.file.display()))?;

@@ -316,6 +316,8 @@ fn state_files_beside_a_trace_are_not_ignored_silently() {
     fs::write(folder.path().join("a.txt"), trace).unwrap();
     fs::write(folder.path().join("buddyinfo.traced_end"), "Node 0, zone   Normal      1      0      0      0      0      0      0      0      0      0      0 \n").unwrap();
     let text = "policies = [\"Base\"]\n[[trace]]\nfile = \"a.txt\"\n";
-    let said = Plan::read(&described(folder.path(), text)).unwrap_err().to_string();
-    assert!(said.contains("would be ignored"), "{said}");
+    let said = || Plan::read(&described(folder.path(), text)).unwrap_err().to_string();
+    assert!(said().contains("would be ignored"), "{}", said());
+    fs::write(folder.path().join("buddyinfo.traced_end"), "broken\n").unwrap();
+    assert!(said().contains("buddyinfo.traced_end: line 1: expected"), "{}", said());
 }

@@ -108,7 +108,6 @@ impl Recording {
             }
         };
         let name = reader.name().to_owned();
-        let attached = !reader.attachments().is_empty();
         let state = match (state, &path) {
             (Some(folder), _) => {
                 let state = StateDir::beside(folder)?;
@@ -120,9 +119,7 @@ impl Recording {
                 }
                 state
             }
-            (None, _) if attached => StateDir::from_attachments(reader.attachments())?,
-            (None, Some(path)) => StateDir::beside(path)?,
-            (None, None) => StateDir::default(),
+            (None, path) => StateDir::of_trace(reader.attachments(), path.as_deref())?,
         };
         let mut state = state;
         let notes = std::mem::take(&mut state.notes);

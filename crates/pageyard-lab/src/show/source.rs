@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use pageyard_trace::state::{Snapshot, StateDir};
-use pageyard_trace::{Decompressed, Options, TraceReader};
+use pageyard_trace::{Attachments, Decompressed, Options, TraceReader};
 
 use super::error::ShowError;
 use super::form::{Form, Moment};
@@ -24,19 +24,15 @@ impl Source {
         if !folder && is_recording(path).map_err(io)? {
             return Ok(Source::Recording);
         }
-        let mut fault = None;
+        let (mut attachments, mut fault) = (Attachments::new(), None);
         if !folder {
             match TraceReader::open(path, Options::default()) {
-                Ok(reader) if !reader.attachments().is_empty() => {
-                    let states = StateDir::from_attachments(reader.attachments())?;
-                    return Ok(Source::Trace(Box::new(States(states))));
-                }
-                Ok(_) => {}
+                Ok(reader) => attachments = reader.attachments().clone(),
                 // The file is not a readable trace, but state files next to it can still be used.
                 Err(e) => fault = Some(e),
             }
         }
-        let states = StateDir::beside(path)?;
+        let states = StateDir::of_trace(&attachments, Some(path))?;
         if states.is_empty() {
             return Err(match fault {
                 Some(e) => e.into(),

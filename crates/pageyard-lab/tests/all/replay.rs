@@ -8,6 +8,11 @@ use pageyard_lab::replay::{
     by_name, by_names, replay,
 };
 
+use pageyard_lab::show::{Form, When, show};
+use pageyard_trace::{
+    Attachments, Event, Kind, Record, Summary, Tasks, TraceReader, TraceWriter, WriterOptions,
+};
+
 use crate::sample;
 
 /// One event in the form of `trace-cmd report`: CPU, task, microseconds, event and fields.
@@ -361,6 +366,33 @@ fn a_machine_is_derived_from_the_trace() {
     assert_eq!(r.machine.cpus.len(), 7);
     assert_eq!(r.machine.zones.last().unwrap().end(), 0x18000, "up to the next 128 MiB");
     assert!(r.machine.kernel.is_unknown() && r.machine.kernel.policy == "Linux612");
+}
+
+/// An import attaches the kernel's release whenever it knows it.
+#[test]
+fn state_files_beside_a_trace_are_used_where_only_the_release_is_attached() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pgy");
+    let mut writer = TraceWriter::new(Vec::new(), WriterOptions::default()).unwrap();
+    let mut files = Attachments::new();
+    files.set_kernel_release("6.12.30");
+    writer.attach_all(&files).unwrap();
+    let mut tasks = Tasks::new();
+    let task = tasks.intern(1, "a");
+    let event = Event { t_ns: 1, cpu: 0, task, kind: Kind::Free { pfn: 0x12345, order: 0 } };
+    writer.write(&tasks, &Record::Event(event)).unwrap();
+    std::fs::write(&path, writer.finish(&tasks, &Summary::default()).unwrap()).unwrap();
+    let reader = TraceReader::open(sample("kbuild.pgy"), pageyard_trace::Options::default());
+    let reader = reader.unwrap();
+    let zoneinfo = reader.attachments().get("zoneinfo.traced_start").unwrap();
+    std::fs::write(folder.path().join("zoneinfo.traced_start"), zoneinfo).unwrap();
+
+    let plain = Options { machine: MachineOptions::default(), ..options("Linux612") };
+    let r = replay(Input::Path(path.clone()), &plain, &mut |_, _, _| {}).unwrap();
+    assert!(r.machine.sources[0].ends_with("zoneinfo (traced_start)"), "{:?}", r.machine.sources);
+    assert_eq!(r.machine.kernel.release.as_deref(), Some("6.12.30"));
+    let shown = show(&path, Form::Zoneinfo, When::default()).unwrap();
+    assert_eq!(shown.state, "traced_start");
 }
 
 /// The relative distance in percent.

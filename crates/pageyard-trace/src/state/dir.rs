@@ -97,6 +97,43 @@ impl StateDir {
         Self::parse("", attachments.clone())
     }
 
+    /// Returns the state files of a trace: those that are attached to it, otherwise those next to it.
+    /// `path` is the trace, if it is a file, or its folder. An attached `kernel_release` and
+    /// `enabled_events`, which every import may add, replace those next to the trace.
+    ///
+    /// If state files are attached, the notes name the other ones next to the trace, which are not
+    /// used.
+    ///
+    /// # Errors
+    /// Fails if a file that is used cannot be read, decompressed or parsed.
+    pub fn of_trace(attachments: &Attachments, path: Option<&Path>) -> Result<Self, TraceError> {
+        let mut attached = Self::from_attachments(attachments)?;
+        let Some(path) = path else { return Ok(attached) };
+        let (release, events) = (attached.kernel_release.take(), attached.enabled_events.take());
+        let mut state = if attached.is_empty() {
+            Self::beside(path)?
+        } else {
+            let unused = match Self::collect(path) {
+                Ok((files, _)) => files
+                    .iter()
+                    .filter(|file| attachments.get(&file.name) != Some(&file.data[..]))
+                    .map(|file| file.name.clone())
+                    .collect(),
+                Err(error) => vec![error.to_string()],
+            };
+            if !unused.is_empty() {
+                attached.notes = vec![format!(
+                    "not used, since the trace has state files attached: {}",
+                    unused.join(", ")
+                )];
+            }
+            attached
+        };
+        state.kernel_release = release.or(state.kernel_release);
+        state.enabled_events = events.or(state.enabled_events);
+        Ok(state)
+    }
+
     /// Reads and decompresses the files next to a trace, under the names above, ready to be
     /// attached. `path` is the trace or its folder. The texts are those of [`StateDir::notes`].
     ///

@@ -306,6 +306,39 @@ fn two_files_for_one_name_are_named_and_not_used() {
 }
 
 #[test]
+fn state_files_beside_a_trace_are_used_unless_others_are_attached() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, data: &[u8]| fs::write(folder.path().join(name), data).unwrap();
+    write("buddyinfo.traced_end", ONE_ZONE);
+    write("kernel_release", b"6.1.1\n");
+    let of = |files: &Attachments| StateDir::of_trace(files, Some(folder.path())).unwrap();
+    // Every import may add these two, so they are no state.
+    let mut files = Attachments::new();
+    files.set_kernel_release("6.12.30");
+    files.set_enabled_events(&["mm_page_free".to_owned()]);
+    let state = of(&files);
+    assert!(state.traced_end.buddyinfo.is_some() && state.notes.is_empty());
+    assert_eq!(state.kernel_release.as_deref(), Some("6.12.30"));
+    assert_eq!(state.enabled_events.unwrap(), ["mm_page_free"]);
+    assert_eq!(of(&Attachments::new()).kernel_release.as_deref(), Some("6.1.1"));
+    assert!(StateDir::of_trace(&files, None).unwrap().traced_end.buddyinfo.is_none());
+
+    files.insert("before/buddyinfo", ONE_ZONE.to_vec());
+    let state = of(&files);
+    assert!(state.before.buddyinfo.is_some() && state.traced_end.buddyinfo.is_none());
+    assert_eq!(
+        state.notes,
+        [
+            "not used, since the trace has state files attached: buddyinfo.traced_end, kernel_release"
+        ]
+    );
+    // Files that are attached too are no news.
+    files.insert("buddyinfo.traced_end", ONE_ZONE.to_vec());
+    files.set_kernel_release("6.1.1");
+    assert!(of(&files).notes.is_empty());
+}
+
+#[test]
 fn the_release_of_the_kernel_is_read_from_files() {
     let of = |name, data: &[u8]| beside("release", &[(name, data)]).kernel_release;
     assert_eq!(of("kernel_release", b"6.12.30\n").as_deref(), Some("6.12.30"));
