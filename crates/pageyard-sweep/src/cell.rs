@@ -20,6 +20,11 @@ use serde::{Deserialize, Serialize};
 use crate::error::SweepError;
 use crate::hash::{hash_of, hash_of_input};
 
+/// Defaults of a description.
+pub(crate) const INFERRED: &str = "inferred";
+pub(crate) const DESCRIPTOR: u32 = 16;
+pub(crate) const ITERATIONS: u32 = 1;
+
 /// A simulated machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +50,8 @@ impl MachineText {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceFile {
-    /// Its file name, for tables. Not part of a cell's key.
+    /// Its file name, for tables; its path if another trace of the sweep has the same file name. Not
+    /// part of a cell's key.
     pub name: String,
     /// Hash of its content.
     pub hash: String,
@@ -139,14 +145,36 @@ impl Cell {
         hash_of(text.as_bytes())
     }
 
-    /// Returns the name of the input: the trace, or the workload with its parameters.
+    /// Returns the name of the input: the trace, or the workload with its parameters; then the options
+    /// that differ from their defaults. Different works on one machine have different names.
     pub fn input(&self) -> String {
-        match &self.work {
-            Work::Replay { trace, .. } => trace.name.clone(),
-            Work::Run { workload, set, .. } => {
-                set.iter().fold(workload.clone(), |name, (k, v)| format!("{name} {k}={v}"))
+        let (name, options) = match &self.work {
+            Work::Replay { trace, tick_phase, memory, cpus, lenient, .. } => (
+                trace.name.clone(),
+                [
+                    ("tick_phase", Some(tick_phase.clone()).filter(|phase| phase != INFERRED)),
+                    ("memory", memory.map(exact)),
+                    ("cpus", cpus.map(|n| n.to_string())),
+                    ("lenient", lenient.then(|| "true".into())),
+                ],
+            ),
+            Work::Run { workload, memory, descriptor, iterations, set, .. } => {
+                let differs = |n: u32, default| (n != default).then(|| n.to_string());
+                (
+                    set.iter().fold(workload.clone(), |name, (k, v)| format!("{name} {k}={v}")),
+                    [
+                        ("memory", memory.map(exact)),
+                        ("descriptor", differs(*descriptor, DESCRIPTOR)),
+                        ("iterations", differs(*iterations, ITERATIONS)),
+                        ("", None),
+                    ],
+                )
             }
-        }
+        };
+        let given =
+            options.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
+        let given = given.collect::<Vec<_>>().join(" ");
+        if given.is_empty() { name } else { format!("{name} ({given})") }
     }
 
     /// Returns the name of the simulated machine; empty without one.
@@ -309,6 +337,18 @@ impl Cell {
             m.samples.into_iter().map(value)
         });
         Ok(samples.collect())
+    }
+}
+
+/// Formats a number of bytes exactly, as a description states it.
+fn exact(bytes: u64) -> String {
+    let units = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
+    match units
+        .into_iter()
+        .find(|(shift, _)| bytes >> shift > 0 && bytes.trailing_zeros() >= *shift)
+    {
+        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `SWEEP.toml`: what is combined with what.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use pageyard_lab::replay::{Settings, TickPhase, columns};
@@ -11,7 +11,7 @@ use pageyard_trace::state::StateDir;
 use pageyard_trace::{Options, TraceReader};
 use serde::Deserialize;
 
-use crate::cell::{Cell, MachineText, TraceFile, Work};
+use crate::cell::{Cell, DESCRIPTOR, INFERRED, ITERATIONS, MachineText, TraceFile, Work};
 use crate::error::SweepError;
 use crate::hash::hash_of_file;
 
@@ -74,20 +74,20 @@ pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) machines: Vec<String>,
     pub(crate) memory: Option<String>,
-    #[serde(default = "sixteen")]
+    #[serde(default = "descriptor")]
     pub(crate) descriptor: u32,
-    #[serde(default = "one")]
+    #[serde(default = "iterations")]
     pub(crate) iterations: u32,
     #[serde(default)]
     pub(crate) set: BTreeMap<String, Word>,
 }
 
-fn sixteen() -> u32 {
-    16
+fn descriptor() -> u32 {
+    DESCRIPTOR
 }
 
-fn one() -> u32 {
-    1
+fn iterations() -> u32 {
+    ITERATIONS
 }
 
 /// The cells of a sweep, and where the files are that they name.
@@ -157,6 +157,7 @@ impl Plan {
                 }
             }
         }
+        tell_apart(&mut cells, &files);
         let mut seen = std::collections::HashSet::new();
         if let Some(twice) = cells.iter().find(|cell| !seen.insert(cell.key(""))) {
             return Err(format!("{} occurs twice; name each combination once", twice.name()));
@@ -186,6 +187,24 @@ impl Plan {
             }
         }
         Ok(())
+    }
+}
+
+/// Names traces by their paths where two have one file name.
+fn tell_apart(cells: &mut [Cell], files: &HashMap<String, PathBuf>) {
+    let mut hashes: HashMap<String, BTreeSet<String>> = HashMap::new();
+    for cell in &*cells {
+        if let Work::Replay { trace, .. } = &cell.work {
+            hashes.entry(trace.name.clone()).or_default().insert(trace.hash.clone());
+        }
+    }
+    for cell in cells {
+        if let Work::Replay { trace, .. } = &mut cell.work
+            && hashes[&trace.name].len() > 1
+            && let Some(path) = files.get(&trace.hash)
+        {
+            trace.name = path.to_string_lossy().into_owned();
+        }
     }
 }
 

@@ -214,7 +214,10 @@ mod tests {
         };
         std::thread::spawn(sweep);
         let said = receive.recv_timeout(Duration::from_secs(60)).expect("the sweep ends");
-        assert!(said.starts_with("cell micro on desktop, Base, seed 1: panicked: "), "{said}");
+        assert!(
+            said.starts_with("cell micro (memory=256M) on desktop, Base, seed 1: panicked: "),
+            "{said}"
+        );
         assert!(said.contains("seed 1 has no luck"), "{said}");
         assert_eq!(std::fs::read_dir(&cells).unwrap().count(), 3);
     }

@@ -56,8 +56,35 @@ fn cells_are_all_combinations_and_have_distinct_keys() {
     assert!(!keys.contains(&plan.cells[0].key("another program")));
     assert_eq!(
         plan.cells[0].name(),
-        "micro blocks=16 orders=1 rounds=3 on desktop, Base+high=50, seed 1"
+        "micro blocks=16 orders=1 rounds=3 (memory=256M) on desktop, Base+high=50, seed 1"
     );
+}
+
+#[test]
+fn works_that_differ_in_any_option_have_distinct_names() {
+    let folder = TempDir::new().unwrap();
+    for (name, pfn) in [("one", 1), ("two", 2)] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        let event = format!("a-1 [000] 1.0: mm_page_free: page=0x1 pfn={pfn} order=0\n");
+        fs::write(folder.path().join(name).join("a.txt"), event).unwrap();
+    }
+    let mut text = "policies = [\"Base\"]\n".to_owned();
+    for options in
+        ["", "memory = \"256M\"", "memory = \"257M\"", "descriptor = 64", "iterations = 2"]
+    {
+        text += "[[workload]]\nname = \"micro\"\nmachines = [\"desktop\"]\n";
+        text += &format!("{options}\n");
+    }
+    for options in ["", "memory = \"1G\"", "cpus = 2", "lenient = true", "tick_phase = \"0.5\""] {
+        text += &format!("[[trace]]\nfile = \"one/a.txt\"\n{options}\n");
+    }
+    text += "[[trace]]\nfile = \"two/a.txt\"\n";
+    let plan = Plan::read(&described(folder.path(), &text)).unwrap();
+    let names: Vec<String> = plan.cells.iter().map(|cell| cell.input()).collect();
+    assert_eq!(names.iter().collect::<HashSet<_>>().len(), 11, "{names:?}");
+    let one = folder.path().join("one/a.txt");
+    assert!(names.contains(&format!("{} (memory=1G)", one.display())), "{names:?}");
+    assert!(names.contains(&"micro (descriptor=64)".to_owned()), "{names:?}");
 }
 
 #[test]
