@@ -188,7 +188,8 @@ pub enum Fault {
         /// Name of the clock.
         name: Box<str>,
     },
-    /// Several tracing instances of the recording have page events.
+    /// Several tracing instances of the recording, or several of Perfetto's ftrace data sources, have
+    /// page events.
     #[error("page events are in two buffers of the recording, so some are there twice")]
     TwoBuffers,
     /// The recording lacks something that is needed, or has a form that is not read.
@@ -295,7 +296,9 @@ impl Fault {
             }
             Fault::Unusable { fix, .. } => fix,
             Fault::Clock { .. } => "record with another clock: trace-cmd record -C mono",
-            Fault::TwoBuffers => "record page events in one tracing instance only",
+            Fault::TwoBuffers => {
+                "record page events in one tracing instance (one ftrace data source of Perfetto) only"
+            }
             Fault::Truncated(_) | Fault::Checksum(_) | Fault::Content(_) | Fault::Record(_) => {
                 "copy the file again, or use --lenient to skip the damaged parts"
             }

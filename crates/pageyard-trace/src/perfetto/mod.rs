@@ -69,6 +69,9 @@ pub(crate) struct PerfettoBody {
     /// statistics of its buffers count.
     sequences: BTreeMap<u64, Sequence>,
     discarded: u64,
+    /// The sequence that has the page events of each CPU, and that of the present packet.
+    owners: BTreeMap<u16, u64>,
+    sequence: u64,
     /// Names of events in the configuration, and of those that the kernel did not have.
     enabled: BTreeSet<String>,
     failed: BTreeSet<String>,
@@ -122,6 +125,8 @@ impl Default for PerfettoBody {
             overruns: (0, 0),
             sequences: BTreeMap::new(),
             discarded: 0,
+            owners: BTreeMap::new(),
+            sequence: 0,
             enabled: BTreeSet::new(),
             failed: BTreeSet::new(),
             ended: false,
@@ -228,6 +233,7 @@ impl PerfettoBody {
                 _ => {}
             }
         }
+        self.sequence = id.unwrap_or(0);
         let Some(id) = id else { return Ok(()) };
         if let Some(sequence) = self.sequences.get_mut(&id) {
             sequence.has_events |= has_events;
@@ -308,7 +314,12 @@ impl PerfettoBody {
         }
         let Some((number, message)) = said else { return Ok(()) };
         let item = match event::parse(number, message)? {
-            Said::Page(kind) => Item::Page { cpu, tid, kind },
+            Said::Page(kind) => {
+                if *self.owners.entry(cpu).or_insert(self.sequence) != self.sequence {
+                    return Err(Fault::TwoBuffers);
+                }
+                Item::Page { cpu, tid, kind }
+            }
             Said::Compaction(what) => Item::Compaction { cpu, tid, what },
             Said::Mark(text) => {
                 let text = text.strip_suffix(b"\n").unwrap_or(text);

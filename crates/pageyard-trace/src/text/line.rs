@@ -25,6 +25,13 @@ use crate::release;
 
 /// Column of the dash between command and pid, as tracers print it.
 const DASH_COLUMN: usize = 16;
+/// A line with an event of a second buffer, or of one that is not the top one.
+const INSTANCE: Fault = Fault::Unusable {
+    what: "the line begins with the name of a tracing instance, whose events the text may hold twice",
+    fix: "import the trace.dat itself, record page events in one buffer only, or use --lenient to skip \
+          these lines",
+};
+
 /// Parses a line.
 pub(super) fn parse(line: &[u8]) -> Result<Form<'_>, Fault> {
     if let Some(dash) = line.get(DASH_COLUMN)
@@ -173,6 +180,10 @@ fn at_dash(line: &[u8], dash: usize) -> Result<Line<'_>, (u8, Fault)> {
     at.byte(b':');
     at.blanks();
     let comm = line[..dash].trim_ascii_start();
+    // `trace-cmd report` prints the instance's name before a task that is right-aligned to 16 bytes.
+    if comm.len() > DASH_COLUMN && memchr::memmem::find(comm, b":  ").is_some() {
+        return Err((8, INSTANCE));
+    }
     if comm.len() > MAX_COMM {
         return Err((8, Fault::NotALine("a command name of more than 127 bytes")));
     }

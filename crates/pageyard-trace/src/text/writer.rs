@@ -120,9 +120,11 @@ impl<W: Write> TextWriter<W> {
         if task.comm.len() > MAX_COMM {
             return Err(self.error(Fault::Unwritable("a command name of more than 127 bytes")));
         }
-        // Only a name that contains something like `-1 [0]`, ` 1 [0]` or `-1 0d.. 1.0:` can be misread.
-        let may_mislead =
-            |c: &str| c.contains('[') || ['-', '.', ':'].iter().all(|&b| c.contains(b));
+        // Only a name that contains something like `-1 [0]`, ` 1 [0]`, `-1 0d.. 1.0:` or `name:  ` can
+        // be misread.
+        let may_mislead = |c: &str| {
+            c.contains('[') || c.contains(":  ") || ['-', '.', ':'].iter().all(|&b| c.contains(b))
+        };
         if may_mislead(&task.comm) {
             let line = format!("{:>16}-{:<5} [000]     0.0: mm_page_free:", task.comm, task.pid);
             let read = line::parse(line.as_bytes());

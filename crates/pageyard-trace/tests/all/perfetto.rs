@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use pageyard_trace::{Format, Options, Record};
+use pageyard_trace::{Fault, Format, Options, Record};
 
 use crate::common::{error, read};
 use crate::perf::named;
@@ -96,6 +96,18 @@ fn packet(sequence: u8, is_after_gap: bool, fields: &[(u64, Vec<u8>)]) -> Vec<u8
 fn bundle(cpu: u8, events: &[Vec<u8>]) -> Vec<u8> {
     let events = events.iter().flat_map(|event| field(2, event));
     [0x08, cpu].into_iter().chain(events).collect()
+}
+
+#[test]
+fn events_of_one_cpu_in_two_sequences_are_refused() {
+    let of = |sequence, cpu| packet(sequence, false, &[(1, bundle(cpu, &[free_at(20)]))]);
+    let (records, _) = read(&[of(1, 2), of(2, 3)].concat(), Options::default()).unwrap();
+    assert_eq!(records.len(), 2);
+    let twice = [of(1, 2), of(2, 2)].concat();
+    let error = error(&twice);
+    assert!(matches!(*error.fault, Fault::TwoBuffers), "{error}");
+    let (records, reader) = read(&twice, Options::lenient()).unwrap();
+    assert_eq!((records.len(), reader.summary().malformed.count), (1, 1));
 }
 
 #[test]

@@ -134,6 +134,7 @@ fn commands_with_any_characters() {
         "x-1 [2] y",
         "(sd-pam)",
         "a: b: c",
+        "a:  b",
         "#hash",
         "-",
         "--",
@@ -160,6 +161,22 @@ fn commands_with_any_characters() {
     assert_eq!(reader.tasks()[0].comm, "a\\xff\\xfeb");
     bytes.truncate(20);
     error(&bytes);
+}
+
+/// `trace-cmd report` of a file with the buffers of the top and of an instance.
+#[test]
+fn lines_of_an_instance_are_refused() {
+    let fields = "mm_page_free: page=0x1 pfn=0x100 order=0";
+    let top = format!("{:>21}-246   [002]    49.488692: {fields}\n", "cc1");
+    for comm in ["cc1", "kworker/u8:1+ev"] {
+        let line = format!("{:>5}{comm:>16}-246   [002]    49.488693: {fields}\n", "foo: ");
+        let text = format!("cpus=4\n{top}{line}");
+        let error = error(text.as_bytes());
+        assert_eq!(error.position, Position::Line(3), "{error}");
+        assert!(error.to_string().contains("the name of a tracing instance"), "{error}");
+        let (records, reader) = read(text.as_bytes(), Options::lenient()).unwrap();
+        assert_eq!((records.len(), reader.summary().malformed.count), (1, 1));
+    }
 }
 
 #[test]
@@ -321,7 +338,8 @@ fn names_of_other_events_are_bounded() {
 /// no line can represent.
 #[test]
 fn unrepresentable_names_are_not_written() {
-    for comm in ["\\xff".repeat(100), "a-1 [000] 5.0: e".into(), "b-7 [1".into()] {
+    let names = ["a-1 [000] 5.0: e", "b-7 [1", "foo:              cc1"];
+    for comm in ["\\xff".repeat(100)].into_iter().chain(names.map(str::to_owned)) {
         let mut tasks = pageyard_trace::Tasks::new();
         let task = tasks.intern(3, &comm);
         let event = Event { t_ns: 0, cpu: 0, task, kind: Kind::Free { pfn: 1, order: 0 } };
