@@ -55,17 +55,21 @@ impl Counters {
     }
 }
 
-/// Settings by name (spec §10), as `grep . /proc/sys/vm/*` prints them without the folder.
+/// The settings that are used, which are numbers.
+const NUMBERS: [&str; 2] = ["percpu_pagelist_high_fraction", "stat_interval"];
+
+/// Settings by name (spec §10), as `grep . /proc/sys/vm/*` prints them, with or without the folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     list: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// Parses lines of the form `name:value`.
+    /// Parses lines of the form `name:value` or `/proc/sys/vm/name:value`.
     ///
     /// # Errors
-    /// Fails on the first line of an unexpected form.
+    /// Fails on the first line of an unexpected form, or with a value that must be a number and is
+    /// none.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, TraceError> {
         let mut settings = Settings::default();
         let mut lines = Lines::new(name, bytes);
@@ -73,7 +77,12 @@ impl Settings {
             let Some((name, value)) = line.split_once(':') else {
                 return Err(lines.expected("`name:value`", line));
             };
-            settings.list.push((name.to_owned(), value.trim().to_owned()));
+            let name = name.rsplit('/').next().unwrap_or(name);
+            let value = value.trim();
+            if NUMBERS.contains(&name) && value.parse::<i64>().is_err() {
+                return Err(lines.expected("a number after the setting's name", line));
+            }
+            settings.list.push((name.to_owned(), value.to_owned()));
         }
         Ok(settings)
     }

@@ -131,6 +131,13 @@ fn counters_and_settings() {
     assert_eq!(settings.get("numa_zonelist_order"), Some("Node"));
     assert_eq!(settings.numbers("lowmem_reserve_ratio"), Some(vec![256, 256, 32, 0, 0]));
     assert!(Settings::parse("sys_vm", b"no colon").is_err());
+    // `grep . /proc/sys/vm/*` prints the folder.
+    let settings = Settings::parse("sys_vm", b"/proc/sys/vm/stat_interval:5\n").unwrap();
+    assert_eq!(settings.number("stat_interval"), Some(5));
+    for wrong in [&b"stat_interval:\n"[..], b"/proc/sys/vm/percpu_pagelist_high_fraction:8 %\n"] {
+        let error = Settings::parse("sys_vm", wrong).unwrap_err().to_string();
+        assert!(error.starts_with("sys_vm: line 1: expected a number after"), "{error}");
+    }
 }
 
 #[test]
