@@ -32,10 +32,10 @@ impl Shared {
         self.lenient
     }
 
-    /// Reports a fault: returns an error in strict mode, counts it in lenient mode. I/O errors are
-    /// always returned.
+    /// Reports a fault: returns an error in strict mode, counts it in lenient mode. I/O errors, and
+    /// a clock whose times mean nothing, are always returned.
     pub(crate) fn fault(&mut self, position: Position, fault: Fault) -> Result<(), TraceError> {
-        let fatal = !self.lenient || matches!(fault, Fault::Io(_));
+        let fatal = !self.lenient || matches!(fault, Fault::Io(_) | Fault::Clock { .. });
         let error = TraceError::new(&self.name, position, fault);
         if fatal {
             return Err(error);

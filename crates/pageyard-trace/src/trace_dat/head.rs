@@ -35,6 +35,8 @@ pub(super) struct Head {
 
 /// The sub-buffers of one tracing instance.
 pub(super) struct Buffer {
+    /// Name of its clock; empty if the file does not say it.
+    pub(super) clock: String,
     /// Size of a sub-buffer, if the file says so.
     pub(super) page_size: Option<u32>,
     /// Whether the sub-buffers are compressed in chunks.
@@ -58,8 +60,9 @@ pub(super) struct Clock {
     offset_ns: i64,
 }
 
-/// Clocks that do not count nanoseconds.
-const OTHER_UNITS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
+/// Clocks that count nanoseconds. Others count events (`counter`), jiffies (`uptime`) or cycles
+/// (`x86-tsc`, `ppc-tb`). A file without a clock's name has the kernel's default, `local`.
+const NANOSECONDS: [&str; 8] = ["", "local", "global", "perf", "mono", "mono_raw", "boot", "tai"];
 
 impl Clock {
     /// Returns the time in nanoseconds.
@@ -74,10 +77,10 @@ impl Clock {
         t.wrapping_add_signed(self.offset_ns)
     }
 
-    /// Fails if the clock does not count nanoseconds.
-    pub(super) fn check(&self) -> Result<(), Fault> {
-        if self.cycles.is_none() && OTHER_UNITS.contains(&self.name.as_str()) {
-            return Err(Fault::Clock { name: self.name.as_str().into() });
+    /// Fails if the clock of this name does not count nanoseconds, and the file does not convert it.
+    pub(super) fn check(&self, name: &str) -> Result<(), Fault> {
+        if self.cycles.is_none() && !NANOSECONDS.contains(&name) {
+            return Err(Fault::Clock { name: name.into() });
         }
         Ok(())
     }
@@ -284,13 +287,13 @@ mod tests {
 
     #[test]
     fn clocks_in_other_units_are_rejected() {
-        let clock = |name: &str| Clock { name: name.into(), ..Clock::default() };
-        assert!(clock("mono").check().is_ok() && clock("").check().is_ok());
-        for name in OTHER_UNITS {
-            assert!(matches!(clock(name).check(), Err(Fault::Clock { .. })));
+        let clock = Clock::default();
+        assert!(NANOSECONDS.iter().all(|name| clock.check(name).is_ok()));
+        for name in ["counter", "uptime", "x86-tsc", "ppc-tb", "s390-tod", "unknown"] {
+            assert!(matches!(clock.check(name), Err(Fault::Clock { .. })));
         }
-        let converted = Clock { cycles: Some((1, 0, 0)), ..clock("x86-tsc") };
-        assert!(converted.check().is_ok());
+        let converted = Clock { cycles: Some((1, 0, 0)), ..Clock::default() };
+        assert!(converted.check("x86-tsc").is_ok());
         assert_eq!(clock_name(b"local global [mono] tai\n"), "mono");
         assert_eq!(clock_name(b"mono"), "mono");
     }

@@ -56,6 +56,8 @@ pub(crate) struct DatBody {
     tasks: HashMap<u32, u32>,
     /// The instance that has page events.
     buffer: Option<usize>,
+    /// The instance of the last record, whose clock counts nanoseconds.
+    checked: Option<usize>,
     /// Whether this program recorded: then events tell when a task changes its name, and every
     /// `print` event is a mark.
     is_own: bool,
@@ -88,7 +90,9 @@ impl DatBody {
         }
         let summary = &mut shared.summary;
         summary.kernel_release = head.kernel_release.take();
-        summary.clock = Some(head.clock.name().to_owned()).filter(|name| !name.is_empty());
+        // That of the buffer with the page events, once there is one.
+        let clock = head.buffers.first().map_or("", |buffer| &buffer.clock);
+        summary.clock = Some(clock.to_owned()).filter(|name| !name.is_empty());
         summary.declared_cpus = Some(head.cpus).filter(|&cpus| cpus > 0);
         let body = DatBody {
             stores: vec![store],
@@ -98,6 +102,7 @@ impl DatBody {
             next: BinaryHeap::new(),
             tasks: HashMap::new(),
             buffer: None,
+            checked: None,
             is_own: false,
         };
         body.begin(shared)
@@ -127,6 +132,7 @@ impl DatBody {
             next: BinaryHeap::new(),
             tasks: HashMap::new(),
             buffer: None,
+            checked: None,
             is_own: true,
         };
         body.begin(shared)
@@ -197,6 +203,11 @@ impl DatBody {
         let stream = &self.streams[stream];
         let (cpu, buffer) = (stream.cpu, stream.buffer);
         let decoded = self.head.events.decode(stream.record(bytes))?;
+        let is_used = !matches!(decoded.what, What::Comm { .. } | What::Other(_));
+        if is_used && !self.is_own && self.checked != Some(buffer) {
+            self.head.clock.check(&self.head.buffers[buffer].clock)?;
+            self.checked = Some(buffer);
+        }
         let comms = &self.head.comms;
         let tasks = &mut self.tasks;
         let mut task = |pid| {
@@ -207,8 +218,13 @@ impl DatBody {
         };
         Ok(Some(match decoded.what {
             What::Page(kind) => {
-                if !self.is_own && *self.buffer.get_or_insert(buffer) != buffer {
-                    return Err(Fault::TwoBuffers);
+                if !self.is_own && self.buffer != Some(buffer) {
+                    if self.buffer.is_some() {
+                        return Err(Fault::TwoBuffers);
+                    }
+                    self.buffer = Some(buffer);
+                    let clock = self.head.buffers[buffer].clock.clone();
+                    shared.summary.clock = Some(clock).filter(|name| !name.is_empty());
                 }
                 Record::Event(Event { t_ns, cpu, task: task(decoded.pid), kind })
             }
@@ -294,7 +310,6 @@ fn read_head(head: &mut Head, store: &mut Store) -> Result<(Vec<CpuStream>, Infl
         }
         _ => return Err(Fault::DatVersion { found: excerpt(&version) }),
     };
-    head.clock.check()?;
     Ok((streams(head)?, inflate))
 }
 

@@ -30,21 +30,26 @@ pub(super) fn read(head: &mut Head, store: &mut Store, at: u64) -> Result<(), Fa
     head.cpus = cpus(items.u32()?)?;
     let count = head.cpus;
     let mut instances = Vec::new();
-    let mut tables = vec![table(head, &mut items, count, &mut instances)?];
+    let mut tables = vec![];
+    let cpus = table(head, &mut items, count, &mut instances)?;
+    let top = head.clock.name().to_owned();
+    tables.push((cpus, top.clone()));
     let end = items.at;
     for at in instances {
         head.at = at;
         let mut items = Items::of_file(store, at, head.layout, "the table of a buffer");
-        tables.push(table(head, &mut items, count, &mut Vec::new())?);
+        head.clock.set_name(top.clone());
+        let cpus = table(head, &mut items, count, &mut Vec::new())?;
+        tables.push((cpus, head.clock.name().to_owned()));
         let end = items.at;
         store.claim(at, end - at, "the table of a buffer")?;
     }
     store.claim(0, end, "the head of the trace.dat")?;
-    for cpus in tables {
+    for (cpus, clock) in tables {
         for data in &cpus {
             store.claim(data.at, data.size, "the sub-buffers of a CPU")?;
         }
-        head.buffers.push(Buffer { page_size: None, is_compressed: false, cpus });
+        head.buffers.push(Buffer { clock, page_size: None, is_compressed: false, cpus });
     }
     Ok(())
 }

@@ -120,9 +120,8 @@ fn buffer(head: &mut Head, store: &mut Store, data: &[u8]) -> Result<Buffer, Fau
     let (flags, _) = section_head(head, store, at, BUFFER)?;
     let is_compressed = flags & COMPRESSED != 0;
     let (_name, clock) = (items.string()?, items.string()?);
-    if head.clock.name().is_empty() {
-        head.clock.set_name(clock_name(&clock));
-    }
+    let clock = Some(clock_name(&clock)).filter(|name| !name.is_empty());
+    let clock = clock.unwrap_or_else(|| head.clock.name().to_owned());
     let page_size = items.u32()?;
     let mut found = Vec::new();
     for _ in 0..cpus(items.u32()?)? {
@@ -135,5 +134,6 @@ fn buffer(head: &mut Head, store: &mut Store, data: &[u8]) -> Result<Buffer, Fau
         store.claim(at, size, "the sub-buffers of a CPU")?;
         found.push(CpuData { cpu: cpu as u16, at, size });
     }
-    Ok(Buffer { page_size: Some(page_size).filter(|&size| size > 0), is_compressed, cpus: found })
+    let page_size = Some(page_size).filter(|&size| size > 0);
+    Ok(Buffer { clock, page_size, is_compressed, cpus: found })
 }

@@ -146,6 +146,18 @@ fn what_is_not_supported_is_named() {
     // Counts of events, not times.
     let clock = change(FILES[0], b"[mono] mono_raw", b"mono [counter] ");
     assert!(matches!(clock, Fault::Clock { name } if &*name == "counter"));
+    let clock = change(FILES[0], b"[mono] mono_raw", b"[ppc-tb] mono_r");
+    assert!(matches!(clock, Fault::Clock { name } if &*name == "ppc-tb"));
+    // The clock of the instance with the page events, whatever that of the top buffer is.
+    let clock = change(FILES[1], b"pyfix\0mono\0", b"pyfix\0xtsc\0");
+    assert!(matches!(clock, Fault::Clock { name } if &*name == "xtsc"));
+    let mut bytes = plain(FILES[1]);
+    let at = find(&bytes, b"[mono] mono_raw");
+    bytes[at..at + 15].copy_from_slice(b"mono [counter] ");
+    assert_eq!(
+        read(&bytes, Options::default()).unwrap().1.summary().clock.as_deref(),
+        Some("mono")
+    );
     let latency = change(FILES[0], b"flyrecord\0", b"latency  \0");
     assert!(matches!(latency, Fault::Foreign(_)));
     let heads = change(FILES[0], b"time_delta  :   27", b"time_delta  :   28");
