@@ -144,14 +144,22 @@ class Runs(_Table):
         return [result["policy"] for result in self.data]
 
     def rows(self) -> list[Row]:
-        """Return one row for each policy, metric and iteration."""
+        """Return one row for each policy, metric and iteration.
+
+        ``world`` is ``simulated`` or ``host``, ``machine`` the machine in it, and
+        ``parameters.NAME`` each parameter of the workload and of the machine.
+        """
         rows = []
         for result in self.data:
+            ((world, machine),) = result["world"].items()
+            parameters = _flat(result["parameters"], {}, "parameters")
             for metric in result["metrics"]:
                 for iteration, value in enumerate(metric["samples"]):
                     rows.append(
                         {
                             "workload": result["workload"],
+                            "world": world,
+                            "machine": machine,
                             "policy": result["policy"],
                             "seed": result["seed"],
                             "metric": metric["name"],
@@ -159,6 +167,7 @@ class Runs(_Table):
                             "better": metric["better"],
                             "iteration": iteration,
                             "value": value,
+                            **parameters,
                         }
                     )
         return rows

@@ -20,6 +20,10 @@ from ._optional import need
 __all__ = ["sweep"]
 
 
+#: Most cells at once, as in ``pageyard sweep --jobs``.
+MAX_JOBS = 4096
+
+
 def _program() -> str:
     """Return what identifies this build of the package: the hash of its compiled part."""
     return _pageyard.content_hash(_pageyard.__file__)
@@ -107,13 +111,18 @@ def sweep(
 
     :param description: the file ``SWEEP.toml``
     :param folder: folder for the results; default: the description with ``.results`` as its ending
-    :param jobs: cells at once on this machine; default: one per CPU
+    :param jobs: cells at once on this machine, 1 to 4096; default: one per CPU
     :param memory: bytes for all cells together on this machine
     :param client: a ``distributed.Client``: compute the cells on its cluster, whose workers need the
         same build of this package
     :param progress: ``True`` for a progress bar (tqdm), or a function
     :raises LabError: if the description is invalid or a cell fails
+    :raises ValueError: if ``jobs`` or ``memory`` is invalid, or given with ``client``
     """
+    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
+        raise ValueError(f"jobs {jobs}: expected 1 to {MAX_JOBS}")
+    if memory is not None and memory < 1:
+        raise ValueError(f"memory {memory}: expected a number of bytes of at least 1")
     path = pathlib.Path(description)
     program = _program()
     native = _pageyard.Sweep.open(path, folder or path.with_suffix(".results"), program)
@@ -130,9 +139,11 @@ def main(arguments: Optional[list[str]] = None) -> int:
     parser.add_argument("sweep", metavar="SWEEP.toml")
     parser.add_argument("-o", "--output", metavar="DIR")
     parser.add_argument("--on", metavar="dask://HOST:PORT", help="scheduler of a Dask cluster")
-    parser.add_argument("--jobs", type=int, metavar="N")
+    parser.add_argument("--jobs", type=int, metavar="N", help="cells at once on this machine")
     parser.add_argument("--progress", action="store_true", help="show a bar (needs tqdm)")
     args = parser.parse_args(arguments)
+    if args.jobs is not None and not 1 <= args.jobs <= MAX_JOBS:
+        parser.error(f"--jobs {args.jobs}: expected 1 to {MAX_JOBS}")
     client = None
     try:
         if args.on is not None:

@@ -59,6 +59,10 @@ def test_run_is_repeatable() -> None:
     assert {row["policy"] for row in rows} == {"Base", "Linux612"}
     assert first.to_pandas()["value"].tolist() == first.to_polars()["value"].to_list()
     assert "micro" in first.html()
+    # A simulated figure is never without its mark.
+    assert {(row["world"], row["machine"]) for row in rows} == {("simulated", "desktop")}
+    assert {row["parameters.machine.memory"] for row in rows} == {str(1 << 30)}
+    assert all("parameters.rounds" in row for row in rows)
 
 
 def test_conform_compares_with_the_kernel(recordings: list[pathlib.Path]) -> None:

@@ -123,3 +123,10 @@ def test_the_command_line(described: pathlib.Path, local: pathlib.Path, tmp_path
     assert (tmp_path / "results" / "index.html").read_bytes() == (local / "index.html").read_bytes()
     wrong = subprocess.run([*command[:3], "nowhere.toml"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "nowhere.toml" in wrong.stderr
+    for jobs in ("-1", "0", "4097"):
+        wrong = subprocess.run([*command, "--jobs", jobs], capture_output=True, text=True)
+        assert wrong.returncode == 2 and f"--jobs {jobs}: expected 1 to 4096" in wrong.stderr
+    with pytest.raises(ValueError, match="jobs 0: expected 1 to 4096"):
+        sweep(described, tmp_path, jobs=0)
+    with pytest.raises(ValueError, match="memory -1: expected"):
+        sweep(described, tmp_path, memory=-1)
