@@ -123,6 +123,8 @@ def sweep(
         raise ValueError(f"jobs {jobs}: expected 1 to {MAX_JOBS}")
     if memory is not None and memory < 1:
         raise ValueError(f"memory {memory}: expected a number of bytes of at least 1")
+    if client is not None and (jobs is not None or memory is not None):
+        raise ValueError("jobs and memory limit cells on this machine; leave them out with a client")
     path = pathlib.Path(description)
     program = _program()
     native = _pageyard.Sweep.open(path, folder or path.with_suffix(".results"), program)
@@ -144,6 +146,8 @@ def main(arguments: Optional[list[str]] = None) -> int:
     args = parser.parse_args(arguments)
     if args.jobs is not None and not 1 <= args.jobs <= MAX_JOBS:
         parser.error(f"--jobs {args.jobs}: expected 1 to {MAX_JOBS}")
+    if args.jobs is not None and args.on is not None:
+        parser.error("--jobs limits cells on this machine; remove it, or --on")
     client = None
     try:
         if args.on is not None:

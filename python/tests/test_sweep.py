@@ -130,3 +130,8 @@ def test_the_command_line(described: pathlib.Path, local: pathlib.Path, tmp_path
         sweep(described, tmp_path, jobs=0)
     with pytest.raises(ValueError, match="memory -1: expected"):
         sweep(described, tmp_path, memory=-1)
+    wrong = subprocess.run([*command, "--jobs", "2", "--on", "dask://x:1"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "remove it, or --on" in wrong.stderr
+    for limit in ({"jobs": 2}, {"memory": 1 << 30}):
+        with pytest.raises(ValueError, match="leave them out with a client"):
+            sweep(described, tmp_path, client=object(), **limit)
