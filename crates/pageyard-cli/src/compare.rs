@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
@@ -135,6 +135,8 @@ fn folded(table: &impl Display, width: Option<usize>) -> String {
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
+    let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
+    output::apart(&inputs, &args.picture.outputs().collect::<Vec<_>>())?;
     let sources = args.files.iter().map(|f| Source::read(f)).collect::<Result<Vec<_>, _>>()?;
     let metrics = Selection::new(&args.metrics)?;
     let sets = metrics.of(align(&sources)?)?;

@@ -192,6 +192,33 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Box<dyn Er
     Ok(())
 }
 
+/// Refuses outputs that would replace an input or each other.
+pub(crate) fn apart(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn Error>> {
+    // Only regular files are replaced; a device takes any number of outputs.
+    let place = |path: &Path| match path.canonicalize() {
+        Ok(whole) => whole.is_file().then_some(whole),
+        Err(_) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+            Some(folder.join(path.file_name()?))
+        }
+    };
+    let mut taken: Vec<PathBuf> = Vec::new();
+    for output in outputs {
+        let Some(whole) = place(output) else { continue };
+        let what = if inputs.iter().any(|input| place(input).as_ref() == Some(&whole)) {
+            "input and output are the same file; name another output"
+        } else if taken.contains(&whole) {
+            "two outputs are the same file; name another file for one of them"
+        } else {
+            taken.push(whole);
+            continue;
+        };
+        return Err(format!("{}: {what}", output.display()).into());
+    }
+    Ok(())
+}
+
 /// Writes a file. The data goes to a temporary file in the same folder, which replaces `path` when
 /// it is complete. A failure therefore leaves nothing behind, and the input may be the file that is
 /// written. A path that is not a regular file, such as `/dev/stdout`, is written directly.

@@ -1,7 +1,7 @@
 //! `--html` and `--svg`, shared by several commands.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use pageyard_lab::picture::{PLOTS, Page};
@@ -34,6 +34,11 @@ impl Picture {
     /// Returns whether a page or plot is requested.
     pub(crate) fn is_wanted(&self) -> bool {
         self.html.is_some() || self.svg.is_some()
+    }
+
+    /// Returns the files that are requested.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = &Path> {
+        self.html.iter().chain(&self.svg).map(PathBuf::as_path)
     }
 
     /// Writes the requested files, each completely or not at all.

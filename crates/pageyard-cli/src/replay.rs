@@ -148,6 +148,8 @@ struct Json<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
+    let outputs = args.perfetto.iter().map(PathBuf::as_path).chain(args.picture.outputs());
+    output::apart(&[&args.trace], &outputs.collect::<Vec<_>>())?;
     let options = Options {
         policies: args.choices.all(),
         add_recording: args.choices.is_default(),

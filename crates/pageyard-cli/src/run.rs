@@ -219,6 +219,11 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 
 fn run_workload(args: &Run) -> output::Outcome {
     let recipe = workload::by_name(args.workload.as_deref().unwrap_or_default())?;
+    // The workload `trace` reads a file.
+    let inputs =
+        args.set.iter().filter(|(name, _)| name == "trace").map(|(_, path)| Path::new(path));
+    let outputs = args.output.iter().map(PathBuf::as_path).chain(args.picture.outputs());
+    output::apart(&inputs.collect::<Vec<_>>(), &outputs.collect::<Vec<_>>())?;
     let mut bar = Bar::new();
     let (results, place) = match &args.on {
         On::Machine(machine) => {
@@ -384,6 +389,8 @@ fn shared_lines(result: &RunResult) -> String {
 }
 
 fn run_hygiene(args: &Hygiene) -> output::Outcome {
+    let outputs = args.trace.iter().map(PathBuf::as_path).chain(args.picture.outputs());
+    output::apart(&[], &outputs.collect::<Vec<_>>())?;
     let default = hygiene::Options::default();
     let memory = args.memory.unwrap_or(default.memory);
     let options = hygiene::Options { seed: args.seed, rounds: args.rounds, memory, ..default };

@@ -126,17 +126,6 @@ fn open(trace: &Path, lenient: bool) -> Result<TraceReader> {
     })
 }
 
-/// Refuses to overwrite the input with the output.
-fn apart(trace: &Path, output: &Path) -> Result<()> {
-    let same =
-        trace.canonicalize().ok().is_some_and(|t| output.canonicalize().is_ok_and(|o| t == o));
-    if !same {
-        return Ok(());
-    }
-    let what = "input and output are the same file; name another output";
-    Err(format!("{}: {what}", trace.display()).into())
-}
-
 /// Reads up to the first records, with which the head of the trace is known.
 fn first_records(
     reader: &mut TraceReader,
@@ -166,7 +155,7 @@ fn import(
     level: i32,
     kernel: Option<Release>,
 ) -> output::Outcome {
-    apart(trace, output)?;
+    output::apart(&[trace], &[output])?;
     let mut reader = open(trace, lenient)?;
     let mut attachments = reader.attachments().clone();
     let beside = state.or(Some(trace).filter(|trace| trace.as_os_str() != "-"));
@@ -367,7 +356,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
 }
 
 fn export(trace: &Path, output: Option<&Path>, gfp_names: bool, lenient: bool) -> output::Outcome {
-    output.map_or(Ok(()), |output| apart(trace, output))?;
+    output::apart(&[trace], output.as_slice())?;
     let mut reader = open(trace, lenient)?;
     match output {
         Some(path) => write_file(path, |file| write_text(&mut reader, file, gfp_names))?,

@@ -344,6 +344,34 @@ fn an_output_appears_only_when_complete() {
 }
 
 #[test]
+fn an_output_replaces_no_input_and_no_other_output() {
+    let folder = Folder::new("apart");
+    let (trace, results) = (folder.file("k.pgy"), folder.file("r.json"));
+    std::fs::copy(sample("kbuild.pgy"), &trace).unwrap();
+    std::fs::write(&results, "[]").unwrap();
+    let (one, same) = (folder.file("o"), folder.file("./o"));
+    let run = ["run", "trace", "--set"];
+    let set = format!("trace={trace}");
+    for (args, says) in [
+        (&["replay", &trace, "--html", &trace][..], "input and output are the same file"),
+        (&["replay", &trace, "--perfetto", &trace], "input and output are the same file"),
+        (&["compare", &results, &results, "--svg", &results], "input and output are the same"),
+        (&[&run[..], &[&set, "-o", &trace]].concat(), "input and output are the same file"),
+        (&["replay", &trace, "--html", &one, "--svg", &same], "two outputs are the same file"),
+        (&["run", "micro", "-o", &one, "--html", &same], "two outputs are the same file"),
+        (&["run", "hygiene", "--trace", &one, "--svg", &same], "two outputs are the same file"),
+        (&["reproduce", "all", "-o", &one, "--html", &same], "two outputs are the same file"),
+    ] {
+        let o = pageyard(args);
+        assert_eq!(o.status.code(), Some(2), "{args:?}");
+        assert!(err(&o).contains(says), "{args:?}: {}", err(&o));
+    }
+    assert_eq!(std::fs::read(&trace).unwrap(), std::fs::read(sample("kbuild.pgy")).unwrap());
+    assert_eq!(std::fs::read_to_string(&results).unwrap(), "[]");
+    assert_eq!(folder.files().len(), 2);
+}
+
+#[test]
 fn errors_name_state_files_that_cannot_be_extracted() {
     let folder = Folder::new("extract");
     let (text, to) = (folder.file("t.txt"), folder.file("file/state"));
