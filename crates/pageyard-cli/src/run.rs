@@ -104,7 +104,7 @@ struct Run {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Record the first iteration over time in the results, so that compare can plot it; implied by
-    /// --html and --svg
+    /// --html and --svg. Simulated machines only
     #[arg(long)]
     record: bool,
     #[command(flatten)]
@@ -219,6 +219,10 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 
 fn run_workload(args: &Run) -> output::Outcome {
     let recipe = workload::by_name(args.workload.as_deref().unwrap_or_default())?;
+    let names: Vec<&str> = args.set.iter().map(|(name, _)| name.as_str()).collect();
+    if let Some(at) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
+        return Err(format!("--set {}: set twice; remove one of the values", names[at]).into());
+    }
     // The workload `trace` reads a file.
     let inputs =
         args.set.iter().filter(|(name, _)| name == "trace").map(|(_, path)| Path::new(path));
@@ -271,6 +275,11 @@ fn run_workload(args: &Run) -> output::Outcome {
             }
             if args.cost != Cost::Pageyard {
                 return Err("--cost: nothing is priced on the host; remove this option".into());
+            }
+            if args.record {
+                let what = "--record: only simulated machines are recorded; remove this option, or run \
+                            --on machine:NAME";
+                return Err(what.into());
             }
             let mut host = Host::open(args.memory, &mut |at, all| {
                 bar.show("memory", Count::Bytes, at, Some(all));

@@ -414,12 +414,14 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn argument_errors_are_named_and_exit_with_2() {
+    let kbuild = sample("kbuild.pgy");
     for (args, says) in [
         (&["conform"][..], "FILE"),
         (&["conform", "no/such/file"], "no/such/file"),
         (&["trace", "info", "no/such/file"], "no/such/file"),
         (&["trace", "import", "a", "b", "--level", "99"], "--level"),
         (&["replay", "no/such/file"], "no/such/file"),
+        (&["replay", kbuild.to_str().unwrap(), "--cpus", "2"], "--cpus 2, but zoneinfo has 4 CPUs"),
         (
             &["replay", "x", "--policy", "Base,Linux7"],
             "'--policy <P,P>': policy Linux7: unknown policy Linux7; expected one of",

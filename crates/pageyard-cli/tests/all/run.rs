@@ -82,6 +82,14 @@ fn invalid_arguments_are_named() {
             "--descriptor: a descriptor \
              always",
         ),
+        (
+            &["run", "micro", "--on", "host", "--record", "--json"],
+            "--record: only simulated machines are recorded",
+        ),
+        (
+            &["run", "micro", "--set", "blocks=64", "--set", "blocks=128"],
+            "--set blocks: set twice; remove one of the values",
+        ),
         (&["run", "unix", "--on", "machine:3x5"], "3x5"),
         (
             &["run", "unix", "--policy", "Step2"],

@@ -141,6 +141,12 @@ impl Machine {
         };
         zones.sort_by_key(|z| z.start);
         check(&zones)?;
+        if let Some(cpus) = options.cpus.filter(|&cpus| found.is_some() && cpus != cpu_count) {
+            return Err(ReplayError::machine(
+                format!("--cpus {cpus}, but zoneinfo has {cpu_count} CPUs"),
+                "remove --cpus, which applies without zoneinfo only",
+            ));
+        }
         if !(1..=4096).contains(&cpu_count) {
             let fix = "use --cpus 1 to 4096, or check the zoneinfo file";
             return Err(ReplayError::machine(format!("{cpu_count} CPUs"), fix));

@@ -657,7 +657,8 @@ fn settings_apply_to_their_column() {
     let path = sample("kbuild.pgy");
     let run = |policies: &str| {
         let policies = by_names(policies).unwrap();
-        let o = Options { policies, seeds: 1, ..options("Linux612") };
+        let machine = MachineOptions::default();
+        let o = Options { policies, seeds: 1, machine, ..options("Linux612") };
         replay(Input::Path(path.clone()), &o, &mut |_, _, _| {})
     };
     let r = run("Linux612,Linux612+high=0,Linux612+high=4000,Base+high=4000").unwrap();
