@@ -42,9 +42,9 @@ pub(crate) struct Args {
     /// End the recording after this many seconds, though COMMAND runs on
     #[arg(long, value_name = "S", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Size of each CPU's buffer at the start; buffers grow as events come
-    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size)]
-    buffer: u64,
+    /// Size of each CPU's buffer at the start, below 4T; buffers grow as events come
+    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = buffer)]
+    buffer: u32,
     /// Use this tracing instance, which exists and stays as it is, instead of a new one
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
@@ -69,6 +69,12 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// Parses the size of a buffer to KiB.
+fn buffer(text: &str) -> Result<u32, String> {
+    let kib = (size(text)? / 1024).max(16);
+    u32::try_from(kib).map_err(|_| "expected a size below 4T".into())
+}
+
 /// Parses a positive number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
     let fault = || "not a positive number of seconds".to_owned();
@@ -85,7 +91,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         proc: args.proc.clone(),
         sys: args.sys.clone(),
         instance: args.instance.clone(),
-        buffer_kib: u32::try_from((args.buffer / 1024).max(16))?,
+        buffer_kib: args.buffer,
     };
     // A signal from here on ends the recording, but keeps it.
     signals::end_gently(true);

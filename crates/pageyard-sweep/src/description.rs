@@ -287,7 +287,7 @@ impl Trace {
         if used != all {
             return Err(format!(
                 "{}: the state files beside it would be ignored, since a sweep reads one file; attach \
-                 them with `pageyard trace convert`",
+                 them with `pageyard trace import`",
                 self.file.display()
             ));
         }
