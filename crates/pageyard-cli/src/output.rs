@@ -1,7 +1,7 @@
 //! Output helpers shared by the commands.
 
 use std::error::Error;
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -221,7 +221,8 @@ pub(crate) fn apart(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
 
 /// Writes a file. The data goes to a temporary file in the same folder, which replaces `path` when
 /// it is complete. A failure therefore leaves nothing behind, and the input may be the file that is
-/// written. A path that is not a regular file, such as `/dev/stdout`, is written directly.
+/// written. A file that is replaced keeps its mode. A path that is not a regular file, such as
+/// `/dev/stdout`, is written directly.
 pub(crate) fn write_file<T>(
     path: &Path,
     write: impl FnOnce(Named<File>) -> Result<T, Box<dyn Error>>,
@@ -241,10 +242,18 @@ pub(crate) fn write_file<T>(
     prefix.push(".");
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut part = tempfile::Builder::new();
-    part.prefix(&prefix).suffix(".part").permissions(Permissions::from_mode(0o666));
+    // That of the file which is replaced: a link is not followed.
+    let old = path.symlink_metadata().ok().filter(Metadata::is_file);
+    let old = old.map(|old| Permissions::from_mode(old.permissions().mode() & 0o777));
+    let new = || Permissions::from_mode(0o666);
+    part.prefix(&prefix).suffix(".part").permissions(old.clone().unwrap_or_else(new));
     let part = {
         let mut unfinished = lock(&UNFINISHED);
         let part = part.tempfile_in(folder).map_err(|e| failed(without_path(e)))?;
+        if let Some(old) = old {
+            // Whatever the umask is.
+            part.as_file().set_permissions(old).map_err(failed)?;
+        }
         *unfinished = Some(part.path().to_owned());
         part
     };

@@ -372,6 +372,9 @@ fn write_text(reader: &mut TraceReader, out: impl Write, gfp_names: bool) -> Res
     let cpus = reader.summary().declared_cpus;
     let mut writer =
         TextWriter::new(BufWriter::with_capacity(1 << 18, out), cpus)?.gfp_names(gfp_names);
+    if let Some(release) = &reader.summary().kernel_release {
+        writer.write_kernel_release(release)?;
+    }
     while more {
         for record in &records {
             writer.write(reader.tasks(), record)?;

@@ -372,6 +372,35 @@ fn an_output_replaces_no_input_and_no_other_output() {
 }
 
 #[test]
+fn an_output_keeps_the_mode_of_the_file_that_it_replaces() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("mode");
+    let (text, old) = (folder.file("t.txt"), folder.file("old"));
+    std::fs::write(&text, TEXT).unwrap();
+    for mode in [0o600, 0o666] {
+        std::fs::write(&old, "").unwrap();
+        std::fs::set_permissions(&old, PermissionsExt::from_mode(mode)).unwrap();
+        let o = pageyard(&["trace", "export", &text, "-o", &old]);
+        assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+        let meta = std::fs::metadata(&old).unwrap();
+        assert!(meta.len() > 0 && meta.permissions().mode() & 0o777 == mode, "{meta:?}");
+    }
+}
+
+#[test]
+fn the_release_of_the_kernel_survives_an_export() {
+    let folder = Folder::new("release");
+    let (text, pgy) = (folder.file("t.txt"), folder.file("t.pgy"));
+    std::fs::write(&text, TEXT).unwrap();
+    let o = pageyard(&["trace", "import", &text, &pgy, "--kernel", "6.1.20"]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let exported = pageyard(&["trace", "export", &pgy]).stdout;
+    let o = with_input(&["trace", "info", "-", "--json"], &exported);
+    let info: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert_eq!(info["kernel_release"], "6.1.20");
+}
+
+#[test]
 fn errors_name_state_files_that_cannot_be_extracted() {
     let folder = Folder::new("extract");
     let (text, to) = (folder.file("t.txt"), folder.file("file/state"));

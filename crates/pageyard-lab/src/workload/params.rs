@@ -33,7 +33,7 @@ impl Params {
     /// Starts from the defaults and applies the given values.
     ///
     /// # Errors
-    /// Fails if a name is not a parameter of the workload, or is there twice.
+    /// Fails if a name is not a parameter of the workload.
     pub(super) fn new(
         workload: &'static str,
         all: &[Param],
@@ -41,10 +41,7 @@ impl Params {
     ) -> Result<Params, WorkloadError> {
         let mut values: BTreeMap<String, String> =
             all.iter().map(|p| (p.name.to_owned(), p.default.to_owned())).collect();
-        for (at, (name, value)) in set.iter().enumerate() {
-            if set[..at].iter().any(|(other, _)| other == name) {
-                return Err(WorkloadError::ParameterTwice { workload, name: name.clone() });
-            }
+        for (name, value) in set {
             match values.get_mut(name) {
                 Some(v) => value.trim().clone_into(v),
                 None => {

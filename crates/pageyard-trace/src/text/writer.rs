@@ -90,6 +90,14 @@ impl<W: Write> TextWriter<W> {
         }
     }
 
+    /// Writes the release of the kernel that recorded, in the heading that `perf script` prints.
+    ///
+    /// # Errors
+    /// Fails with [`Fault::Io`].
+    pub fn write_kernel_release(&mut self, release: &str) -> Result<(), TraceError> {
+        self.line(format_args!("# os release : {release}"))
+    }
+
     /// Writes that the recorder lost `count` events.
     ///
     /// # Errors
