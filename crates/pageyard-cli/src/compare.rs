@@ -54,22 +54,21 @@ pub(crate) struct Args {
     /// shown and those that explain a result are not corrected for
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     metrics: Vec<String>,
-    /// pageyard: ignore changes whose ratio is within this many percent of 1
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = band)]
-    band: f64,
+    /// pageyard, --aa: ignore changes whose ratio is within this many percent of 1 [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = band)]
+    band: Option<f64>,
     /// Random seed of the bootstrap and of --aa
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// mmtests: which rows to print
-    #[arg(long, value_name = "ROWS", default_value = "multiops", value_parser = rows())]
-    rows: Rows,
-    /// mmtests: digits after the decimal point
-    #[arg(long, value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u8).range(0..=6))]
-    precision: u8,
-    /// index and change: how samples are aggregated
-    #[arg(long, value_name = "NAME", default_value = "mean", value_parser = aggregate())]
-    aggregate: Aggregate,
+    /// mmtests: which rows to print [default: multiops]
+    #[arg(long, value_name = "ROWS", value_parser = rows())]
+    rows: Option<Rows>,
+    /// mmtests: digits after the decimal point [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=6))]
+    precision: Option<u8>,
+    /// index and change: how samples are aggregated [default: mean]
+    #[arg(long, value_name = "NAME", value_parser = aggregate())]
+    aggregate: Option<Aggregate>,
     /// Treat the files as an A/A run (the same thing measured twice), and print how often each rule
     /// would raise a false alarm
     #[arg(long, conflicts_with_all = ["form", "csv", "tsv", "html", "svg"])]
@@ -129,19 +128,40 @@ fn band(text: &str) -> Result<f64, String> {
     }
 }
 
+impl Args {
+    /// Fails if an option is given that the form does not use.
+    fn check(&self) -> Result<(), String> {
+        let is_mmtests = matches!(self.form, Form::Mmtests2019 | Form::Mmtests2024);
+        let is_change = matches!(self.form, Form::Index | Form::Change | Form::Change2024);
+        let options = [
+            ("--band", self.band.is_some(), self.form == Form::Pageyard, "pageyard"),
+            ("--rows", self.rows.is_some(), is_mmtests, "mmtests-2019 and mmtests-2024"),
+            ("--precision", self.precision.is_some(), is_mmtests, "mmtests-2019 and mmtests-2024"),
+            ("--aggregate", self.aggregate.is_some(), is_change, "index, change and change-2024"),
+        ];
+        match options.iter().find(|(_, is_given, is_used, _)| *is_given && !is_used) {
+            Some((name, _, _, forms)) => {
+                Err(format!("{name}: applies to --form {forms} only; remove it, or choose a form"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// Formats a table in lines of at most this length.
 fn folded(table: &impl Display, width: Option<usize>) -> String {
     width.map_or_else(|| table.to_string(), |width| format!("{table:width$}"))
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
+    args.check()?;
     let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     output::apart(&inputs, &args.picture.outputs().collect::<Vec<_>>())?;
     let sources = args.files.iter().map(|f| Source::read(f)).collect::<Result<Vec<_>, _>>()?;
     let metrics = Selection::new(&args.metrics)?;
     let sets = metrics.of(align(&sources)?)?;
     let width = args.width.map(usize::from).or_else(output::width);
-    let rule = Rule { band: args.band / 100.0, seed: args.seed };
+    let rule = Rule { band: args.band.unwrap_or(1.0) / 100.0, seed: args.seed };
     let mut out = output::stdout();
     if args.aa {
         let alarms = sets.iter().map(|set| false_alarms(set, rule, args.deals as usize));
@@ -159,9 +179,9 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         form: args.form,
         metrics,
         rule,
-        rows: args.rows,
-        precision: args.precision.into(),
-        aggregate: args.aggregate,
+        rows: args.rows.unwrap_or_default(),
+        precision: args.precision.unwrap_or(2).into(),
+        aggregate: args.aggregate.unwrap_or_default(),
     };
     if args.picture.is_wanted() {
         let names: Vec<_> = sources.iter().map(|s| s.name.as_str()).collect();

@@ -109,7 +109,8 @@ pub(crate) struct Reading {
     /// short for it
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Number of CPUs without zoneinfo [default: those in the trace]
+    /// Number of CPUs without zoneinfo [default: those in the trace]. Another number than that of a
+    /// zoneinfo is an error
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
     /// Last-level cache per CPU, such as 2M [default: from cpu_cache in the state files, else 4M]

@@ -94,7 +94,7 @@ struct Run {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: u32,
-    /// Set a parameter of the workload
+    /// Set a parameter of the workload; may be repeated, with another parameter
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
     /// Print JSON instead of text: a list of results, one per policy
@@ -228,6 +228,10 @@ fn run_workload(args: &Run) -> output::Outcome {
         args.set.iter().filter(|(name, _)| name == "trace").map(|(_, path)| Path::new(path));
     let outputs = args.output.iter().map(PathBuf::as_path).chain(args.picture.outputs());
     output::apart(&inputs.collect::<Vec<_>>(), &outputs.collect::<Vec<_>>())?;
+    let is_kept = args.json || args.output.is_some() || args.picture.is_wanted();
+    if args.record && !is_kept {
+        return Err("--record: nothing shows what is recorded; add --json, -o or --html".into());
+    }
     let mut bar = Bar::new();
     let (results, place) = match &args.on {
         On::Machine(machine) => {

@@ -134,13 +134,21 @@ pub fn by_names(text: &str) -> Result<Vec<Choice>, PolicyError> {
 /// for the packed engine.
 ///
 /// # Errors
-/// Fails as [`by_name`] does, for the first wrong name.
+/// Fails as [`by_name`] does, for the first wrong name, and for one that is there twice.
 pub fn columns(text: &str) -> Result<Vec<Choice>, PolicyError> {
     let column = |name: &str| {
         let is_packed = name.trim().eq_ignore_ascii_case(Engine::PACKED);
         if is_packed { Ok(Choice::packed()) } else { by_name(name) }
     };
-    separated(text).map(column).collect()
+    let columns = separated(text).map(column).collect::<Result<Vec<Choice>, _>>()?;
+    let is_twice = |&at: &usize| columns[..at].iter().any(|other| other.name == columns[at].name);
+    match (1..columns.len()).find(is_twice) {
+        Some(at) => Err(PolicyError {
+            name: columns[at].name.clone(),
+            why: "named twice; remove one of the names".into(),
+        }),
+        None => Ok(columns),
+    }
 }
 
 /// Splits at commas outside angle brackets.

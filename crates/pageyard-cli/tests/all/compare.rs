@@ -153,6 +153,17 @@ fn errors_end_with_code_2_and_name_the_file() {
         assert_eq!((o.status.code(), o.stdout.len()), (Some(2), 0), "{args:?}: {err}");
         assert!(err.starts_with(says) && err.contains("; "), "{args:?}: {err}");
     }
+    for (form, option, value, used) in [
+        ("index", "--band", "5", "pageyard"),
+        ("pageyard", "--rows", "variabletime", "mmtests-2019 and mmtests-2024"),
+        ("series", "--precision", "4", "mmtests-2019 and mmtests-2024"),
+        ("mmtests-2024", "--aggregate", "mean", "index, change and change-2024"),
+    ] {
+        let o = compare(&folder, &["host.json", "--form", form, option, value]);
+        let err = String::from_utf8(o.stderr.clone()).unwrap();
+        assert_eq!((o.status.code(), o.stdout.len()), (Some(2), 0), "{form} {option}: {err}");
+        assert!(err.contains(&format!("{option}: applies to --form {used} only")), "{err}");
+    }
     for args in [&[][..], &["host.json", "--form", "fancy"], &["host.json", "--csv", "--json"]] {
         assert_eq!(compare(&folder, args).status.code(), Some(2), "{args:?}");
     }

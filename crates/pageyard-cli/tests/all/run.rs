@@ -90,6 +90,15 @@ fn invalid_arguments_are_named() {
             &["run", "micro", "--set", "blocks=64", "--set", "blocks=128"],
             "--set blocks: set twice; remove one of the values",
         ),
+        (
+            &["run", "micro", "--memory", "9223372036854775807"],
+            "memory 8.0 EiB: a simulated machine has at most 64 TiB; reduce --memory",
+        ),
+        (&["run", "micro", "--record"], "--record: nothing shows what is recorded; add --json"),
+        (
+            &["run", "micro", "--policy", "Base,Step5,base"],
+            "'--policy <P,P>': policy Base: named twice",
+        ),
         (&["run", "unix", "--on", "machine:3x5"], "3x5"),
         (
             &["run", "unix", "--policy", "Step2"],

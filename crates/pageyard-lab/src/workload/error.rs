@@ -74,6 +74,14 @@ pub enum WorkloadError {
         /// Bytes available.
         available: u64,
     },
+    /// The simulated machine has more memory than can be simulated.
+    #[error("memory {}: a simulated machine has at most {}; reduce --memory", size(*wanted), size(*most))]
+    MachineMemory {
+        /// Bytes requested.
+        wanted: u64,
+        /// Maximum number of bytes.
+        most: u64,
+    },
     /// A thread could not be created or bound to its CPU.
     #[error("this host's threads: {0}")]
     Thread(#[from] std::io::Error),

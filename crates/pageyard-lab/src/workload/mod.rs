@@ -90,6 +90,9 @@ pub fn by_name(name: &str) -> Result<Recipe, WorkloadError> {
     })
 }
 
+/// Maximum memory of a simulated machine. The maps of so much take more than 128 GiB of this host's.
+const MOST_MEMORY: u64 = 64 << 40;
+
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -151,6 +154,10 @@ fn run_all(
     record: bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<RunResult>, WorkloadError> {
+    let bytes = options.memory.unwrap_or(options.machine.memory());
+    if bytes > MOST_MEMORY {
+        return Err(WorkloadError::MachineMemory { wanted: bytes, most: MOST_MEMORY });
+    }
     let site = Site::new(&options.machine, options.memory);
     let memory = options.memory.map(|bytes| ("machine.memory", bytes.to_string()));
     let linux = options.descriptor != 16;
