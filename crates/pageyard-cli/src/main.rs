@@ -1,5 +1,6 @@
 //! The program `pageyard`: parses arguments and prints text or JSON. The libraries do the work.
 
+mod closed;
 mod compare;
 mod conform;
 mod judge;
@@ -122,7 +123,8 @@ fn answer(e: &clap::Error) -> ExitCode {
         say!("{}", text.trim_end());
         return ExitCode::from(2);
     }
-    let printed = e.print().map_err(|e| output::named(output::STDOUT, &e));
+    let is_open = if e.use_stderr() { Ok(()) } else { closed::check() };
+    let printed = is_open.and_then(|()| e.print()).map_err(|e| output::named(output::STDOUT, &e));
     match printed.and_then(|()| output::stdout().flush()) {
         Err(e) if !output::is_broken_pipe(&e) => {
             say!("pageyard: {e}");

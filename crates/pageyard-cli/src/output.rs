@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pageyard_trace::is_active;
 
+use crate::closed;
+
 /// Result of a command: its exit code, or an error that ends the program with code 2.
 pub(crate) type Outcome = Result<std::process::ExitCode, Box<dyn Error>>;
 
@@ -170,9 +172,29 @@ pub(crate) fn named(name: &str, e: &io::Error) -> io::Error {
 
 pub(crate) const STDOUT: &str = "standard output";
 
+/// Standard output, whose writes fail if it was closed at the start.
+pub(crate) struct Stdout(StdoutLock<'static>);
+
+impl Stdout {
+    fn new() -> Self {
+        Stdout(io::stdout().lock())
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        closed::check()?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Returns standard output, for text.
-pub(crate) fn stdout() -> Named<Escaping<StdoutLock<'static>>> {
-    Named { to: Escaping::text(io::stdout().lock()), name: STDOUT.into(), bytes: 0 }
+pub(crate) fn stdout() -> Named<Escaping<Stdout>> {
+    Named { to: Escaping::text(Stdout::new()), name: STDOUT.into(), bytes: 0 }
 }
 
 /// Returns the number of columns of the terminal that standard output is; `None` if it is not one.
@@ -184,7 +206,7 @@ pub(crate) fn width() -> Option<usize> {
 
 /// Prints one JSON document and a newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Box<dyn Error>> {
-    let to = Escaping::json(io::stdout().lock());
+    let to = Escaping::json(Stdout::new());
     let mut out = BufWriter::new(Named { to, name: STDOUT.into(), bytes: 0 });
     serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)?;

@@ -107,6 +107,25 @@ fn a_full_output_device_is_an_error() {
 }
 
 #[test]
+fn a_closed_output_is_an_error() {
+    let folder = Folder::new();
+    let ran = |script: &str, line: &str| {
+        let mut shell = folder.command("sh");
+        shell.args(["-c", script, PROGRAM]).args(words(line)).output().unwrap()
+    };
+    for line in ["trace info trace.txt", "trace info trace.txt --json", "trace --help"] {
+        let o = ran("\"$0\" \"$@\" >&-", line);
+        let said = String::from_utf8_lossy(&o.stderr);
+        assert_eq!(o.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains("standard output: Bad file descriptor"), "{line}: {said}");
+        // As Python's `subprocess.DEVNULL`.
+        assert!(ran("\"$0\" \"$@\" 1<>/dev/null", line).status.success(), "{line}");
+    }
+    // Nothing is printed.
+    assert!(ran("\"$0\" \"$@\" >&-", "trace export trace.txt -o copy.txt").status.success());
+}
+
+#[test]
 fn a_closed_output_pipe_is_no_error() {
     // The reader has closed the pipe before the program starts.
     let closed = || std::io::pipe().unwrap().1.into();
