@@ -10,17 +10,19 @@ pub(crate) const fn block_mask(frame: u32, order: u8) -> u64 {
     ones << (frame & 63)
 }
 
+/// The frames at which blocks of orders 1 to 6 begin.
+const ALIGNED: [u64; 6] = [
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0000_0001_0000_0001,
+    1,
+];
+
 /// Returns the heads of the aligned runs of 2^`order` set bits, for orders 0 to 6.
 #[inline]
 pub(crate) const fn run_heads(bits: u64, order: u8) -> u64 {
-    const ALIGNED: [u64; 6] = [
-        0x5555_5555_5555_5555,
-        0x1111_1111_1111_1111,
-        0x0101_0101_0101_0101,
-        0x0001_0001_0001_0001,
-        0x0000_0001_0000_0001,
-        1,
-    ];
     let mut heads = bits;
     let mut o = 0;
     while o < order as usize && o < ALIGNED.len() {
@@ -28,6 +30,18 @@ pub(crate) const fn run_heads(bits: u64, order: u8) -> u64 {
         o += 1;
     }
     heads
+}
+
+/// Returns whether one of a pageblock's words has an aligned run of 2^`order` set bits, for orders 0 to
+/// 6. As by [`run_heads`], for all words at once: a request that fails may ask it of every pageblock.
+pub(crate) fn has_run(mut words: [u64; WORDS], order: u8) -> bool {
+    for (step, _) in ALIGNED.iter().enumerate().take(order.into()) {
+        for word in &mut words {
+            *word &= *word >> (1u32 << step);
+        }
+    }
+    let aligned = usize::from(order).checked_sub(1).and_then(|i| ALIGNED.get(i)).unwrap_or(&!0);
+    words.iter().any(|word| word & aligned != 0)
 }
 
 /// Returns the bits of the runs with these heads: the inverse of [`run_heads`].
@@ -86,6 +100,28 @@ mod tests {
             2 => next() | next() | next(),
             _ => [0, !0, 1, 1 << 63][i / 4 % 4],
         })
+    }
+
+    #[test]
+    fn a_pageblock_has_a_run_if_one_of_its_words_has() {
+        let mut words = words();
+        for _ in 0..3000 / WORDS {
+            let block: [u64; WORDS] = core::array::from_fn(|_| words.next().unwrap());
+            for order in 0..=6 {
+                // Runs at the end of a word, and those that would go on in the next one.
+                let of_words = block.iter().any(|&word| run_heads(word, order) != 0);
+                assert_eq!(has_run(block, order), of_words, "{block:x?} {order}");
+            }
+        }
+        // Of one word alone; half of the last is in each of two aligned places.
+        for (bits, order) in [(!0u64 << 32, 5), (0xff << 16, 3), (1 << 63, 0), (0xff << 12, 2)] {
+            for i in 0..WORDS {
+                let mut block = [0; WORDS];
+                block[i] = bits;
+                assert!(has_run(block, order) && !has_run(block, order + 1), "{bits:x} {i}");
+            }
+        }
+        assert!(has_run([!0; WORDS], 6));
     }
 
     #[test]

@@ -141,6 +141,12 @@ impl<'a> Blocks<'a> {
         (block * WORDS as u32..).zip(self.words_of(block))
     }
 
+    /// Returns which frames of a pageblock are free.
+    pub(super) fn words_now(&self, block: u32) -> [u64; WORDS] {
+        let words = self.words.get(block as usize);
+        words.map_or([0; WORDS], |w| w.0.each_ref().map(|w| w.load(Relaxed)))
+    }
+
     /// The word with the frames from `64 * word` on.
     fn word(&self, word: u32) -> Option<&'a AtomicU64> {
         self.words.get(word as usize / WORDS)?.0.get(word as usize % WORDS)
@@ -674,7 +680,7 @@ impl<'a> Blocks<'a> {
 
     /// Returns whether a pageblock has an aligned free run of an order up to 6.
     pub(crate) fn has_run(&self, block: u32, order: u8) -> bool {
-        self.words_of(block).iter().any(|w| bits::run_heads(w.load(Relaxed), order) != 0)
+        bits::has_run(self.words_now(block), order)
     }
 
     /// Returns a pageblock's place for a check while nothing else runs: bucket, active, isolated.

@@ -116,11 +116,6 @@ impl Blocks<'_> {
             self.block_type(block)
         }
     }
-
-    fn words_now(&self, block: u32) -> [u64; WORDS] {
-        let words = self.words_of(block);
-        core::array::from_fn(|i| words.get(i).map_or(0, |w| w.load(Relaxed)))
-    }
 }
 
 impl<R: RawMutex> Region<'_, R> {
