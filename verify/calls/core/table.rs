@@ -65,6 +65,8 @@ calls! {
         -> Option<ZoneId> { y.zonelist(node, kind).next() }
     call_free(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
         -> Result<(), FreeError> { y.free(pfn, order) }
+    call_free_ready(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
+        -> Option<()> { y.free_ready(pfn, order) }
     call_free_rest(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)
         -> Result<(), FreeError> { y.free_rest(pfn, order) }
     call_free_owned(y, pfn: Pfn = Pfn(7), order: Order = Order::ZERO)

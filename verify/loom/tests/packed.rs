@@ -35,7 +35,7 @@ fn pageblocks_become_whole_once() {
 }
 
 #[test]
-#[ignore = "takes two minutes: scripts/interleavings.sh runs it"]
+#[ignore = "takes minutes: scripts/interleavings.sh runs it"]
 fn a_thief_of_frames_stops_a_pageblock_from_becoming_whole() {
     holds("seal and thief", Some(1), || m::seal_and_thief(Bug::No));
     finds("no rollback", "", || m::seal_and_thief(Bug::NoRollback));

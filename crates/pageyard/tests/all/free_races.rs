@@ -23,11 +23,13 @@ type Y<'y> = Yard<'y, Hooked<Lock, ByThread, Chosen>>;
 /// A way to free a block.
 type Way = fn(&Y<'_>, Pfn, Order) -> Result<(), FreeError>;
 
-fn ways() -> [Way; 6] {
+fn ways() -> [Way; 7] {
     [
         |y, pfn, order| y.free(pfn, order),
         |y, pfn, order| y.free_direct(pfn, order),
         |y, pfn, order| y.free_rest(pfn, order),
+        // As C frees: the rest is the whole free once more.
+        |y, pfn, order| y.free_ready(pfn, order).map_or_else(|| y.free(pfn, order), Ok),
         |y, pfn, order| y.free_batch(&[(pfn, order)]).map_err(|e| e.error),
         |y, pfn, order| {
             // The thread that split the block owns all of its pages.

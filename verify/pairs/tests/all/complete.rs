@@ -7,13 +7,14 @@ use std::path::Path;
 const TYPES: [&str; 3] = ["Yard<", "CmaArea<", "Kswapd<"];
 
 /// Functions that no operation calls, with the reason.
-const EXEMPT: [(&str, &str); 25] = [
+const EXEMPT: [(&str, &str); 26] = [
     ("for_each_shared", "addresses"),
     ("pass_cpu_lock", "takes a lock and releases it"),
     ("pass_zone_lock", "takes a lock and releases it"),
     ("alloc_bulk_ready", "a part of alloc_bulk_each"),
     ("alloc_ready", "a part of alloc"),
     ("alloc_rest", "a part of alloc"),
+    ("free_ready", "a part of free"),
     ("free_rest", "a part of free"),
     ("init", "takes the yard for itself"),
     ("hooks_mut", "takes the yard for itself"),
