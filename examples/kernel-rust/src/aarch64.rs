@@ -3,21 +3,16 @@
 //! The addresses of devices are those of that machine; memory and CPUs come from the device tree.
 
 use core::arch::{asm, global_asm};
-use core::ffi::CStr;
 use core::ops::Range;
-use core::ptr;
-use core::slice;
 
 use pageyard::ZoneKind;
 
 use crate::memory::Memory;
-use crate::{CPUS, Stacks, println, stop};
+use crate::{CPUS, Stacks, stop, tree};
 
 global_asm!(include_str!("../../boot/aarch64.s"));
 
 unsafe extern "C" {
-    static image_start: u8;
-    static image_end: u8;
     static ap_start: u8;
 }
 
@@ -35,73 +30,9 @@ const TIMER: u32 = 27;
 #[unsafe(no_mangle)]
 static stack_size: u32 = size_of::<Stacks>() as u32 / CPUS as u32;
 
-/// The device tree.
-struct Tree(&'static [u8]);
-
-impl Tree {
-    fn at(address: usize) -> Tree {
-        // SAFETY: QEMU put the device tree there; the page is mapped, and nothing writes it.
-        let header: [u32; 2] = unsafe { ptr::read(address as *const [u32; 2]) };
-        let [magic, size] = header.map(u32::from_be);
-        assert!(magic == 0xd00d_feed, "no device tree at {address:#x}");
-        // SAFETY: the header says how long it is; `memory` reserves all of it.
-        Tree(unsafe { slice::from_raw_parts(address as *const u8, size as usize) })
-    }
-
-    fn word(&self, at: usize) -> usize {
-        let bytes = self.0[at..at + 4].try_into().unwrap_or_default();
-        u32::from_be_bytes(bytes) as usize
-    }
-
-    fn name(&self, at: usize) -> &'static [u8] {
-        CStr::from_bytes_until_nul(&self.0[at..]).unwrap_or_default().to_bytes()
-    }
-
-    /// Calls `each` with the property `reg` of every node whose name begins so. The numbers in it
-    /// have 64 bits, or 32 where the property is a single one.
-    fn regs(&self, prefix: &[u8], mut each: impl FnMut([u64; 2])) {
-        let (mut at, strings, mut wanted) = (self.word(8), self.word(12), false);
-        loop {
-            let token = self.word(at);
-            at += 4;
-            match token {
-                // A node begins; its name.
-                1 => {
-                    let name = self.name(at);
-                    wanted = name.starts_with(prefix);
-                    at += (name.len() + 1).next_multiple_of(4);
-                }
-                // A property: length, name, value.
-                3 => {
-                    let (length, name) = (self.word(at), self.name(strings + self.word(at + 4)));
-                    let value = at + 8;
-                    let number =
-                        |i| (self.word(value + i) as u64) << 32 | self.word(value + i + 4) as u64;
-                    match length {
-                        _ if !wanted || name != b"reg" => {}
-                        4 => each([self.word(value) as u64, 0]),
-                        8 => each([number(0), 0]),
-                        _ => (0..length).step_by(16).for_each(|i| each([number(i), number(i + 8)])),
-                    }
-                    at = value + length.next_multiple_of(4);
-                }
-                // A node ends, nothing.
-                2 | 4 => wanted = false,
-                _ => return,
-            }
-        }
-    }
-}
-
-/// Adds the memory, and reserves what is in use: the device tree and the image.
+/// Adds the memory, and reserves what is in use.
 pub fn memory(at: usize, memory: &mut Memory) {
-    let tree = Tree::at(at);
-    tree.regs(b"memory@", |[start, size]| {
-        println!("memory {start:#x}..{:#x}", start + size);
-        memory.add(start..(start + size).min(MAPPED));
-    });
-    memory.reserve(at as u64..(at + tree.0.len()) as u64);
-    memory.reserve(&raw const image_start as u64..&raw const image_end as u64);
+    tree::memory(at, MAPPED, memory);
 }
 
 /// Finds the CPUs in the device tree. Stores their numbers for PSCI, that of the boot CPU first,
@@ -110,15 +41,7 @@ pub fn cpus(at: usize, ids: &mut [u64; CPUS]) -> usize {
     let boot: u64;
     // SAFETY: reads this CPU's number.
     unsafe { asm!("mrs {}, mpidr_el1", out(reg) boot, options(nomem, nostack)) };
-    ids[0] = boot & 0xff_00ff_ffff;
-    let mut n = 1;
-    Tree::at(at).regs(b"cpu@", |[id, _]| {
-        if id != ids[0] && n < CPUS {
-            ids[n] = id;
-            n += 1;
-        }
-    });
-    n
+    tree::cpus(at, boot & 0xff_00ff_ffff, ids)
 }
 
 /// Prepares the CPU that runs this: its number and its interrupt controller.

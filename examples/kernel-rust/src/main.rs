@@ -4,7 +4,8 @@
 //!
 //! What a kernel takes from here: `lock.rs` (locks that keep interrupts out), `memory.rs` (the boot
 //! loader's memory map as zones), `yard.rs` (the allocator on it) or `packed.rs` (the packed
-//! engine). `x86_64.rs` and `aarch64.rs` are the machines, `hammer.rs` is the test.
+//! engine). `x86_64.rs` and `aarch64.rs` are the machines, `tree.rs` reads the device tree of the
+//! latter, `hammer.rs` is the test.
 
 #![no_std]
 #![no_main]
@@ -29,6 +30,8 @@ mod engine;
 mod hammer;
 mod lock;
 mod memory;
+#[cfg(not(target_arch = "x86_64"))]
+mod tree;
 
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
