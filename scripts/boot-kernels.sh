@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Builds the example kernels and boots them in QEMU, each with 2 GiB or more and with 40 MiB of memory. docs/kernels.md.
 #
-#     scripts/boot-kernels.sh [--list] [NAME...]
+#     scripts/boot-kernels.sh [--list | --ci | NAME...]
 #
-# All of --list if none is named. Prints a line per boot: what the kernel found, requests of all CPUs, instructions of
-# an allocation and a free of one page (`-icount shift=0`: QEMU's clock counts instructions), bytes of stack. Kernels
-# whose locks are broken on purpose must fail. Exits with 1 if one does not do as it must, after its serial output.
+# Boots all of --list if none is named. With --ci, as .ci/run does: of the RISC-V kernels only two. Prints a line per
+# boot: what the kernel found, requests of all CPUs, instructions of an allocation and a free of one page
+# (`-icount shift=0`: QEMU's clock counts instructions), bytes of stack. Kernels whose locks are broken on purpose must
+# fail. Exits with 1 if one does not do as it must, after its serial output.
 #
 # Needs, on a Debian machine,
 #
-#     apt-get install qemu-system-x86 qemu-system-arm build-essential
-#     rustup target add x86_64-unknown-none aarch64-unknown-none
+#     apt-get install qemu-system-x86 qemu-system-arm qemu-system-misc opensbi build-essential
+#     rustup target add x86_64-unknown-none aarch64-unknown-none riscv64imac-unknown-none-elf
 #
 # and installs nothing itself: what is missing is named, and ends it with 2.
 set -euo pipefail
@@ -38,6 +39,13 @@ arm-pinned-40M      pass    aarch64 pinned          40M
 arm-pinned-icount   count   aarch64 pinned          2G   -icount shift=0
 arm-no-lock         broken  aarch64 broken-lock     2G
 arm-open-lock       stuck   aarch64 broken-try-lock 2G
+riscv-locked        pass    riscv64 -               4G
+riscv-locked-40M    pass    riscv64 -               40M
+riscv-locked-icount count   riscv64 -               2G   -icount shift=0
+riscv-pinned        pass    riscv64 pinned          4G
+riscv-pinned-icount count   riscv64 pinned          2G   -icount shift=0
+riscv-no-lock       broken  riscv64 broken-lock     2G
+riscv-open-lock     stuck   riscv64 broken-try-lock 2G
 c                   pass    c       -               2G
 c-40M               pass    c       -               40M
 c-icount            count   c       -               2G   -icount shift=0
@@ -55,6 +63,7 @@ names=()
 for what in "$@"; do
     case $what in
     --list) boots | awk '{print $1}'; exit ;;
+    --ci) mapfile -t names < <(boots | awk '$3 != "riscv64" || /-(locked-icount|open-lock) / {print $1}') ;;
     *) boots | grep -q "^$what " || fail "$what: not in --list"; names+=("$what") ;;
     esac
 done
@@ -64,8 +73,20 @@ wanted() {
     for name in "${names[@]}"; do boots | grep "^$name "; done
 }
 
+triple() { # KIND
+    case $1 in
+    c) echo x86_64-unknown-none ;;
+    riscv64) echo riscv64imac-unknown-none-elf ;; # no FP registers, which an interrupt would have to save
+    *) echo "$1-unknown-none" ;;
+    esac
+}
+
 missing=()
 tool() { command -v "$1" >/dev/null || missing+=("$1: $2"); }
+firmware() { # of RISC-V, where QEMU looks for it
+    for folder in $(qemu-system-riscv64 -L help 2>/dev/null); do [ ! -e "$folder/$1" ] || return 0; done
+    missing+=("$1: $2")
+}
 tool cargo "https://rustup.rs"
 tool timeout "apt-get install coreutils"
 tool size "apt-get install binutils"
@@ -74,11 +95,16 @@ for kind in $kinds; do
     case $kind in
     x86_64 | c) tool qemu-system-x86_64 "apt-get install qemu-system-x86" ;;
     aarch64) tool qemu-system-aarch64 "apt-get install qemu-system-arm" ;;
+    riscv64)
+        tool qemu-system-riscv64 "apt-get install qemu-system-misc"
+        firmware opensbi-riscv64-generic-fw_dynamic.bin "apt-get install opensbi"
+        ;;
     esac
-    case $kind in
-    c) tool make "apt-get install make"; tool "${CC:-cc}" "apt-get install build-essential"; triple=x86_64-unknown-none ;;
-    *) triple=$kind-unknown-none ;;
-    esac
+    if [ "$kind" = c ]; then
+        tool make "apt-get install make"
+        tool "${CC:-cc}" "apt-get install build-essential"
+    fi
+    triple=$(triple "$kind")
     [ -d "$(rustc --print target-libdir --target "$triple" 2>/dev/null)" ] ||
         missing+=("the core library for $triple: rustup target add $triple")
 done
@@ -119,9 +145,9 @@ build() { # KIND FEATURE
         make --silent -B -C examples/kernel-c PREFIX="$prefix" OUT="$out" DEFINES="$defines"
     else
         [ "$2" = - ] || features=(--features "$2")
-        (cd examples/kernel-rust && cargo build --quiet --release --locked --target "$1-unknown-none" \
+        (cd examples/kernel-rust && cargo build --quiet --release --locked --target "$(triple "$1")" \
             --target-dir "$target" "${features[@]}")
-        cp "$target/$1-unknown-none/release/kernel-rust" "$out"
+        cp "$target/$(triple "$1")/release/kernel-rust" "$out"
     fi
 }
 

@@ -44,9 +44,9 @@ cargo test --manifest-path verify/mutants/Cargo.toml --target-dir "$base/mutants
     kernels=$(realpath -m "$base/kernels")
     cd examples/kernel-rust
     cargo fmt --check
-    for kernel in "x86_64 default" "aarch64 default" "x86_64 pinned" "x86_64 broken-lock" "x86_64 broken-try-lock"; do
-        read -r arch feature <<<"$kernel"
-        cargo clippy --locked --target-dir "$kernels" --target "$arch-unknown-none" --features "$feature" \
-            -- -D warnings
+    for kernel in "x86_64-unknown-none default" "aarch64-unknown-none default" "riscv64imac-unknown-none-elf default" \
+        "x86_64-unknown-none pinned" "x86_64-unknown-none broken-lock" "x86_64-unknown-none broken-try-lock"; do
+        read -r triple feature <<<"$kernel"
+        cargo clippy --locked --target-dir "$kernels" --target "$triple" --features "$feature" -- -D warnings
     done
 )

@@ -13,11 +13,13 @@ shift
 # Byte 18 of an ELF file names the processor.
 case $(od -An -tu1 -j18 -N1 "$image" | tr -d ' ') in
 183) qemu=qemu-system-aarch64 package=qemu-system-arm ;;
+243) qemu=qemu-system-riscv64 package="qemu-system-misc opensbi" ;;
 *) qemu=qemu-system-x86_64 package=qemu-system-x86 ;;
 esac
 command -v $qemu >/dev/null || { echo "qemu.sh: $qemu is missing: apt-get install $package" >&2; exit 2; }
 # A hole below 4 GiB with half of the memory above it, where there is enough: so that all three zones exist.
 case $qemu in
+*riscv64) machine=(-machine virt) ;;
 *x86_64) machine=(-machine "q35,max-ram-below-4g=1G" -device "isa-debug-exit,iobase=0xf4,iosize=0x04") ;;
 *) machine=(-machine "virt,gic-version=2" -cpu cortex-a72 -semihosting) ;;
 esac

@@ -4,8 +4,8 @@
 //!
 //! What a kernel takes from here: `lock.rs` (locks that keep interrupts out), `memory.rs` (the boot
 //! loader's memory map as zones), `yard.rs` (the allocator on it) or `packed.rs` (the packed
-//! engine). `x86_64.rs` and `aarch64.rs` are the machines, `tree.rs` reads the device tree of the
-//! latter, `hammer.rs` is the test.
+//! engine). `x86_64.rs`, `aarch64.rs` and `riscv64.rs` are the machines, `tree.rs` reads the device tree
+//! of the latter two, `hammer.rs` is the test.
 
 #![no_std]
 #![no_main]
@@ -17,6 +17,9 @@
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]
+mod arch;
+#[cfg(target_arch = "riscv64")]
+#[path = "riscv64.rs"]
 mod arch;
 #[cfg(target_arch = "x86_64")]
 #[path = "x86_64.rs"]
