@@ -29,7 +29,7 @@ rust-locked-icount  count   x86_64  -               2G   -icount shift=0
 rust-pinned         pass    x86_64  pinned          2G
 rust-pinned-40M     pass    x86_64  pinned          40M
 rust-pinned-icount  count   x86_64  pinned          2G   -icount shift=0
-rust-no-lock        broken  x86_64  broken-lock     2G
+rust-no-lock        broken  x86_64  broken-lock     2G   -icount shift=0
 rust-open-lock      stuck   x86_64  broken-try-lock 2G
 arm-locked          pass    aarch64 -               4G
 arm-locked-40M      pass    aarch64 -               40M
@@ -37,14 +37,14 @@ arm-locked-icount   count   aarch64 -               2G   -icount shift=0
 arm-pinned          pass    aarch64 pinned          4G
 arm-pinned-40M      pass    aarch64 pinned          40M
 arm-pinned-icount   count   aarch64 pinned          2G   -icount shift=0
-arm-no-lock         broken  aarch64 broken-lock     2G
+arm-no-lock         broken  aarch64 broken-lock     2G   -icount shift=0
 arm-open-lock       stuck   aarch64 broken-try-lock 2G
 riscv-locked        pass    riscv64 -               4G
 riscv-locked-40M    pass    riscv64 -               40M
 riscv-locked-icount count   riscv64 -               2G   -icount shift=0
 riscv-pinned        pass    riscv64 pinned          4G
 riscv-pinned-icount count   riscv64 pinned          2G   -icount shift=0
-riscv-no-lock       broken  riscv64 broken-lock     2G
+riscv-no-lock       broken  riscv64 broken-lock     2G   -icount shift=0
 riscv-open-lock     stuck   riscv64 broken-try-lock 2G
 c                   pass    c       -               2G
 c-40M               pass    c       -               40M
@@ -54,7 +54,7 @@ c-packed-40M        pass    c       PACKED          40M
 c-packed-icount     count   c       PACKED          2G   -icount shift=0
 c-own-lock          pass    c       OWN_LOCK        2G
 c-own-lock-icount   count   c       OWN_LOCK        2G   -icount shift=0
-c-no-lock           broken  c       BROKEN_LOCK     2G
+c-no-lock           broken  c       BROKEN_LOCK     2G   -icount shift=0
 c-open-lock         stuck   c       BROKEN_TRY_LOCK 2G
 LIST
 }
