@@ -421,12 +421,26 @@ impl<R: RawMutex> Region<'_, R> {
             }
         }
         let mut others = FALLBACKS.get(t).into_iter().flatten().filter(|_| mixes);
-        others.find_map(|&other| self.take_partial(at, order, other)).or_else(|| {
-            let current = self.cpus.iter().flat_map(|part| part.shared.current());
-            let blocks = current.map(|c| c.load(Relaxed)).filter(|&block| block != NONE);
-            let mut mine = blocks.filter(|&b| mixes || self.blocks.block_type(b) == own_type);
-            mine.find_map(|block| self.blocks.take_direct(block, order, at.domain))
-        })
+        let frame = others.find_map(|&other| self.take_partial(at, order, other));
+        frame.or_else(|| self.take_active(at, order, own_type, mixes))
+    }
+
+    /// Takes a block from a pageblock that CPUs allocate from. Not inlined, and loops rather than iterators: both
+    /// would deepen the stack.
+    #[inline(never)]
+    fn take_active(&self, at: At, order: u8, t: MigrateType, mixes: bool) -> Option<u32> {
+        for part in self.cpus {
+            for current in part.shared.current() {
+                let block = current.load(Relaxed);
+                if block == NONE || !mixes && self.blocks.block_type(block) != t {
+                    continue;
+                }
+                if let frame @ Some(_) = self.blocks.take_direct(block, order, at.domain) {
+                    return frame;
+                }
+            }
+        }
+        None
     }
 
     /// The last attempt of a request that would fail: drains the CPU and the depots, then looks at
