@@ -4,11 +4,12 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::slice;
 
+use pageyard::policy::{Engine, Policy};
 use pageyard::{
     Config, InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneKind, ZoneSpec,
 };
 
-use crate::{Carver, FreeMemory, carve};
+use crate::{Carver, FreeMemory, carve, carve_on};
 
 /// The largest number of CPUs.
 const MOST_CPUS: usize = 1024;
@@ -58,7 +59,7 @@ pub struct MemoryMap<'m> {
 }
 
 impl MemoryMap<'_> {
-    /// Gives an allocator this memory (§8.1), as one node with up to three zones: DMA below 16 MiB,
+    /// Gives an allocator on either engine this memory (§8.1), as one node with up to three zones: DMA below 16 MiB,
     /// DMA32 below 4 GiB, Normal above. Its maps are placed in the highest free run below 4 GiB that
     /// is large enough, or above if there is none, and are not part of the allocator's memory.
     /// Returns their physical addresses.
@@ -88,7 +89,8 @@ impl MemoryMap<'_> {
         let cpus = NODES.get(..self.cpus as usize).unwrap_or(&NODES);
         let described =
             Layout { zones, usable: &[], reserved: &[], cpus, distances: &[], knobs: self.knobs };
-        let needed = described.metadata::<C::Lock>()?;
+        let engine = yard.policy().rules().engine;
+        let needed = described.needs_on::<C::Lock>(engine)?.metadata::<C::Lock>()?;
         let lists = self.usable.len() + self.reserved.len() + 1;
         let lists =
             lists.saturating_mul(size_of::<Range<Pfn>>()).saturating_add(2 * PAGE_SIZE as usize);
@@ -118,7 +120,13 @@ impl MemoryMap<'_> {
             carver.slice(self.reserved.len(), |_| used.next().unwrap_or_else(|| nothing.clone()));
         let (Some(usable), Some(reserved)) = (usable, reserved) else { return Err(too_small) };
         let layout = Layout { usable, reserved, ..described };
-        yard.init(&layout, carve(&layout, carver.into_rest())?)?;
+        let region = carver.into_rest();
+        // Without the code of the other engine where the policy is known to be of one.
+        let storage = match <C::Policy as Policy>::ENGINE {
+            Some(Engine::Exact) => carve(&layout, region),
+            _ => carve_on(engine, &layout, region),
+        };
+        yard.init(&layout, storage?)?;
         Ok(addresses)
     }
 

@@ -6,6 +6,7 @@
 
 use std::mem::MaybeUninit;
 
+use pageyard::policy::{Linux612, Packed, StaticPolicy};
 use pageyard::{
     Bare, CpuId, Gfp, InitError, Knobs, Layout, NodeId, Order, Pfn, Platform, ReleaseError,
     Storage, Yard, ZoneKind, ZoneSpec,
@@ -199,6 +200,17 @@ fn physical(at: u64, bytes: usize) -> *mut u8 {
 #[test]
 #[cfg_attr(miri, ignore = "minutes")]
 fn maps_lie_in_free_memory() {
+    lie_in_free_memory::<Linux612>();
+}
+
+/// As for the exact engine: a policy names its engine.
+#[test]
+#[cfg_attr(miri, ignore = "minutes")]
+fn maps_of_the_packed_engine_lie_in_free_memory() {
+    lie_in_free_memory::<Packed>();
+}
+
+fn lie_in_free_memory<P: StaticPolicy>() {
     const MIB: u64 = 1 << 20;
     let (base, end) = (8 * MIB, 40 * MIB);
     let map = MemoryMap {
@@ -215,7 +227,7 @@ fn maps_lie_in_free_memory() {
         knobs: Knobs::small(),
         direct_map: physical(base, (end - base) as usize),
     };
-    let mut y: Yard<'static, Bare<Lock, Two>> = Yard::without_memory(pageyard::Parts::new(Two));
+    let mut y: Yard<'static, Bare<Lock, Two, P>> = Yard::without_memory(pageyard::Parts::new(Two));
     // SAFETY: the memory is leaked, and only this yard uses it.
     let maps = unsafe { map.init(&mut y) }.unwrap();
     assert_eq!((maps.end, maps.start % 4096), (38 * MIB, 0), "below the reserved range");
