@@ -1,19 +1,22 @@
 //! The number of the CPU that runs the caller.
 
-use crate::platform::pageyard_platform;
+use core::ffi::c_void;
+
+/// The platform's function.
+type Function = unsafe extern "C" fn(context: *mut c_void) -> u32;
 
 /// Returns the number, from the platform's function.
 #[cfg(not(feature = "cpu-in-gs"))]
 #[inline(always)]
-pub(crate) fn number(table: &pageyard_platform) -> u32 {
-    // SAFETY: the caller's function is called as the table's comments promise.
-    table.cpu.map_or(0, |cpu| unsafe { cpu(table.context) })
+pub(crate) fn number(function: Option<Function>, context: *mut c_void) -> u32 {
+    // SAFETY: the caller's function is called as the platform's comments promise.
+    function.map_or(0, |cpu| unsafe { cpu(context) })
 }
 
 /// Returns the number: the 32-bit word at a fixed offset from the base of GS, as in kernels on x86-64.
 #[cfg(feature = "cpu-in-gs")]
 #[inline(always)]
-pub(crate) fn number(_table: &pageyard_platform) -> u32 {
+pub(crate) fn number(_function: Option<Function>, _context: *mut c_void) -> u32 {
     const OFFSET: i32 = offset(env!(
         "PAGEYARD_CPU_AT",
         "the feature cpu-in-gs needs PAGEYARD_CPU_AT, the offset of the CPU's number (install-capi.sh --cpu-at)"

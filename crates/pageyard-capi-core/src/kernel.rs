@@ -324,7 +324,7 @@ unsafe fn init(
     yard: *mut *mut pageyard_core,
     why: (*mut c_char, usize),
 ) -> Result<pageyard_status, Wrong> {
-    let this = cpu::number(table);
+    let this = cpu::number(table.cpu, table.context);
     if this >= cpus {
         return Err(Wrong::Cpu(this, cpus));
     }

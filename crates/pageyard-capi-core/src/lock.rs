@@ -10,16 +10,7 @@ mod functions;
 mod interrupts;
 
 pub(crate) use functions::decide;
-
-/// Storage of one lock, for the caller's lock functions. Initially all zero, which must mean
-/// unlocked. The library may move an unlocked lock byte by byte, so it must not be linked into any
-/// list then. The holder may store data in it, such as the interrupt state.
-#[repr(C)]
-#[derive(Debug)]
-pub struct pageyard_lock {
-    /// For use by the caller's lock functions.
-    pub words: [u64; 2],
-}
+pub use functions::pageyard_lock;
 
 /// Word of the library's own lock: free. Else the state of interrupts before, which is not 0.
 const FREE: u64 = 0;

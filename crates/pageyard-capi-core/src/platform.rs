@@ -267,7 +267,7 @@ impl Platform for CPlatform {
 
     #[inline]
     fn cpu(&self) -> CpuId {
-        CpuId(cpu::number(&self.table))
+        CpuId(cpu::number(self.table.cpu, self.table.context))
     }
 
     fn now(&self) -> u64 {

@@ -4,8 +4,17 @@ use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::pageyard_lock;
 use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_LOCKS, pageyard_status};
+
+/// Storage of one lock, for the caller's lock functions. Initially all zero, which must mean
+/// unlocked. The library may move an unlocked lock byte by byte, so it must not be linked into any
+/// list then. The holder may store data in it, such as the interrupt state.
+#[repr(C)]
+#[derive(Debug)]
+pub struct pageyard_lock {
+    /// For use by the caller's lock functions.
+    pub words: [u64; 2],
+}
 
 pub(crate) type Lock = unsafe extern "C" fn(*mut pageyard_lock);
 pub(crate) type TryLock = unsafe extern "C" fn(*mut pageyard_lock) -> i32;

@@ -41,7 +41,7 @@ const HEADERS: [Header; 2] = [
             "../pageyard-capi-core/src/status.rs",
             "../pageyard-capi-core/src/flags.rs",
             "../pageyard-capi-core/src/engine.rs",
-            "../pageyard-capi-core/src/lock.rs",
+            "../pageyard-capi-core/src/lock/functions.rs",
             "../pageyard-capi-core/src/events.rs",
             "../pageyard-capi-core/src/hooks.rs",
             "../pageyard-capi-core/src/platform.rs",
