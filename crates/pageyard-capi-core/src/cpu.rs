@@ -22,8 +22,8 @@ pub(crate) fn number(_function: Option<Function>, _context: *mut c_void) -> u32 
         "the feature cpu-in-gs needs PAGEYARD_CPU_AT, the offset of the CPU's number (install-capi.sh --cpu-at)"
     ));
     let cpu: u32;
-    // SAFETY: whoever builds with the feature promises that the word is there (`c-own-lock` of
-    // scripts/boot-kernels.sh starts no second CPU with another offset).
+    // SAFETY: the author of the kernel sets the offset, and guarantees that the word is there
+    // (`c-own-lock` of scripts/boot-kernels.sh starts no second CPU with another offset).
     unsafe {
         core::arch::asm!("mov {:e}, gs:[{}]", out(reg) cpu, const OFFSET,
             options(nostack, readonly, preserves_flags));

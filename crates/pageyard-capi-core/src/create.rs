@@ -92,9 +92,8 @@ pub(crate) unsafe fn build(
     if table.flags & !PAGEYARD_DRAIN_ON_FAILURE != 0 {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    if table.unwanted().is_some() {
-        return Err(PAGEYARD_ERR_ARGUMENT);
-    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { check_functions(table, (why, why_size)) }?;
     lock::decide(table.lock, table.try_lock, table.unlock)?;
     // SAFETY: the caller guarantees that the bytes are initialized; their values do not matter
     // (`core_level_from_both_libraries` begins with a room full of garbage).
@@ -175,11 +174,11 @@ fn check(engine: Engine, layout: &Layout<'_>) -> Result<(), InitError> {
 /// `room` is memory for the yard's maps: at least as many `bytes` as pageyard_core_room returns, at
 /// any address, with any contents. It must not overlap memory that the yard allocates, unless the
 /// layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
-/// it receives a sentence that says what is wrong with the layout, the room or the engine, at most
+/// it receives a sentence that says what is wrong with the layout, the room, the engine or the platform's functions, at most
 /// `why_size` bytes with its terminating zero. It is empty after other errors.
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks, an unknown engine or unknown flags, or a
-/// platform with another engine; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
+/// platform with another engine or with a function that this core does without; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
 /// PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room
 /// may then have been written to.
 ///
@@ -220,6 +219,25 @@ unsafe fn say(why: *mut c_char, why_size: usize, error: Option<&InitError>) {
 unsafe fn say_engine(why: *mut c_char, why_size: usize, number: u64, status: pageyard_status) {
     // SAFETY: guaranteed by the caller.
     unsafe { text::explain(why, why_size, |out| engine::write_refusal(number, status, out)) };
+}
+
+/// Checks that the platform has no function that this core never calls. Writes which it has. Outlined like
+/// [`check`].
+///
+/// # Safety
+/// As for [`say`].
+#[inline(never)]
+pub(crate) unsafe fn check_functions(
+    table: &pageyard_platform,
+    (why, why_size): (*mut c_char, usize),
+) -> Result<(), pageyard_status> {
+    let Some(names) = table.unwanted() else { return Ok(()) };
+    let write = |out: &mut Buffer| {
+        put!(out, "this core was built to do without the platform's ", names, "; null is expected")
+    };
+    // SAFETY: guaranteed by the caller.
+    unsafe { text::explain(why, why_size, write) };
+    Err(PAGEYARD_ERR_ARGUMENT)
 }
 
 /// Returns the engine of a yard, which layout and platform name. Writes why it is refused.

@@ -40,10 +40,10 @@ pub enum CoreYard<'h> {
     Packed(&'h PackedYard),
 }
 
-/// The first word of a handle less its address. So a copy of a handle is none, nor is a pointer into one.
+/// The magic word of a handle, less its address. So neither a copy of a handle nor a pointer into one is a handle.
 const PLAIN: u64 = u32::from_be_bytes(*b"pgy1") as u64;
 const OTHER: u64 = u32::from_be_bytes(*b"pgy2") as u64;
-/// What an [`OTHER`] yard is. Apart from the first word, so that a plain yard is known by one
+/// What an [`OTHER`] yard is. Apart from the magic word, so that a plain yard is known by one
 /// comparison, whatever else the library holds.
 const HOOKED: u32 = 0;
 #[cfg(feature = "packed")]
@@ -55,11 +55,11 @@ const PACKED: u32 = 1;
 /// unless it points at the number that a handle would have there.
 pub struct pageyard_core(Body);
 
-/// The word that tells a handle comes first: of a pointer that is none, only the word is read. With `other`
+/// The magic word comes first: of a pointer that is not a handle, only the word is read. With `other`
 /// it says which yard there is.
 #[repr(C)]
 struct Body {
-    word: AtomicU64,
+    magic: AtomicU64,
     other: AtomicU32,
     yard: Any,
 }
@@ -81,7 +81,7 @@ impl pageyard_core {
     }
 
     const fn of(other: u32, yard: Any) -> Self {
-        pageyard_core(Body { word: AtomicU64::new(0), other: AtomicU32::new(other), yard })
+        pageyard_core(Body { magic: AtomicU64::new(0), other: AtomicU32::new(other), yard })
     }
 
     /// Like [`unmade`](Self::unmade), with room for [`pageyard_hooks`].
@@ -187,17 +187,17 @@ impl pageyard_core {
     /// Makes this a valid handle.
     fn make(&self, kind: u64) {
         let address = ptr::from_ref(self).addr() as u64;
-        self.0.word.store(address.wrapping_add(kind), Ordering::Relaxed);
+        self.0.magic.store(address.wrapping_add(kind), Ordering::Relaxed);
     }
 
     /// Invalidates the handle. The yard consists of atomics and the caller's memory, so nothing is
     /// dropped.
     pub(crate) fn end(&self) {
-        self.0.word.store(0, Ordering::Relaxed);
+        self.0.magic.store(0, Ordering::Relaxed);
     }
 }
 
-const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, word) == 0);
+const _: () = assert!(offset_of!(pageyard_core, 0) == 0 && offset_of!(Body, magic) == 0);
 
 /// Returns the yard of a handle.
 ///

@@ -10,7 +10,7 @@ use pageyard::{NodeId, Pfn, ZoneKind, ZoneSpec, put};
 use pageyard_carve::{Carver, FreeMemory};
 
 use crate::cpu;
-use crate::create::build;
+use crate::create::{build, check_functions};
 use crate::engine;
 use crate::flags::PAGEYARD_PAGE_SIZE;
 use crate::handle::pageyard_core;
@@ -66,7 +66,6 @@ static NODES: [u16; PAGEYARD_MOST_CPUS as usize] = [0; PAGEYARD_MOST_CPUS as usi
 enum Wrong {
     Lists,
     Platform,
-    Function(&'static str),
     Engine(u64, pageyard_status),
     Cpus(u32),
     Cpu(u32, u32),
@@ -79,7 +78,7 @@ enum Wrong {
 impl Wrong {
     fn status(self) -> pageyard_status {
         match self {
-            Wrong::Lists | Wrong::Cpus(_) | Wrong::Function(_) => PAGEYARD_ERR_ARGUMENT,
+            Wrong::Lists | Wrong::Cpus(_) => PAGEYARD_ERR_ARGUMENT,
             Wrong::Platform => PAGEYARD_ERR_VERSION,
             Wrong::Engine(_, status) => status,
             Wrong::Cpu(..) => PAGEYARD_ERR_CPU,
@@ -93,14 +92,6 @@ impl Wrong {
             Wrong::Lists => put!(out, "a list of ranges, or the place for the yard, is null"),
             Wrong::Platform => {
                 put!(out, "the platform's struct_size, version or flags are unknown")
-            }
-            Wrong::Function(names) => {
-                put!(
-                    out,
-                    "this core was built to do without the platform's ",
-                    names,
-                    "; null is expected"
-                )
             }
             Wrong::Engine(n, status) => engine::write_refusal(n, status, out),
             Wrong::Cpus(n) => put!(out, n, " CPUs; expected 1 to ", PAGEYARD_MOST_CPUS),
@@ -236,8 +227,8 @@ fn write_lists(start: &Start<'_>, own: Range<Pfn>, carver: &mut Carver<'static>)
 /// is not null, it receives a sentence that says what is wrong, at most `why_size` bytes with its
 /// terminating zero, or an empty text.
 ///
-/// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs, engine or flag, or
-/// invalid hooks; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
+/// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs, engine or flag,
+/// invalid hooks, or a function of the platform that this core does without; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
 /// memory; PAGEYARD_ERR_ROOM if no free memory has room for the maps; PAGEYARD_ERR_CPU for an invalid
 /// answer of `cpu`; PAGEYARD_ERR_LOCKS. Free memory may then have been written to.
 ///
@@ -301,9 +292,6 @@ unsafe fn read<'s>(
         // SAFETY: see above.
         unsafe { sized::read_to(platform, table) }.map_err(|_| Wrong::Platform)?;
     }
-    if let Some(names) = table.unwanted() {
-        return Err(Wrong::Function(names));
-    }
     if cpus == 0 || cpus > PAGEYARD_MOST_CPUS {
         return Err(Wrong::Cpus(cpus));
     }
@@ -324,6 +312,11 @@ unsafe fn init(
     yard: *mut *mut pageyard_core,
     why: (*mut c_char, usize),
 ) -> Result<pageyard_status, Wrong> {
+    // Before any of the platform's functions is called, and before memory is written.
+    // SAFETY: guaranteed by the caller.
+    if let Err(status) = unsafe { check_functions(table, why) } {
+        return Ok(status);
+    }
     let this = cpu::number(table.cpu, table.context);
     if this >= cpus {
         return Err(Wrong::Cpu(this, cpus));

@@ -1074,11 +1074,11 @@ pageyard_status pageyard_core_room(const struct pageyard_layout *layout,
 // `room` is memory for the yard's maps: at least as many `bytes` as pageyard_core_room returns, at
 // any address, with any contents. It must not overlap memory that the yard allocates, unless the
 // layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
-// it receives a sentence that says what is wrong with the layout, the room or the engine, at most
+// it receives a sentence that says what is wrong with the layout, the room, the engine or the platform's functions, at most
 // `why_size` bytes with its terminating zero. It is empty after other errors.
 //
 // Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks, an unknown engine or unknown flags, or a
-// platform with another engine; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
+// platform with another engine or with a function that this core does without; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
 // PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room
 // may then have been written to.
 //
@@ -1116,8 +1116,8 @@ pageyard_status pageyard_core_destroy(struct pageyard_core *yard);
 // is not null, it receives a sentence that says what is wrong, at most `why_size` bytes with its
 // terminating zero, or an empty text.
 //
-// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs, engine or flag, or
-// invalid hooks; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
+// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs, engine or flag,
+// invalid hooks, or a function of the platform that this core does without; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
 // memory; PAGEYARD_ERR_ROOM if no free memory has room for the maps; PAGEYARD_ERR_CPU for an invalid
 // answer of `cpu`; PAGEYARD_ERR_LOCKS. Free memory may then have been written to.
 //
