@@ -23,6 +23,22 @@ pub fn size(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[at])
 }
 
+/// Formats a number of bytes exactly, as files and options have it: in the largest unit that divides it.
+///
+/// ```
+/// use pageyard_machine::format::exact_size;
+///
+/// assert_eq!((exact_size(256 << 20), exact_size(4097)), ("256M".into(), "4097".into()));
+/// ```
+pub fn exact_size(bytes: u64) -> String {
+    for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
+        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
 /// Formats a number of pages of 4 KiB as [`size`] does.
 pub fn pages(pages: u64) -> String {
     // Not more than an address space; other figures come from processes that are not trusted.

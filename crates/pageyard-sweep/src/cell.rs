@@ -12,6 +12,7 @@ use std::path::Path;
 use pageyard_lab::replay::{self, Choice, Input, MachineOptions};
 use pageyard_lab::result::Better;
 use pageyard_lab::workload;
+use pageyard_machine::format::exact_size;
 use pageyard_machine::spec::Description;
 use pageyard_machine::{Costs, MachineSpec, Stop};
 use pageyard_trace::printable;
@@ -149,25 +150,26 @@ impl Cell {
     /// that differ from their defaults. Different works on one machine have different names.
     pub fn input(&self) -> String {
         let (name, options) = match &self.work {
-            Work::Replay { trace, tick_phase, memory, cpus, lenient, .. } => (
-                trace.name.clone(),
-                [
-                    ("tick_phase", Some(tick_phase.clone()).filter(|phase| phase != INFERRED)),
-                    ("memory", memory.map(exact)),
+            Work::Replay { trace, tick_phase, memory, cpus, lenient, .. } => {
+                let tick_phase = Some(tick_phase.clone()).filter(|phase| phase != INFERRED);
+                let options = vec![
+                    ("tick_phase", tick_phase),
+                    ("memory", memory.map(exact_size)),
                     ("cpus", cpus.map(|n| n.to_string())),
                     ("lenient", lenient.then(|| "true".into())),
-                ],
-            ),
+                ];
+                (trace.name.clone(), options)
+            }
             Work::Run { workload, memory, descriptor, iterations, set, .. } => {
                 let differs = |n: u32, default| (n != default).then(|| n.to_string());
+                let options = vec![
+                    ("memory", memory.map(exact_size)),
+                    ("descriptor", differs(*descriptor, DESCRIPTOR)),
+                    ("iterations", differs(*iterations, ITERATIONS)),
+                ];
                 (
                     set.iter().fold(workload.clone(), |name, (k, v)| format!("{name} {k}={v}")),
-                    [
-                        ("memory", memory.map(exact)),
-                        ("descriptor", differs(*descriptor, DESCRIPTOR)),
-                        ("iterations", differs(*iterations, ITERATIONS)),
-                        ("", None),
-                    ],
+                    options,
                 )
             }
         };
@@ -337,18 +339,6 @@ impl Cell {
             m.samples.into_iter().map(value)
         });
         Ok(samples.collect())
-    }
-}
-
-/// Formats a number of bytes exactly, as a description states it.
-fn exact(bytes: u64) -> String {
-    let units = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
-    match units
-        .into_iter()
-        .find(|(shift, _)| bytes >> shift > 0 && bytes.trailing_zeros() >= *shift)
-    {
-        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
-        None => bytes.to_string(),
     }
 }
 

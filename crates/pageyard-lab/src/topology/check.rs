@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use pageyard::tuning::CacheSlice;
 use pageyard::{NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
+use pageyard_machine::format::exact_size;
 use pageyard_machine::size;
 
 use super::describe::{Cache, Description, Memory, Node, Zone};
 use super::machine::{MOST_CPUS, MOST_NODES, MOST_RANGES, Topology, TopologyError};
-use super::text::{bytes, numbers, range};
+use super::text::{numbers, range};
 
 /// Ends of the zones DMA and DMA32 on x86 (§1.2).
 const DMA_END: u64 = 16 << 20;
@@ -103,14 +104,14 @@ impl Checker<'_> {
                 let why = if self.of.hotplug { " (the section size of hotplug)" } else { "" };
                 let what = format!(
                     "memory {text}: {} is not a multiple of {}{why}",
-                    bytes(at),
-                    bytes(unit)
+                    exact_size(at),
+                    exact_size(unit)
                 );
                 return Err(self.node_error(n, what));
             }
         }
         if r.end > MOST_ADDRESS {
-            let what = format!("memory {text} ends above {}", bytes(MOST_ADDRESS));
+            let what = format!("memory {text} ends above {}", exact_size(MOST_ADDRESS));
             return Err(self.node_error(n, what));
         }
         Ok(r)
@@ -158,11 +159,11 @@ impl Checker<'_> {
         let mut left = size(text).map_err(&fault)?;
         let unit = if self.of.hotplug { SECTION } else { PAGE_SIZE };
         if !left.is_multiple_of(unit) {
-            return Err(fault(format!("not a multiple of {}", bytes(unit))));
+            return Err(fault(format!("not a multiple of {}", exact_size(unit))));
         }
         let all: u64 = parts.iter().map(|p| p.span.end - p.span.start).sum();
         if left > all {
-            return Err(fault(format!("the node has only {}", bytes(all))));
+            return Err(fault(format!("the node has only {}", exact_size(all))));
         }
         parts.sort_by_key(|p| p.span.start);
         let mut moved = Vec::new();

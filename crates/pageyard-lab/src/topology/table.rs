@@ -4,10 +4,11 @@ use std::fmt;
 use std::ops::Range;
 
 use pageyard::{PAGE_SIZE, Pfn};
+use pageyard_machine::format::exact_size;
 use pageyard_trace::printable;
 
 use super::machine::Topology;
-use super::text::{bytes, list};
+use super::text::list;
 
 impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -20,7 +21,7 @@ impl fmt::Display for Topology {
             printable(&self.name),
             self.nodes,
             self.cpus.len(),
-            bytes(of(&self.usable))
+            exact_size(of(&self.usable))
         )?;
         if let Some(mhz) = self.clock_mhz {
             write!(f, ", {mhz} MHz")?;
@@ -45,9 +46,9 @@ impl fmt::Display for Topology {
                     f,
                     "{n:4} {:9} {:>12} {:>12} {:>12}  {cpus}",
                     z.kind,
-                    bytes(z.span.start.0 * PAGE_SIZE),
-                    bytes(z.span.end.0 * PAGE_SIZE),
-                    bytes(self.memory(&z.span))
+                    exact_size(z.span.start.0 * PAGE_SIZE),
+                    exact_size(z.span.end.0 * PAGE_SIZE),
+                    exact_size(self.memory(&z.span))
                 )?;
                 cpus = String::new();
             }
@@ -103,7 +104,7 @@ impl Topology {
             if slice.all_levels == 0 {
                 writeln!(f, "  CPUs {}: unknown", list(&cpus))?;
             } else {
-                let (last, all) = (bytes(slice.last_level), bytes(slice.all_levels));
+                let (last, all) = (exact_size(slice.last_level), exact_size(slice.all_levels));
                 writeln!(f, "  CPUs {}: {last}, {all}", list(&cpus))?;
             }
         }

@@ -40,16 +40,6 @@ pub(super) fn numbers(text: &str) -> Result<Vec<u32>, String> {
     Ok(out)
 }
 
-/// Formats bytes as a size in the largest unit that divides them.
-pub(super) fn bytes(n: u64) -> String {
-    for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
-        if n != 0 && n.is_multiple_of(1 << shift) {
-            return format!("{}{unit}", n >> shift);
-        }
-    }
-    n.to_string()
-}
-
 /// Formats numbers as a CPU list.
 pub(super) fn list(numbers: &[u32]) -> String {
     let mut out: Vec<String> = Vec::new();
@@ -65,6 +55,8 @@ pub(super) fn list(numbers: &[u32]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pageyard_machine::format::exact_size;
+
     use super::*;
 
     #[test]
@@ -79,6 +71,6 @@ mod tests {
         assert_eq!(numbers(""), Ok(vec![]));
         assert!(numbers("3-1").is_err() && numbers("a").is_err() && numbers("0-99999").is_err());
         assert_eq!(list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
-        assert_eq!([bytes(0), bytes(1536), bytes(8 << 20)], ["0", "1536", "8M"]);
+        assert_eq!([0, 1536, 8 << 20].map(exact_size), ["0", "1536", "8M"]);
     }
 }
