@@ -59,8 +59,8 @@ pub struct MemoryMap<'m> {
 }
 
 impl MemoryMap<'_> {
-    /// Gives an allocator on either engine this memory (§8.1), as one node with up to three zones: DMA below 16 MiB,
-    /// DMA32 below 4 GiB, Normal above. Its maps are placed in the highest free run below 4 GiB that
+    /// Gives an allocator on either engine this memory (§8.1), as one node with up to three zones: DMA
+    /// below 16 MiB, DMA32 below 4 GiB, Normal above. Its maps are placed in the highest free run below 4 GiB that
     /// is large enough, or above if there is none, and are not part of the allocator's memory.
     /// Returns their physical addresses.
     ///

@@ -242,8 +242,7 @@ pub(crate) fn apart(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
 }
 
 /// Writes a file. The data goes to a temporary file in the same folder, which replaces `path` when
-/// it is complete. A failure therefore leaves nothing behind, and the input may be the file that is
-/// written. A file that is replaced keeps its mode. A path that is not a regular file, such as
+/// it is complete, so a failure leaves nothing behind. A file that is replaced keeps its mode. A path that is not a regular file, such as
 /// `/dev/stdout`, is written directly.
 pub(crate) fn write_file<T>(
     path: &Path,
