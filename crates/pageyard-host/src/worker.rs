@@ -95,6 +95,7 @@ struct NodeWork<'y, P: Policy> {
 struct Seen {
     requests: u64,
     since: u64,
+    drained: bool,
 }
 
 /// The background worker of a yard, run step by step
@@ -371,20 +372,20 @@ impl<'y, P: Policy> Worker<'y, P> {
         let core = self.raw.core();
         let mut unused = true;
         for (cpu, seen) in (0..).map(CpuId).zip(&mut self.seen) {
-            let (mut requests, mut cached) = (0, 0);
+            let mut requests = 0;
             for &zone in &self.zones {
                 let Some(stats) = core.cpu_stats(zone, cpu) else { continue };
                 requests += stats.allocs.blocks() + stats.frees.blocks();
-                cached += stats.cached_pages().max(0);
             }
             if requests != seen.requests {
-                *seen = Seen { requests, since: now };
+                *seen = Seen { requests, since: now, drained: false };
                 self.drained = false;
             }
             if now.saturating_sub(seen.since) < UNUSED {
                 unused = false;
-            } else if cached > 0 {
+            } else if !seen.drained {
                 core.drain_cpu(cpu, None);
+                seen.drained = true;
             }
         }
         if unused && !self.drained {

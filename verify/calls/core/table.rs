@@ -151,6 +151,8 @@ calls! {
     call_zone_stats(y, zone: ZoneId = ZONE) -> bool { y.zone_stats(zone).is_some() }
     call_cpu_stats(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.cpu_stats(zone, cpu).is_some() }
     call_pageset(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.pageset(zone, cpu).is_some() }
+    call_depot_pages(y, zone: ZoneId = ZONE) -> bool { y.depot_pages(zone).is_some() }
+    call_magazine_counts(y, zone: ZoneId = ZONE, cpu: CpuId = CpuId(0)) -> bool { y.magazine_counts(zone, cpu).is_some() }
     call_is_populated(y, zone: ZoneId = ZONE) -> bool { y.is_populated(zone) }
     call_supply(y, zone: ZoneId = ZONE) -> Option<Supply> { y.supply(zone) }
     call_numa_stats(y, zone: ZoneId = ZONE) -> bool { y.numa_stats(zone).is_some() }

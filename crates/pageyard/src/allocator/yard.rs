@@ -10,7 +10,9 @@ use crate::allocator::vm_events::EventCounters;
 use crate::base::busy::BusyFlag;
 use crate::base::node_mask::NodeMask;
 use crate::base::reclaimers::Reclaimers;
-use crate::base::stats::{BlockCounts, BlockSupply, CpuStats, NumaStats, ZoneStats, ZoneTotals};
+use crate::base::stats::{
+    BlockCounts, BlockSupply, CpuStats, DrainReason, NumaStats, ZoneStats, ZoneTotals,
+};
 use crate::base::sync::{AtomicU64, Ordering::Relaxed};
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, Order, PAGEBLOCK_ORDER, Pfn, TYPES, ZONE_KINDS, ZoneId,
@@ -21,6 +23,7 @@ use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::embedder::platform::Platform;
 use crate::embedder::policy::{Engine, Policy, Rules};
+use crate::packed::CpuCounts;
 use crate::pcp::tuning::Tuning;
 use crate::zone::at::At;
 use crate::zone::node::{CpuZones, Node};
@@ -445,9 +448,19 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Returns the tuning of one CPU's lists in a zone (§5.1); `None` if the zone or CPU does not
-    /// exist.
+    /// exist. On the packed engine, the count is that of the CPU's magazines, and nothing else of the
+    /// tuning has an effect.
     pub fn pageset(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<Tuning> {
-        Some(*self.zone(zone)?.slot(cpu)?.pageset.lock().tuning())
+        let zone = self.zone(zone)?;
+        let tuning = *zone.slot(cpu)?.pageset.lock().tuning();
+        let count = zone.region().map_or(tuning.count, |region| region.kept_by(cpu.0) as i32);
+        Some(Tuning { count, ..tuning })
+    }
+
+    /// Returns the pages in the depots of a zone on the [packed engine](crate::packed); `None` if the
+    /// zone does not exist, and on the exact engine.
+    pub fn depot_pages(&self, zone: impl Into<ZoneId>) -> Option<u64> {
+        Some(self.zone(zone)?.region()?.depots.pages())
     }
 
     /// Returns how far one CPU's part of a zone's free counter may go before it is folded (§9.3);
@@ -456,9 +469,25 @@ impl<'a, C: Config> Yard<'a, C> {
         Some(self.zone(zone)?.slot(cpu)?.threshold.load(Relaxed))
     }
 
-    /// Returns the counters of one CPU in a zone; `None` if the zone or CPU does not exist.
+    /// Returns the counters of one CPU in a zone; `None` if the zone or CPU does not exist. On the
+    /// packed engine, pages pass between CPUs through depots, so only the sum over all CPUs says how
+    /// many are cached. What depots returned to the zone is in the counters of CPU 0, as drained by
+    /// [`Decay`](DrainReason::Decay).
     pub fn cpu_stats(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuStats> {
-        Some(self.zone(zone)?.slot(cpu)?.counters.read())
+        let zone = self.zone(zone)?;
+        let mut stats = zone.slot(cpu)?.counters.read();
+        if cpu.0 == 0
+            && let Some(region) = zone.region()
+        {
+            stats.drained_pages[DrainReason::Decay as usize] += region.depot_returned();
+        }
+        Some(stats)
+    }
+
+    /// Returns what one CPU's magazines did in a zone on the [packed engine](crate::packed); `None` if
+    /// the zone or CPU does not exist, if the CPU is in a request, and on the exact engine.
+    pub fn magazine_counts(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<CpuCounts> {
+        self.zone(zone)?.region()?.counts(cpu)
     }
 
     /// Returns the main counters of a zone, summed over its CPUs; `None` if the zone does not

@@ -390,10 +390,15 @@ impl<R: RawMutex> PerCpu<R> {
     /// Returns all of this CPU's frames to the zone, and counts that.
     fn drain_own(&self, zone: &Zone<'_, R>, region: &Region<'_, R>, own: &mut Cpu) {
         region.drain_cpu(own);
+        self.settle_drained(zone, own, DrainReason::Drain);
+    }
+
+    /// Settles after frames were returned to the zone, and counts that.
+    fn settle_drained(&self, zone: &Zone<'_, R>, own: &mut Cpu, reason: DrainReason) {
         let (_, returned) = self.settle(zone, own);
         if returned > 0 {
-            self.counters.drains[DrainReason::Drain as usize].add(1);
-            self.counters.drained_pages[DrainReason::Drain as usize].add(returned);
+            self.counters.drains[reason as usize].add(1);
+            self.counters.drained_pages[reason as usize].add(returned);
         }
     }
 
@@ -419,7 +424,7 @@ impl<R: RawMutex> PerCpu<R> {
 
     /// Adds the CPU's part and that of its domain to the zone's free counter.
     fn fold(&self, zone: &Zone<'_, R>, own: &mut Cpu) {
-        self.settle(zone, own);
+        self.settle_drained(zone, own, DrainReason::Decay);
         let part = self.diff();
         if part != 0 {
             zone.add_free_packed(part.into());

@@ -540,6 +540,46 @@ fn disabled_and_offline_cpus_keep_nothing_by_their_counters() {
     assert_eq!((counted(), info(&yard).cached), (0, 0));
 }
 
+/// Pages pass between CPUs through depots, which ticks trim. All counters together say what is kept, and
+/// a pageset's count what its CPU keeps.
+#[test]
+fn counters_follow_pages_through_depots() {
+    let yard = many(64, 2);
+    let zone = ZoneKind::Normal;
+    let counted = || {
+        let of = |cpu| yard.cpu_stats(zone, CpuId(cpu)).unwrap().cached_pages();
+        (0..2).map(of).sum::<i64>()
+    };
+    let kept = || {
+        let of = |cpu| yard.pageset(zone, CpuId(cpu)).unwrap().count;
+        (0..2).map(of).sum::<i32>() as u64 + yard.depot_pages(zone).unwrap()
+    };
+    for round in 0..20 {
+        CPU.set(0);
+        let next = |_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        let pages: Vec<Pfn> = (0..2000).map(next).collect();
+        CPU.set(1);
+        pages.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+        assert!(yard.depot_pages(zone).unwrap() > 0, "{round}");
+        for _ in 0..round {
+            assert_eq!((counted(), kept()), (info(&yard).cached as i64, info(&yard).cached));
+            (0..2).for_each(|cpu| _ = yard.tick(CpuId(cpu)));
+        }
+    }
+    let through = |cpu| yard.magazine_counts(zone, CpuId(cpu)).unwrap();
+    assert!(through(1).depot_in >= through(0).depot_out && through(0).depot_out > 0);
+    yard.drain_all(None);
+    assert_eq!((counted(), kept(), info(&yard).cached), (0, 0, 0));
+    let exact = Yard::<Bare<spin::Mutex<()>, ()>>::from_memory_map(
+        &[1 << 32..(1 << 32) + 64 * MIB],
+        &[],
+        1,
+        (),
+    );
+    let exact = exact.unwrap();
+    assert_eq!((exact.depot_pages(zone), exact.magazine_counts(zone, CpuId(0))), (None, None));
+}
+
 /// In a small zone, the magazines and depots of one CPU may keep nearly all memory. Requests on others get
 /// it, those that must not wait too, before anything is reclaimed.
 #[test]

@@ -570,6 +570,7 @@ fn readers<P: StaticPolicy>() -> Vec<Op<P>> {
             _ = (y.free_blocks(zone), y.free_blocks_by_type(zone), y.pageblocks(zone));
             _ = (y.unusable_index(zone, o(4)), y.fragmentation_score(NodeId(0)));
             _ = (y.pageset(zone, OTHER), y.cpu_stats(zone, OTHER), y.above_low(zone));
+            _ = (y.depot_pages(zone), y.magazine_counts(zone, OTHER));
             _ = (
                 y.node_of(OTHER),
                 y.is_up(OTHER),
