@@ -36,6 +36,7 @@ pub mod nowait;
 pub mod page;
 #[cfg(feature = "freestanding")]
 mod panic;
+pub mod place;
 pub mod platform;
 pub mod request;
 pub mod shootdown;

@@ -1336,6 +1336,36 @@ pageyard_status pageyard_core_alloc_preferring(const struct pageyard_core *yard,
                                                uint32_t flags,
                                                uint64_t *pfn);
 
+// Like pageyard_core_alloc, but the first frame is a multiple of `align`, a power of two in pages, and
+// all frames of the block lie below `below`: for a device that addresses 32 bits, `below` is 1 << 20.
+// 0 for either is no constraint. Nothing is migrated or reclaimed; pageyard_core_alloc_contig_pages
+// migrates. May search the free lists of a zone under its lock.
+//
+// Errors: as pageyard_core_alloc; PAGEYARD_ERR_ARGUMENT also for an alignment that is not a power of
+// two. PAGEYARD_ERR_NO_MEMORY also means that no free block lies at such a place.
+//
+// Threads: any, but not interrupt handlers. Owner: as pageyard_core_alloc.
+pageyard_status pageyard_core_alloc_with(const struct pageyard_core *yard,
+                                         uint32_t order,
+                                         uint32_t flags,
+                                         uint64_t align,
+                                         uint64_t below,
+                                         uint64_t *pfn);
+
+// Allocates the block of 2^order pages that begins at frame `pfn`. Of the flags, only the type and
+// PAGEYARD_ZERO matter: the frame determines the zone. All of the block must be free; nothing is
+// migrated. The zone must keep its MIN watermark.
+//
+// Errors: as pageyard_core_alloc; PAGEYARD_ERR_MISALIGNED if the frame is not a multiple of the
+// block's size, PAGEYARD_ERR_FOREIGN if it lies in no zone, PAGEYARD_ERR_RESERVED if a frame was never
+// given to the yard, PAGEYARD_ERR_BUSY if one is in use, out of use or in an isolated pageblock.
+//
+// Threads: any, but not interrupt handlers. Owner: as pageyard_core_alloc.
+pageyard_status pageyard_core_alloc_at(const struct pageyard_core *yard,
+                                       uint64_t pfn,
+                                       uint32_t order,
+                                       uint32_t flags);
+
 // Like pageyard_core_alloc, but takes locks only with `try_lock` and never reclaims: for callers that
 // may have interrupted a holder of the library's locks, such as a non-maskable interrupt. Makes one
 // attempt, down to the min watermark, for the orders that per-CPU lists keep: 0 to 3, and 9. Flags that

@@ -53,6 +53,7 @@ const HEADERS: [Header; 2] = [
             "../pageyard-capi-core/src/page.rs",
             "../pageyard-capi-core/src/request.rs",
             "../pageyard-capi-core/src/nodes.rs",
+            "../pageyard-capi-core/src/place.rs",
             "../pageyard-capi-core/src/nowait.rs",
             "../pageyard-capi-core/src/shootdown.rs",
             "../pageyard-capi-core/src/balloon.rs",

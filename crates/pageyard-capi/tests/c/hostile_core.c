@@ -273,6 +273,27 @@ static void h_pageyard_core_alloc_interleaved(void) {
     }
 }
 
+static void h_pageyard_core_alloc_with(void) {
+    uint64_t pfn = 0;
+    EACH(uint64_t, align) EACH(uint64_t, below) EACH(uint32_t, order) {
+        CALL(pageyard_core_alloc_with, align, below, order);
+        check(pageyard_core_alloc_with(yard, order, PAGEYARD_KERNEL, align, below, &pfn), &pfn, order,
+              PAGEYARD_KERNEL);
+    }
+    EACH_FLAGS(flags) {
+        CALL(pageyard_core_alloc_with, 3, flags);
+        check(pageyard_core_alloc_with(yard, 3, flags, 1, 0, &pfn), &pfn, 3, flags);
+    }
+}
+
+static void h_pageyard_core_alloc_at(void) {
+    EACH(uint64_t, first) EACH(uint32_t, order) EACH_OF_SOME_FLAGS(flags) {
+        uint64_t pfn = first;
+        CALL(pageyard_core_alloc_at, first, order, flags);
+        check(pageyard_core_alloc_at(yard, first, order, flags), &pfn, order, flags);
+    }
+}
+
 static void h_pageyard_core_alloc_preferring(void) {
     uint64_t pfn = 0;
     EACH(uint64_t, nodes) EACH(uint32_t, order) EACH_OF_SOME_FLAGS(flags) {
@@ -974,6 +995,8 @@ static const row ROWS[] = {
     ROW(pageyard_core_alloc_on),
     ROW(pageyard_core_alloc_interleaved),
     ROW(pageyard_core_alloc_preferring),
+    ROW(pageyard_core_alloc_with),
+    ROW(pageyard_core_alloc_at),
     ROW(pageyard_core_try_alloc),
     ROW(pageyard_core_free),
     ROW(pageyard_core_free_nowait),

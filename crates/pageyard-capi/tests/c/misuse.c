@@ -203,6 +203,8 @@ static void core_handles(void) {
     BAD_HANDLE(pageyard_core_alloc_interleaved, pageyard_core, 1, &turn, 0, PAGEYARD_KERNEL,
                &out.number);
     BAD_HANDLE(pageyard_core_alloc_preferring, pageyard_core, 1, 0, PAGEYARD_KERNEL, &out.number);
+    BAD_HANDLE(pageyard_core_alloc_with, pageyard_core, 0, PAGEYARD_KERNEL, 1, 0, &out.number);
+    BAD_HANDLE(pageyard_core_alloc_at, pageyard_core, 0, 0, PAGEYARD_KERNEL);
     BAD_HANDLE(pageyard_core_try_alloc, pageyard_core, 0, PAGEYARD_KERNEL, &out.number);
     BAD_HANDLE(pageyard_core_free, pageyard_core, FIRST, 0);
     BAD_HANDLE(pageyard_core_free_nowait, pageyard_core, FIRST, 0);
@@ -366,6 +368,7 @@ static void core_pointers(pageyard_core *y) {
     NULL_IS(pageyard_core_alloc_interleaved, turn, OUT, y, 1, NULL, 0, PAGEYARD_KERNEL, &number);
     NULL_IS(pageyard_core_alloc_interleaved, pfn, OUT, y, 1, &turn, 0, PAGEYARD_KERNEL, NULL);
     NULL_IS(pageyard_core_alloc_preferring, pfn, OUT, y, 1, 0, PAGEYARD_KERNEL, NULL);
+    NULL_IS(pageyard_core_alloc_with, pfn, OUT, y, 0, PAGEYARD_KERNEL, 1, 0, NULL);
     NULL_IS(pageyard_core_try_alloc, pfn, OUT, y, 0, PAGEYARD_KERNEL, NULL);
     NULL_IS(pageyard_core_alloc_bulk, pfns, OUT, y, PAGEYARD_KERNEL, NULL, 1, &n);
     NULL_IS(pageyard_core_alloc_bulk, got, OUT, y, PAGEYARD_KERNEL, &number, 1, NULL);

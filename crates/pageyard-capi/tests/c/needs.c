@@ -559,6 +559,31 @@ static int on_node(uint64_t pfn, int node) {
     return pfn >= start && pfn < start + PAGES;
 }
 
+/* Blocks below a limit, at an alignment, at a chosen frame. */
+static void place(void) {
+    void *room;
+    pageyard_core *yard = make(1, NULL, &room);
+    uint64_t limit = FIRST + 1024, pfn = 0, last = 0;
+    OK(pageyard_core_alloc_with(yard, 2, PAGEYARD_KERNEL, 256, limit, &pfn));
+    EXPECT(pfn >= FIRST && pfn + 4 <= limit && pfn % 256 == 0);
+    OK(pageyard_core_alloc_at(yard, limit, 3, PAGEYARD_KERNEL));
+    EXPECT_STATUS(pageyard_core_free(yard, limit, 2), PAGEYARD_ERR_WRONG_ORDER);
+    EXPECT_STATUS(pageyard_core_alloc_at(yard, limit + 4, 2, PAGEYARD_KERNEL), PAGEYARD_ERR_BUSY);
+    EXPECT_STATUS(pageyard_core_alloc_at(yard, limit + 1, 3, PAGEYARD_KERNEL),
+                  PAGEYARD_ERR_MISALIGNED);
+    EXPECT_STATUS(pageyard_core_alloc_at(yard, FIRST - 8, 3, PAGEYARD_KERNEL), PAGEYARD_ERR_FOREIGN);
+    EXPECT_STATUS(pageyard_core_alloc_with(yard, 0, PAGEYARD_KERNEL, 3, 0, &last),
+                  PAGEYARD_ERR_ARGUMENT);
+    EXPECT_STATUS(pageyard_core_alloc_with(yard, 0, PAGEYARD_KERNEL, 1, FIRST, &last),
+                  PAGEYARD_ERR_NO_MEMORY);
+    EXPECT(last == 0);
+    OK(pageyard_core_alloc_with(yard, 0, PAGEYARD_KERNEL, 0, 0, &last));
+    OK(pageyard_core_free(yard, last, 0));
+    OK(pageyard_core_free(yard, limit, 3));
+    OK(pageyard_core_free(yard, pfn, 2));
+    end(yard, room);
+}
+
 /* Nodes in turn, and a set of nodes before all others. */
 static void spread(void) {
     void *room;
@@ -665,6 +690,7 @@ int main(void) {
     if (!IS_PACKED) reentry();
     first_touch();
     spread();
+    place();
     never_waiting();
     puts("needs: all is well");
     return 0;

@@ -208,10 +208,12 @@ fn examples_of_the_needs_of_embedders() {
 #[test]
 fn a_need_that_is_not_served_is_found() {
     for function in [
+        "alloc_at",
         "alloc_contig_pages_from",
         "alloc_interleaved",
         "alloc_preferring",
         "alloc_range_or_scatter",
+        "alloc_with",
         "balloon_acknowledge",
         "balloon_ask",
         "balloon_lend",

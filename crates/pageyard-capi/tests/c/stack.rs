@@ -26,6 +26,8 @@ fn limit(function: &str) -> u32 {
         "pageyard_page" | "pageyard_core_alloc_interleaved" | "pageyard_core_alloc_preferring" => {
             1152
         }
+        // Like pageyard_core_alloc, below a frame that holds the request.
+        "pageyard_core_alloc_with" => 1344,
         // Like pageyard_core_create, plus the memory map.
         "pageyard_kernel_init" => 2560,
         // Each block in the way moves to a block that is allocated as by pageyard_core_alloc.

@@ -173,11 +173,24 @@ impl<'a, C: Config> Yard<'a, C> {
         if place.align <= order.pages().into() && reachable.all(|z| z.end() <= limit) {
             return Ok(self.alloc(order, gfp)?);
         }
+        Ok(self.alloc_constrained(&req, order, gfp, place.align, limit)?)
+    }
+
+    /// Outlined, so that its frame is not on the stack of requests without a constraint.
+    #[inline(never)]
+    fn alloc_constrained(
+        &self,
+        req: &Request,
+        order: Order,
+        gfp: Gfp,
+        align: u64,
+        limit: Pfn,
+    ) -> Result<Pfn, AllocError> {
         if self.hooks.fail(order, gfp) {
-            return Err(AllocError::NoMemory.into());
+            return Err(AllocError::NoMemory);
         }
-        let wanted = Wanted { order: order.get(), align: place.align, limit };
-        let pfn = self.walk(gfp, || self.search(&req, gfp, wanted)).ok_or(AllocError::NoMemory)?;
+        let wanted = Wanted { order: order.get(), align, limit };
+        let pfn = self.walk(gfp, || self.search(req, gfp, wanted)).ok_or(AllocError::NoMemory)?;
         self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
         Ok(pfn)
     }
