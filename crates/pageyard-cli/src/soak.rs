@@ -4,8 +4,11 @@ use std::error::Error;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
+use std::str::FromStr;
 
+use pageyard::policy::Rules;
 use pageyard_lab::format::{self, duration, grouped};
+use pageyard_lab::replay::{PolicyError, columns};
 use pageyard_lab::topology::size;
 use pageyard_soak::{Phase, Plan, Report, soak};
 
@@ -28,6 +31,9 @@ pub(crate) struct Args {
     /// Maximum memory in the yards of a phase
     #[arg(long, default_value = "1G", value_name = "SIZE", value_parser = size)]
     size: u64,
+    /// Policy of all yards [default: Linux612 and Packed in turns]
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<OnlyRules>,
     /// Number of allocating threads [default: two per CPU, at least four]
     #[arg(long)]
     threads: Option<usize>,
@@ -42,6 +48,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The rules of one policy, without settings.
+#[derive(Clone, Copy)]
+struct OnlyRules(&'static Rules);
+
+impl FromStr for OnlyRules {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<OnlyRules, PolicyError> {
+        let wrong = |why: &str| PolicyError { name: text.to_owned(), why: why.to_owned() };
+        match columns(text)?.as_slice() {
+            // The yards keep a reference to the rules until the program ends.
+            [one] if one.settings.is_empty() => Ok(OnlyRules(Box::leak(Box::new(one.rules)))),
+            [_] => Err(wrong("a soak changes settings itself; leave them out")),
+            _ => Err(wrong("a soak accepts one policy")),
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> output::Outcome {
     if !(0.01..=100_000.0).contains(&args.minutes) {
         return Err(format!("--minutes {}: expected 0.01 to 100000", args.minutes).into());
@@ -50,7 +74,8 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let plan = Plan::new(seconds);
     let threads = args.threads.unwrap_or(plan.threads);
     let (only, seed) = (args.phase, args.seed);
-    let plan = Plan { size: args.size, threads, seed, only, ..plan };
+    let rules = args.policy.map(|OnlyRules(rules)| rules);
+    let plan = Plan { size: args.size, threads, seed, only, rules, ..plan };
     let mut bar = Bar::new();
     let mut tenths = 0;
     let mut begun = None;

@@ -46,6 +46,8 @@ pub use owner::Owner;
 pub use phase::Phase;
 pub use run::soak;
 
+use pageyard::policy::Rules;
+
 /// A mistake that is planted once, on purpose, to check that it is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Plant {
@@ -70,6 +72,8 @@ pub struct Plan {
     pub phases: u64,
     /// The number of the only phase, which is repeated. `None` counts phases from 1.
     pub only: Option<u64>,
+    /// The policy of all yards. `None` creates yards of `Linux612` and `Packed` in turns.
+    pub rules: Option<&'static Rules>,
     /// The maximum number of bytes of memory in the yards of a phase.
     pub size: u64,
     /// Threads that allocate.
@@ -88,6 +92,7 @@ impl Plan {
             seconds,
             phases: u64::MAX,
             only: None,
+            rules: None,
             size: 1 << 30,
             threads: (2 * cpus).max(4),
             seed: 1,

@@ -122,8 +122,9 @@ impl Phase {
         let size = if storm { STORM << rng.u32(0..=2) } else { plan.size >> rng.u32(0..=7) };
         let size = (size / yards / LEAST * LEAST).max(LEAST).min(plan.size);
         // Every other phase begins with the other engine.
-        let engine = |n| [&Linux612::RULES, &Packed::RULES][((number + n) % 2) as usize];
-        let yards: Vec<Shape> = (0..yards).map(|n| Shape::draw(rng, engine(n), size)).collect();
+        let both = [&Linux612::RULES, &Packed::RULES];
+        let rules = |n| plan.rules.unwrap_or(both[((number + n) % 2) as usize]);
+        let yards: Vec<Shape> = (0..yards).map(|n| Shape::draw(rng, rules(n), size)).collect();
         let bursts = if storm { 100 } else { one_of(rng, &[0, 50]) };
         let burst = one_of(rng, &[63, 126, 300]);
         let work = |rng: &mut Rng| match rng.u32(0..100) < bursts {
