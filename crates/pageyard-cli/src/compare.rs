@@ -22,11 +22,12 @@ Examples:
   pageyard compare before.json after.json --metrics 'time,hold_*'
   pageyard compare results.json --form mmtests-2019
   pageyard compare before.json after.json --html changes.html
-  pageyard compare first.json again.json --aa";
+  pageyard compare first.json again.json --aa
+  pageyard compare replay-before.json replay-after.json";
 
 /// Compare saved results and print a table
 ///
-/// A file contains the output of `pageyard run --json`: a result or a list of results. Every policy
+/// A file contains the output of `pageyard run --json`, or of `pageyard replay --json`. Every policy
 /// of every file is a column; the first is the base. Runs of the same workload under the same
 /// policy in one file are samples of one column. A metric that a column does not have is `-` there.
 ///

@@ -44,6 +44,7 @@ mod layout;
 mod mmtests;
 mod ops;
 mod ours;
+mod replayed;
 mod report;
 mod role;
 mod select;

@@ -71,7 +71,11 @@ pub struct Partial {
 
 impl fmt::Display for Partial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "only in {}: {}", self.columns.join(", "), self.metrics.join(", "))
+        match self.columns.as_slice() {
+            [] => f.write_str("in no column: ")?,
+            columns => write!(f, "only in {}: ", columns.join(", "))?,
+        }
+        f.write_str(&self.metrics.join(", "))
     }
 }
 

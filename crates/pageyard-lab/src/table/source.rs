@@ -6,6 +6,7 @@ use std::path::Path;
 use pageyard_machine::spec::read_text;
 
 use super::error::{TableError, wrong};
+use super::replayed::Replayed;
 use crate::result::{RunResult, World};
 use crate::text::{clean, shown};
 
@@ -42,7 +43,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads a file of saved results: a JSON array of [`RunResult`]s, or one.
+    /// Reads a file of saved results: a JSON array of [`RunResult`]s, or one, or a saved replay, each
+    /// of whose policies becomes a result.
     ///
     /// # Errors
     /// Fails with the file's name if the file cannot be read, is not such JSON, or fails
@@ -65,10 +67,12 @@ impl Source {
         // shape.
         let results = if text.trim_start().starts_with('[') {
             serde_json::from_str(text)
+        } else if let Ok(replay) = serde_json::from_str::<Replayed>(text) {
+            Ok(replay.results())
         } else {
             serde_json::from_str(text).map(|one| vec![one])
         };
-        let fix = "name a file written by `pageyard run --json`";
+        let fix = "name a file written by `pageyard run --json` or `pageyard replay --json`";
         let mut results: Vec<RunResult> = match results {
             Ok(results) => results,
             Err(e) => return wrong(name, e.to_string(), fix),
