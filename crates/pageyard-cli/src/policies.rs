@@ -4,8 +4,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use pageyard::policy::{self, Linux612, MODIFIERS, NUMBERED, POLICIES, StaticPolicy};
-use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, columns};
+use pageyard::policy::{self, Linux612, MODIFIERS, NUMBERED, StaticPolicy};
+use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, columns, policies};
 use pageyard_lab::workload::on_hosts;
 use serde::Serialize;
 
@@ -17,9 +17,7 @@ pub(crate) struct Choices {
     /// Policies, one column each; changes are against the first. `pageyard policies` lists them
     /// [default: Base,Step5,Step10,Linux612]; a replay adds that of the recording kernel
     ///
-    /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Packed is the packed engine,
-    /// to which none applies; in a replay it has no watermarks and no settings.
-    /// Settings can follow a policy and apply only to its column:
+    /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Settings can follow a policy and apply only to its column:
     /// Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.
     #[arg(long, value_name = "P,P")]
     policy: Option<Policies>,
@@ -70,11 +68,6 @@ impl Choices {
     pub(crate) fn has_knobs(&self) -> bool {
         !self.knob.is_empty()
     }
-
-    /// Returns all policies, with the settings applied, for a command that runs policies only.
-    pub(crate) fn exact(&self) -> Result<Vec<Choice>, PolicyError> {
-        self.all().into_iter().map(Choice::exact).collect()
-    }
 }
 
 /// List the policies and modifiers
@@ -124,7 +117,7 @@ fn plain(about: &str) -> String {
 }
 
 fn entries() -> Vec<Entry> {
-    let whole = POLICIES.iter().map(|p| Entry::new(p, false));
+    let whole = policies().map(|p| Entry::new(p, false));
     let modifiers = MODIFIERS.iter().map(|m| Entry::new(m, true));
     let numbered = NUMBERED.iter().map(|m| Entry {
         name: m.name,

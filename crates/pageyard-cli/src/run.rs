@@ -290,7 +290,7 @@ fn run_workload(args: &Run) -> output::Outcome {
             })?;
             let place = format!("this host, {}", host.description());
             let options = HostOptions {
-                policies: args.choices.exact()?,
+                policies: args.choices.all(),
                 seed: args.seed,
                 iterations: args.iterations,
                 set: args.set.clone(),

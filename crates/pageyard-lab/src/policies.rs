@@ -1,6 +1,6 @@
 //! Policies by name.
 
-use pageyard::policy::{self, Decay, Linux612, Packed, Rules, StaticPolicy};
+use pageyard::policy::{self, Decay, Engine, Linux612, Named, Packed, Rules, StaticPolicy};
 use pageyard_trace::printable;
 
 use crate::settings::Settings;
@@ -15,22 +15,6 @@ pub struct PolicyError {
     pub why: String,
 }
 
-/// The mechanism that a choice runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Engine {
-    /// Free lists and per-CPU lists, as in Linux, under the choice's rules.
-    #[default]
-    Exact,
-    /// [`pageyard::packed`]: a yard under the policy `Packed`; in replays its mechanism alone, which
-    /// has no rules.
-    Packed,
-}
-
-impl Engine {
-    /// Name on the command line and in tables.
-    pub const PACKED: &'static str = "Packed";
-}
-
 /// A policy with settings, ready to run.
 #[derive(Clone, Debug)]
 pub struct Choice {
@@ -41,8 +25,19 @@ pub struct Choice {
     pub rules: Rules,
     /// Settings applied after the allocator is built.
     pub settings: Settings,
-    /// The engine.
-    pub engine: Engine,
+}
+
+/// The packed engine, to which no modifier applies.
+const PACKED: Named<&Rules> = Named {
+    name: "Packed",
+    about: "The [packed engine](https://docs.rs/pageyard/latest/pageyard/packed/): bitmaps, magazines and depots in \
+            place of free lists and per-CPU lists. No modifier applies to it.",
+    makes: &Packed::RULES,
+};
+
+/// Returns the policies that stand on their own: [`policy::POLICIES`] and `Packed`.
+pub fn policies() -> impl Iterator<Item = &'static Named<&'static Rules>> {
+    policy::POLICIES.iter().chain([&PACKED])
 }
 
 /// The policies that a replay runs by default.
@@ -52,35 +47,9 @@ pub const DEFAULT_POLICIES: &str = "Base,Step5,Step10,Linux612";
 const MOST: usize = 32;
 
 impl Choice {
-    /// Returns the packed engine.
-    pub fn packed() -> Choice {
-        Choice {
-            name: Engine::PACKED.to_owned(),
-            rules: Packed::RULES,
-            settings: Settings::default(),
-            engine: Engine::Packed,
-        }
-    }
-
-    /// Fails if the host runtime does not run the choice's engine.
-    ///
-    /// # Errors
-    /// Fails with [`PolicyError`] for the packed engine.
-    pub fn exact(self) -> Result<Choice, PolicyError> {
-        match self.engine {
-            Engine::Exact => Ok(self),
-            Engine::Packed => Err(PolicyError {
-                name: self.name,
-                why: "the host runtime does not run this engine; leave it out, or run it on a \
-                      simulated machine"
-                    .to_owned(),
-            }),
-        }
-    }
-
     /// Returns whether ticks change the contents of the lists, so that their phase matters.
     pub fn ticks_matter(&self) -> bool {
-        self.engine == Engine::Packed || !matches!(self.rules.pcp.decay, Decay::None)
+        self.rules.engine == Engine::Packed || !matches!(self.rules.pcp.decay, Decay::None)
     }
 
     /// Returns the name without settings.
@@ -97,7 +66,7 @@ impl Choice {
     }
 }
 
-/// Returns the policy of this name: one of [`policy::POLICIES`], optionally nested in
+/// Returns the policy of this name: one of [`policies`], optionally nested in
 /// [`policy::MODIFIERS`] and [`policy::NUMBERED`]. A modifier alone applies to [`Linux612`]. Each of the
 /// [`Settings`] may follow as `+NAME=VALUE`. Case is ignored.
 ///
@@ -119,7 +88,7 @@ pub fn by_name(text: &str) -> Result<Choice, PolicyError> {
     for part in parts {
         settings.add(&part.parse().map_err(|e| wrong(format!("{e}")))?);
     }
-    Ok(Choice { name: format!("{policy}{settings}"), rules, settings, engine: Engine::Exact })
+    Ok(Choice { name: format!("{policy}{settings}"), rules, settings })
 }
 
 /// Returns several policies, separated by commas.
@@ -130,17 +99,12 @@ pub fn by_names(text: &str) -> Result<Vec<Choice>, PolicyError> {
     separated(text).map(by_name).collect()
 }
 
-/// Returns the columns of a table, separated by commas: policies as in [`by_names`], or `Packed`
-/// for the packed engine.
+/// Returns the columns of a table: policies as in [`by_names`].
 ///
 /// # Errors
 /// Fails as [`by_name`] does, for the first wrong name, and for one that is there twice.
 pub fn columns(text: &str) -> Result<Vec<Choice>, PolicyError> {
-    let column = |name: &str| {
-        let is_packed = name.trim().eq_ignore_ascii_case(Engine::PACKED);
-        if is_packed { Ok(Choice::packed()) } else { by_name(name) }
-    };
-    let columns = separated(text).map(column).collect::<Result<Vec<Choice>, _>>()?;
+    let columns = by_names(text)?;
     let is_twice = |&at: &usize| columns[..at].iter().any(|other| other.name == columns[at].name);
     match (1..columns.len()).find(is_twice) {
         Some(at) => Err(PolicyError {
@@ -184,7 +148,10 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
             None => (rest, ""),
         };
         let same = |name: &str| name.eq_ignore_ascii_case(head);
-        if let Some(whole) = policy::POLICIES.iter().find(|p| same(p.name)) {
+        if same(PACKED.name) && !around.is_empty() {
+            return Err("no modifier applies to Packed".to_owned());
+        }
+        if let Some(whole) = policies().find(|p| same(p.name)) {
             if !within.is_empty() {
                 return Err(format!(
                     "{} is not a modifier and cannot wrap another policy",
@@ -231,7 +198,7 @@ fn composed(text: &str) -> Result<(String, Rules), String> {
 
 fn unknown(name: &str) -> String {
     let names = |all: Vec<&str>| all.join(", ");
-    let whole = names(policy::POLICIES.iter().map(|p| p.name).collect());
+    let whole = names(policies().map(|p| p.name).collect());
     let numbered = policy::NUMBERED.iter().map(|m| m.name);
     let modifiers = names(policy::MODIFIERS.iter().map(|m| m.name).chain(numbered).collect());
     let what = if name.is_empty() {
@@ -297,17 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn packed_is_a_column_and_no_modifier_applies_to_it() {
-        let engines = |text| {
-            let columns = columns(text).unwrap();
-            columns.into_iter().map(|c| (c.name, c.engine)).collect::<Vec<_>>()
-        };
+    fn packed_is_a_policy_and_no_modifier_applies_to_it() {
+        let choices = by_names("vanilla<Base>, packed, Packed+min_free_kbytes=4096").unwrap();
+        let engines: Vec<_> = choices.iter().map(|c| (c.name.as_str(), c.rules.engine)).collect();
         let (exact, packed) = (Engine::Exact, Engine::Packed);
-        let want = [("Vanilla<Base>".to_owned(), exact), ("Packed".to_owned(), packed)];
-        assert_eq!(engines("vanilla<Base>, packed"), want);
-        assert!(why("Packed").contains("unknown policy Packed"));
-        assert!(why("Vanilla<Packed>").contains("unknown policy Packed"));
-        assert!(Choice::packed().exact().is_err());
+        let set = "Packed+min_free_kbytes=4096";
+        assert_eq!(engines, [("Vanilla<Base>", exact), ("Packed", packed), (set, packed)]);
+        assert!(why("Vanilla<Packed>").contains("no modifier applies to Packed"));
+        assert!(why("Packed<Base>").contains("Packed is not a modifier"));
+        assert!(why("Linux7").contains(", Linux61, Packed, or one in a modifier"));
     }
 
     #[test]

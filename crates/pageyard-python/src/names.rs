@@ -1,7 +1,7 @@
 //! Lists of what can be named: policies, workloads, machines.
 
-use pageyard::policy::{MODIFIERS, POLICIES};
-use pageyard_lab::replay::Engine;
+use pageyard::policy::MODIFIERS;
+use pageyard_lab::replay;
 use pageyard_lab::workload::RECIPES;
 use pageyard_machine::spec::SHIPPED;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 /// Returns the policies and the modifiers that wrap them, by name.
 #[pyfunction]
 pub(crate) fn policies() -> (Vec<&'static str>, Vec<&'static str>) {
-    let whole = POLICIES.iter().map(|p| p.name).chain([Engine::PACKED]);
+    let whole = replay::policies().map(|p| p.name);
     let modifiers = MODIFIERS.iter().map(|m| m.name).chain(["Guarded"]);
     (whole.collect(), modifiers.collect())
 }

@@ -1,7 +1,7 @@
 //! Judges the tuning of a zone's per-CPU lists, CPU by CPU, and names what stands in its way. A
 //! pure function of the counters before and after an interval.
 
-use pageyard::policy::{Decay, Growth, Policy, Rules};
+use pageyard::policy::{Decay, Engine, Growth, Policy, Rules};
 use pageyard::tuning::{FREE_HIGH_BATCH, Tuning};
 use pageyard::{
     COSTLY_ORDER, Config, CpuId, CpuStats, DrainReason, Knobs, MigrateType, PAGEBLOCK_ORDER, TYPES,
@@ -225,10 +225,14 @@ const STRANDED: u64 = 100;
 const TICKS_MISSED: u64 = 3;
 
 impl Interval<'_> {
-    /// Judges every CPU and passes each verdict to `tell`. A CPU that did too little gets none.
+    /// Judges every CPU and passes each verdict to `tell`. A CPU that did too little gets none, and
+    /// so do all on the packed engine, whose magazines have a fixed size.
     ///
     /// Where `before` and `after` differ in length, CPUs missing from either are skipped.
     pub fn verdicts(&self, mut tell: impl FnMut(Verdict)) {
+        if self.rules.engine == Engine::Packed {
+            return;
+        }
         let zone = ZoneId { node: self.zone.node, kind: self.zone.kind };
         for number in 0..self.cpus() {
             let cpu = CpuId(number as u32);

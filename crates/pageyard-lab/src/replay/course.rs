@@ -6,7 +6,7 @@ use std::ops::Range;
 use pageyard::{Config, CpuId, MigrateType, PAGEBLOCK_PAGES, Pfn, Record, Yard, ZoneId};
 use pageyard_report::CpuSample;
 
-use super::vitals::of_zone;
+use super::vitals::{high_of, of_zone};
 use crate::track::{Bounds, Heap, List, Now, Track, Tracker, ZoneNow, ZoneOf};
 
 /// The recorder of a run, if a track is recorded.
@@ -33,7 +33,7 @@ impl<C: Config> Heap for Seen<'_, '_, C> {
         let now = |(zone, cpu)| {
             let s = CpuSample::of(self.0, zone, cpu).unwrap_or_default();
             Now {
-                high: Some(s.tuning.high.into()),
+                high: high_of(self.0, s.tuning),
                 count: s.tuning.count.into(),
                 refills: s.stats.refills,
                 drains: s.stats.all_drains(),

@@ -1,6 +1,6 @@
 //! Performs the plan on an allocator, operation by operation, in the recorded order.
 
-use pageyard::policy::Policy;
+use pageyard::policy::{Engine, Policy};
 use pageyard::{
     AllocError, Config, CpuId, CpuStats, DrainReason, Gfp, NodeId, Order, Pfn, Yard, ZoneKind,
     unusable_index,
@@ -12,6 +12,7 @@ use super::error::ReplayError;
 use super::figures::{Figures, Matching};
 use super::lists::is_cached;
 use super::machine::Machine;
+use super::magazines::Magazines;
 use super::map::{FrameMap, Taken};
 use super::observer::Observer;
 use super::plan::{Op, OpKind, ZONE_BITS, unpack_gfp};
@@ -59,6 +60,8 @@ pub(super) struct Driver<'y, 'a, C: Config, S> {
     silents: Vec<u32>,
     silent: Option<(u16, usize, u8)>,
     idle: Idle,
+    /// On the packed engine, which has no events of refills and drains.
+    magazines: Option<Magazines>,
     ticks: Ticks,
     waiting: Waiting,
     figures: Figures,
@@ -85,6 +88,8 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             silents: Vec::new(),
             silent: None,
             idle: Idle::default(),
+            magazines: (yard.policy().rules().engine == Engine::Packed)
+                .then(|| Magazines::new(yard)),
             ticks: Ticks::new(setting.first_ns, machine.stat_interval_s, phases, seed),
             waiting: Waiting::default(),
             figures: Figures::default(),
@@ -196,7 +201,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             self.serve_waiting();
             self.go(op.cpu.into());
         }
-        self.idle.now += self.observer.cached.take();
+        self.follow_idle(op.cpu.into());
         if self.figures.failed > failed {
             self.draw_failure(op);
         }
@@ -507,7 +512,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             }
         }
         self.idle.now -= got.len() as i64;
-        self.idle.now += self.observer.cached.take();
+        self.follow_idle(self.observer.cpu.get());
         if let Some(blame) = &self.observer.blame {
             got.iter().for_each(|&ours| blame.taken_silently(ours));
         }
@@ -520,8 +525,21 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         got.len()
     }
 
+    /// Brings the number of idle pages up to date after an operation.
+    #[inline(always)]
+    fn follow_idle(&mut self, cpu: u32) {
+        self.idle.now += self.observer.cached.take();
+        if let Some(magazines) = &mut self.magazines {
+            self.idle.now = magazines.after(self.yard, cpu as usize);
+        }
+    }
+
     /// Recounts the pages on all lists, because some changes bypass the running count.
     fn count_idle(&mut self) {
+        if let Some(magazines) = &mut self.magazines {
+            self.idle.now = magazines.recount(self.yard);
+            return;
+        }
         let mut pages = 0;
         for zone in &self.machine.zones {
             for cpu in 0..self.machine.cpus.len() {
@@ -565,6 +583,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         f.free_high_drains = Some(free_high.0);
         f.free_high_pages = Some(free_high.1);
         f.unusable_9 = Some(unusable_index(&blocks, Order::HUGE));
+        if let Some(magazines) = &self.magazines {
+            magazines.complete(yard, &mut f);
+        }
         f
     }
 }

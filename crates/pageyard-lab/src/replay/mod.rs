@@ -22,6 +22,7 @@ mod input;
 mod kernel;
 mod lists;
 mod machine;
+mod magazines;
 mod map;
 mod mirror;
 mod names;
@@ -29,7 +30,6 @@ mod observer;
 mod on_machine;
 mod options;
 mod owners;
-mod packed;
 mod packets;
 mod pages;
 mod plan;
@@ -63,7 +63,7 @@ use prepared::Prepared;
 use setting::{Outcome, Setting};
 
 pub use crate::policies::{
-    Choice, DEFAULT_POLICIES, Engine, PolicyError, by_name, by_names, columns,
+    Choice, DEFAULT_POLICIES, PolicyError, by_name, by_names, columns, policies,
 };
 pub use crate::settings::{SettingError, Settings};
 pub use blame::{Blame, BlameSide};
@@ -174,11 +174,6 @@ pub fn timeline(
     out: &mut dyn std::io::Write,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
-    let packed = options.policies.iter().find(|c| c.engine == Engine::Packed);
-    if let Some(Choice { name, .. }) = packed {
-        let why = "this engine has no timeline yet; leave out --perfetto, or this column";
-        return Err(PolicyError { name: name.clone(), why: why.to_owned() }.into());
-    }
     run_policies(input, options, Some(out), progress)
 }
 
@@ -188,7 +183,6 @@ fn run_policies(
     out: Option<&mut dyn std::io::Write>,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Report, ReplayError> {
-    options.policies.iter().try_for_each(|choice| check_choice(choice, options))?;
     let keep = Keep { timeline: out.is_some(), ..Keep::default() };
     let mut ready = Prepared::new(input, options, keep, progress)?;
     let with_recording = with_recording(options, &ready.machine.kernel)?;
@@ -238,25 +232,6 @@ fn with_recording(options: &Options, kernel: &Kernel) -> Result<Option<Options>,
     Ok(Some(options))
 }
 
-/// Fails if the packed engine is asked for what it cannot do yet.
-fn check_choice(choice: &Choice, options: &Options) -> Result<(), ReplayError> {
-    let without = if choice.engine == Engine::Exact {
-        None
-    } else if options.on.is_some() {
-        Some("on the simulated machine: leave out --on")
-    } else if options.record {
-        Some("for a report with pictures: leave out --html")
-    } else if !choice.settings.to_string().is_empty() {
-        Some("with settings: leave out --knob")
-    } else {
-        None
-    };
-    without.map_or(Ok(()), |why| {
-        let why = format!("this engine does not run yet {why}, or this column");
-        Err(PolicyError { name: choice.name.clone(), why }.into())
-    })
-}
-
 /// Runs all policies and seeds in parallel. The default number of threads is one per CPU, at most 8
 /// and at most `room`.
 fn run_all(
@@ -301,9 +276,6 @@ fn run_all(
             let setting = Setting { record, process, ..*setting };
             let number_of = options.seed.wrapping_add(seed);
             let result = match &options.on {
-                _ if choice.engine == Engine::Packed => {
-                    packed::run(&setting, number_of, &mut advance)
-                }
                 Some(spec) if seed == 0 => {
                     on_machine::run(&setting, choice, spec, number_of, &mut advance)
                 }

@@ -46,7 +46,7 @@ pub(super) fn run(
     let options = Options { seed, ..Options::default() };
     let machine = Machine::with_zones(spec, options, &parts.zones);
     let layout = parts.layout();
-    let memory = Memory::for_layout(&layout).map_err(refused)?;
+    let memory = Memory::for_layout_on(choice.rules.engine, &layout).map_err(refused)?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
     let mut yard: SimYard<'_, _, _> =

@@ -30,7 +30,7 @@ pub(super) fn run(
     let observer = Observer::new(setting, timeline);
     let parts = Parts::of(machine);
     let layout = parts.layout();
-    let memory = Memory::for_layout(&layout).map_err(refused)?;
+    let memory = Memory::for_layout_on(choice.rules.engine, &layout).map_err(refused)?;
     let mut rooms = memory.rooms();
     let storage = memory.storage(&mut rooms);
     let mut yard: Yard<'_, Hooked<Lock, _, _>> = Yard::with_policy(&observer, &choice.rules);

@@ -74,7 +74,8 @@ const ROWS: &[Row] = &[
     ("unusable index, order 9", "unusable_9", |f| f.unusable_9.map(Value::Index)),
 ];
 
-/// A figure of the zone lock. The packed engine, the only one with depots, has no such lock.
+/// A figure of refills and drains under the zone lock. The packed engine, the only one with depots,
+/// has none.
 fn locked(f: &Figures, value: Value) -> Option<Value> {
     f.depot_pages.is_none().then_some(value)
 }

@@ -1,5 +1,7 @@
 //! The state of an allocator or of the recording at one moment, for counters over time.
 
+use pageyard::policy::{Engine, Policy};
+use pageyard::tuning::Tuning;
 use pageyard::{BlockCounts, Config, CpuId, Yard, ZoneId};
 
 use super::machine::Machine;
@@ -43,11 +45,16 @@ pub(super) fn of_yard<C: Config>(machine: &Machine, yard: &Yard<'_, C>) -> Vital
     let zone = |z| of_zone(yard, id_of(z));
     let list = |(z, cpu)| {
         let set = yard.pageset(id_of(z), CpuId(cpu)).unwrap_or_default();
-        (i64::from(set.count), Some(i64::from(set.high)))
+        (i64::from(set.count), high_of(yard, set))
     };
     let cpus = machine.cpus.len() as u32;
     let slots = machine.zones.iter().flat_map(|z| (0..cpus).map(move |cpu| (z, cpu)));
     Vitals { zones: machine.zones.iter().map(zone).collect(), lists: slots.map(list).collect() }
+}
+
+/// Returns the limit of a CPU's lists. The packed engine has none.
+pub(super) fn high_of<C: Config>(yard: &Yard<'_, C>, set: Tuning) -> Option<i64> {
+    (yard.policy().rules().engine == Engine::Exact).then(|| set.high.into())
 }
 
 /// Returns the state of an allocator's zone.

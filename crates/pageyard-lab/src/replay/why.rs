@@ -1,5 +1,7 @@
 //! Blame for a recording and for policies: replays a trace and explains its cases.
 
+use pageyard::policy::Engine;
+
 use super::blame::{Blame, BlameSide, RECORDED};
 use super::error::ReplayError;
 use super::follower::Followed;
@@ -8,7 +10,7 @@ use super::options::{Keep, Options, Stage};
 use super::prepared::Prepared;
 use super::run::run;
 use super::setting::Setting;
-use crate::policies::{Engine, PolicyError, by_name};
+use crate::policies::{PolicyError, by_name};
 
 /// Replays a trace and explains each request that failed, was slow, or took a block of another
 /// type: in the recording, and under the options' policies or, without any, under that of the
@@ -31,9 +33,9 @@ pub fn why(
     options: &Options,
     progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
 ) -> Result<Blame, ReplayError> {
-    let packed = options.policies.iter().find(|c| c.engine == Engine::Packed);
+    let packed = options.policies.iter().find(|c| c.rules.engine == Engine::Packed);
     if let Some(choice) = packed {
-        let why = "this engine takes no block of another type; leave out this policy or --why";
+        let why = "this engine reports no claims and steals; leave out this policy or --why";
         return Err(PolicyError { name: choice.name.clone(), why: why.to_owned() }.into());
     }
     let mut ready =

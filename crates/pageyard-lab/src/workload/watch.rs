@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::policy::Policy;
+use pageyard::policy::{Engine, Policy};
 use pageyard::{CpuId, Defences, Event, MigrateType, Observer, Pfn, Platform, Reclaim, ZoneId};
 use pageyard_machine::{Machine, SimYard, unpriced};
 
@@ -143,11 +143,12 @@ fn lists<'y, P: Policy>(
 impl<P: Policy> Heap for Course<'_, '_, P> {
     fn lists(&self) -> Vec<Now> {
         let (high, offset) = (self.watch.high.borrow(), self.offset.borrow());
+        let is_packed = self.yard.policy().rules().engine == Engine::Packed;
         let both = high.iter().zip(&*offset);
         let now = |((zone, cpu), (high, offset)): ((ZoneId, CpuId), (&i64, &i64))| {
             let s = self.yard.cpu_stats(zone, cpu).unwrap_or_default();
             Now {
-                high: Some(*high),
+                high: (!is_packed).then_some(*high),
                 count: (s.cached_pages() + offset).max(0),
                 refills: s.refills,
                 drains: s.all_drains(),

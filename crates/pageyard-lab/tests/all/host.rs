@@ -49,7 +49,7 @@ fn value(result: &RunResult, metric: &str) -> f64 {
 fn every_workload_runs_and_frees_everything() {
     let mut host = open(512);
     for recipe in RECIPES {
-        let results = run(&mut host, recipe.name, &options(recipe.name, &["Base", "Linux612"]));
+        let results = run(&mut host, recipe.name, &options(recipe.name, &["Linux612", "Packed"]));
         assert_eq!(results.len(), 2);
         for result in results {
             assert_eq!(result.world, World::Host(host.description().to_owned()));

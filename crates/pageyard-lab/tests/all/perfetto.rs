@@ -140,6 +140,20 @@ fn written(policies: &str) -> (Report, Vec<u8>) {
     (report, out)
 }
 
+/// The packed engine has samples and failures, and no slices of refills and drains.
+#[test]
+fn the_packed_engine_has_a_timeline() {
+    let (report, bytes) = written("Packed");
+    assert_eq!(report.policies[0].figures.failed, 0);
+    let names: BTreeSet<String> = decode("Trace", &bytes)
+        .messages("packet")
+        .flat_map(|packet| packet.messages("track_descriptor"))
+        .flat_map(|track| track.messages("process"))
+        .map(|process| process.text("process_name").unwrap().to_owned())
+        .collect();
+    assert!(names.iter().any(|name| name.contains("Packed")), "{names:?}");
+}
+
 #[test]
 fn a_timeline_follows_the_published_schema_and_agrees_with_the_report() {
     let (report, bytes) = written("Base,Linux612");

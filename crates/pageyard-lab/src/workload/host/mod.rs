@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 
 use pageyard::policy::{
-    Base, LateFreeHigh, Linux61, Linux612, Policy, StaticPolicy, Step1, Step3, Step5, Step7, Step9,
-    Step10, TwoPassBulkFree, Vanilla,
+    Base, LateFreeHigh, Linux61, Linux612, Packed, Policy, StaticPolicy, Step1, Step3, Step5,
+    Step7, Step9, Step10, TwoPassBulkFree, Vanilla,
 };
 use pageyard::{NodeId, PAGE_SIZE, Pfn};
 use pageyard_host::topology::available_memory;
@@ -54,7 +54,7 @@ const STEP: u64 = (64 << 20) / PAGE_SIZE;
 type RealWork = fn(&Setting<'_>, &mut Room) -> Result<Vec<Measure>, WorkloadError>;
 
 /// The policies that can run on this host.
-const ON_HOSTS: [(&str, RealWork); 12] = [
+const ON_HOSTS: [(&str, RealWork); 13] = [
     ("Base", run::<Base>),
     ("Step1", run::<Step1>),
     ("Step3", run::<Step3>),
@@ -63,6 +63,7 @@ const ON_HOSTS: [(&str, RealWork); 12] = [
     ("Step9", run::<Step9>),
     ("Step10", run::<Step10>),
     ("Linux612", run::<Linux612>),
+    ("Packed", run::<Packed>),
     ("LateFreeHigh", run::<LateFreeHigh>),
     ("Linux61", run::<Linux61>),
     ("Vanilla", run::<Vanilla>),
