@@ -1,7 +1,8 @@
 //! Statistics of a live yard, for people and programs outside it: one value that is published,
 //! printed and exported.
 
-use pageyard::policy::Policy;
+use pageyard::policy::{Engine, Policy};
+use pageyard::tuning::Tuning;
 use pageyard::{CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES};
 use serde::{Deserialize, Serialize};
 
@@ -136,7 +137,8 @@ pub struct CpuStatus {
     pub cpu: u32,
     /// Pages on its lists.
     pub count: i32,
-    /// Threshold above which the lists drain, and the range in which it is tuned (§5.4).
+    /// Threshold above which the lists drain, and the range in which it is tuned (§5.4). This and the
+    /// following are 0 on the packed engine, whose magazines have a fixed size.
     pub high: i32,
     /// See `high`.
     pub high_min: i32,
@@ -184,15 +186,17 @@ impl YardStats {
         let relaxed = std::sync::atomic::Ordering::Relaxed;
         let limits = service.balloon.limits();
         let pages = raw.region().pages();
+        let is_tuned = core.policy().rules().engine == Engine::Exact;
         let zone = |id| {
             let info = core.zone_info(id)?;
             let stats = core.zone_stats(id)?;
             let cpu = |&cpu: &u32| {
-                let tuning = core.pageset(id, CpuId(cpu))?;
+                let set = core.pageset(id, CpuId(cpu))?;
+                let tuning = if is_tuned { set } else { Tuning::default() };
                 let stats = core.cpu_stats(id, CpuId(cpu))?;
                 Some(CpuStatus {
                     cpu,
-                    count: tuning.count,
+                    count: set.count,
                     high: tuning.high,
                     high_min: tuning.limits.high_min,
                     high_max: tuning.limits.high_max,

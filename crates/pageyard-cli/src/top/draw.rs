@@ -190,12 +190,14 @@ fn draw_zone(frame: &mut Frame<'_>, area: Rect, view: &View, z: &ZoneStatus, bef
         let hits = c.hits.saturating_sub(was.hits);
         let hit =
             hits.saturating_mul(100).checked_div(asked).map_or("-".into(), |p| format!("{p}%"));
+        // The packed engine tunes nothing.
+        let tuned = |text: String| if c.batch == 0 { "-".to_owned() } else { text };
         Row::new([
             format!("{}", c.cpu),
             format!("{}", c.count),
-            format!("{}", c.high),
-            format!("{}-{}", c.high_min, c.high_max),
-            format!("{}x2^{}", c.batch, c.alloc_factor),
+            tuned(format!("{}", c.high)),
+            tuned(format!("{}-{}", c.high_min, c.high_max)),
+            tuned(format!("{}x2^{}", c.batch, c.alloc_factor)),
             rate(view.rate(c.allocs, was.allocs)),
             rate(view.rate(c.frees, was.frees)),
             hit,

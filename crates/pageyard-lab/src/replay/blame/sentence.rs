@@ -143,13 +143,14 @@ impl Words<'_> {
     /// Says why.
     fn reasons(&self, case: &Case) -> Vec<String> {
         let zone = self.zone(case.zone);
-        let (free, min, order) = (case.free, case.min, case.order);
+        let (free, min, order) = (case.free, grouped(case.min), case.order);
         let block = case.frame.map_or(0, |f| self.pfn(f) >> 9);
         let lacks = |lack| match lack {
             Lack::Watermark => format!(
-                "{zone} had a free block of order {order}, but only {} in all, and its MIN \
-                 watermark is {min}.",
-                many(free, "free page")
+                "{zone} had a free block of order {order}, but only {} in all. Less the {} of the \
+                 request, that does not exceed its MIN watermark of {min}.",
+                many(free, "free page"),
+                many(1 << order, "page")
             ),
             Lack::Fragmented => format!(
                 "{zone} had {}, above its MIN watermark of {min}, but no free block of order \
@@ -270,6 +271,7 @@ impl Words<'_> {
     fn users(&self, lines: &mut Vec<String>, what: &str, place: &Place) {
         let in_use = if place.users.is_empty() { ", none in use." } else { "; in use:" };
         let Place { free, listed, .. } = place;
+        let (free, listed) = (grouped((*free).into()), grouped((*listed).into()));
         lines.push(format!("{what}: {free} free, {listed} on per-CPU lists{in_use}"));
         lines.extend(place.users.iter().map(|u| format!("  {}", self.user(u))));
         if place.more_users.0 > 0 {
