@@ -286,9 +286,10 @@ impl Trace {
         all.notes.clear();
         if used != all {
             return Err(format!(
-                "{}: the state files beside it would be ignored, since a sweep reads one file; attach \
-                 them with `pageyard trace import`",
-                self.file.display()
+                "{0}: the state files beside it would be ignored, since a sweep reads one file; attach \
+                 them: pageyard trace import {0} {1}",
+                self.file.display(),
+                self.file.with_extension("with-state.pgy").display()
             ));
         }
         let tick_phase = self.tick_phase.clone().unwrap_or_else(|| INFERRED.into());

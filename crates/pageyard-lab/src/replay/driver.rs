@@ -165,6 +165,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
         let failed = self.figures.failed;
         self.sample_timeline(op.t_ns);
+        if self.magazines.is_some() {
+            self.tick_all(op.t_ns);
+        }
         let missed = self.ticks.since(op.cpu.into(), op.t_ns);
         self.go(op.cpu.into());
         if missed > 0 {
@@ -229,6 +232,23 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     fn tick(&mut self, cpu: u16, times: i64) {
         for _ in 0..times {
             self.yard.tick(CpuId(cpu.into()));
+        }
+    }
+
+    /// Runs the ticks of all CPUs that are due, in turns. On the packed engine a tick also trims
+    /// depots, which CPUs share: if a CPU made up for its own ticks only once it has an event, the
+    /// depots would be trimmed again for the same time.
+    fn tick_all(&mut self, t_ns: u64) {
+        let mut due = 0..self.machine.cpus.len();
+        let Some(first) = due.find(|&cpu| self.ticks.is_due(cpu, t_ns)) else { return };
+        let cpus = first..self.machine.cpus.len();
+        let mut missed: Vec<i64> = cpus.clone().map(|cpu| self.ticks.since(cpu, t_ns)).collect();
+        while missed.iter().any(|&n| n > 0) {
+            for (cpu, missed) in cpus.clone().zip(&mut missed).filter(|(_, missed)| **missed > 0) {
+                *missed -= 1;
+                self.go(cpu as u32);
+                self.tick(cpu as u16, 1);
+            }
         }
     }
 

@@ -186,11 +186,17 @@ impl Ticks {
         Ticks { period_ns, due, rng }
     }
 
+    /// Returns whether a tick of a CPU is due.
+    #[inline(always)]
+    pub(super) fn is_due(&self, cpu: usize, t_ns: u64) -> bool {
+        let (due, delay) = self.due[cpu];
+        t_ns as i64 >= due + delay
+    }
+
     /// Returns the number of ticks of a CPU since the last call.
     #[inline(always)]
     pub(super) fn since(&mut self, cpu: usize, t_ns: u64) -> i64 {
-        let (due, delay) = self.due[cpu];
-        if (t_ns as i64) < due + delay { 0 } else { self.take(cpu, t_ns as i64) }
+        if self.is_due(cpu, t_ns) { self.take(cpu, t_ns as i64) } else { 0 }
     }
 
     #[cold]
