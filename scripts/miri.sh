@@ -56,7 +56,8 @@ for part in "${parts[@]}"; do
     host)
         step "the host's protocols, $seeds seeds"
         more="-Zmiri-many-seeds=0..$seeds"
-        run -p pageyard-host --lib -- "${units[@]}"
+        # `lock::` is in `clock::` too, whose test waits for the thread's CPU time. Miri has no such clock.
+        run -p pageyard-host --lib -- "${units[@]}" --skip clock::
         ;;
     yard)
         step "a yard with threads, $seeds seeds"
