@@ -163,6 +163,12 @@ mod tests {
     }
 
     #[test]
+    fn any_order_has_an_area() {
+        let areas = FreeAreas::new();
+        assert!((0..=u8::MAX).all(|order| areas.blocks(order) == 0));
+    }
+
+    #[test]
     fn blocks_move_to_the_tail_of_another_types_list_4_9() {
         use MigrateType::{Movable, Unmovable};
         let frames: [Frame; 4] = core::array::from_fn(|_| Frame::new());

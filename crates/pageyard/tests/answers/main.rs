@@ -4,6 +4,7 @@
 mod actor;
 #[path = "../all/common/mod.rs"]
 mod common;
+mod common_case;
 mod compaction;
 mod pinned;
 mod requests;
