@@ -6,6 +6,7 @@ mod actor;
 mod common;
 mod common_case;
 mod compaction;
+mod packed_compaction;
 mod pinned;
 mod requests;
 mod scenario;
