@@ -1,7 +1,7 @@
 //! When the common case serves a request or a free. The full path gives the same answers, so that
 //! tests of `alloc` and `free` do not notice a common case that never serves.
 
-use pageyard::policy::{PageChecked, StaticPolicy};
+use pageyard::policy::{OwnedBlocks, PageChecked, StaticPolicy};
 use pageyard::{Gfp, NodeChoice, NodeId, Order, ZoneKind};
 
 use crate::common::{Chosen, LINUX612, Machine, o};
@@ -45,5 +45,18 @@ fn a_cpu_without_memory_has_a_common_case_for_requests_that_name_no_node() {
         assert_eq!(ready(LOCAL, Gfp::KERNEL | Gfp::THISNODE), None);
         assert_eq!(ready(NodeId(0).into(), Gfp::KERNEL), None);
         assert_eq!(ready(LOCAL, Gfp::KERNEL), Some(page));
+    });
+}
+
+/// A pageblock that is one block has no owner: its list is that of the CPU that frees it.
+#[test]
+fn huge_pages_go_to_the_list_of_the_cpu_that_frees_them() {
+    let rules: Chosen = &<OwnedBlocks as StaticPolicy>::RULES;
+    let m = Machine::normal(64 * PAGES).cpus(&[0, 0]).knobs(|knobs| knobs.huge_pages = true);
+    m.run_under(rules, |y| {
+        let huge = y.alloc(Order::HUGE, Gfp::HIGHUSER_MOVABLE).unwrap();
+        y.hooks().on(1);
+        y.free(huge, Order::HUGE).unwrap();
+        assert_eq!(y.alloc_ready(LOCAL, Order::HUGE, Gfp::HIGHUSER_MOVABLE), Some(huge));
     });
 }
