@@ -1,5 +1,7 @@
 //! Conditions of the slow path whose edges no request reaches.
 
+#![allow(clippy::single_range_in_vec_init)] // the map is a list of ranges
+
 use super::*;
 use crate::base::node_mask::NodeChoice;
 use crate::embedder::config::Hooked;
