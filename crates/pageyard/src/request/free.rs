@@ -589,3 +589,6 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

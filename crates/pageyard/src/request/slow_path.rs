@@ -667,3 +667,6 @@ impl<'a, C: Config> Yard<'a, C> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,10 +156,17 @@ mod tests {
             assert_eq!(may, want, "{t:?}");
             assert_eq!(areas.has_block(3, cma | oom), t != MigrateType::Isolate);
             assert!(!areas.has_block(4, cma | oom), "it is too small");
+            assert_eq!((areas.pages_from(3), areas.pages_from(4)), (8, 0));
             areas.remove(&map, 8, 3, t);
             assert_eq!((areas.blocks(3), areas.first(3, t)), (0, None));
             assert_eq!(frames[8].state(), State::TAIL);
         }
+    }
+
+    #[test]
+    fn any_order_has_an_area() {
+        let areas = FreeAreas::new();
+        assert!((0..=u8::MAX).all(|order| areas.blocks(order) == 0));
     }
 
     #[test]

@@ -4,7 +4,9 @@
 mod actor;
 #[path = "../all/common/mod.rs"]
 mod common;
+mod common_case;
 mod compaction;
+mod packed_compaction;
 mod pinned;
 mod requests;
 mod scenario;

@@ -105,6 +105,7 @@ fn s2_10_costly_orders_and_types_that_stay_compact_before_they_reclaim() {
     assert_eq!(compactions(1, ONCE | Gfp::RECLAIMABLE), ["Async", "SyncLight"]);
     assert_eq!(compactions(3, ONCE.difference(Gfp::IO)), [""; 0]);
     assert_eq!(compactions(3, Gfp::NOWAIT), [""; 0]);
+    assert_eq!(compactions(3, Gfp::NOWAIT | Gfp::IO), [""; 0]);
     // Requests that may use the reserves reclaim first.
     assert_eq!(compactions(4, ONCE | Gfp::MEMALLOC), ["SyncLight"]);
 }
