@@ -13,9 +13,10 @@ const BLOCK: u64 = 512;
 /// Pages in use in each pageblock.
 const USED: u64 = 4;
 
-/// Moves blocks, except those at some offsets into some pageblocks.
+/// Moves blocks, except those at some offsets into some pageblocks; `locked` ones are unevictable.
 struct Mover {
     stays: fn(u64, u64) -> bool,
+    locked: fn(u64, u64) -> bool,
 }
 
 impl Platform for Mover {}
@@ -26,18 +27,37 @@ impl Reclaim for Mover {
         let stays = (self.stays)(from.0 / BLOCK, from.0 % BLOCK);
         if stays { Relocation::Refused } else { Relocation::Moved }
     }
+
+    fn is_unevictable(&self, pfn: Pfn, _: Order) -> bool {
+        (self.locked)(pfn.0 / BLOCK, pfn.0 % BLOCK)
+    }
 }
 
 type Y = Yard<'static, Hooked<Lock, Mover, Chosen>>;
 
+/// A zone of this many pageblocks.
+fn empty(blocks: u64, mover: Mover) -> &'static Y {
+    leaked(&Machine::normal(blocks * BLOCK), mover, &<Packed as StaticPolicy>::RULES)
+}
+
+/// Allocates the first pages of a pageblock.
+fn fill(y: &Y, block: u64, pages: u64, gfp: Gfp) {
+    for pfn in block * BLOCK..block * BLOCK + pages {
+        y.alloc_at(Pfn(pfn), Order::ZERO, gfp).unwrap();
+    }
+}
+
 /// A zone of this many pageblocks with movable pages at the start of each.
 fn sparse(blocks: u64, stays: fn(u64, u64) -> bool) -> &'static Y {
-    let rules = &<Packed as StaticPolicy>::RULES;
-    let y = leaked(&Machine::normal(blocks * BLOCK), Mover { stays }, rules);
-    for pfn in (0..blocks * BLOCK).filter(|pfn| pfn % BLOCK < USED) {
-        y.alloc_at(Pfn(pfn), Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
-    }
+    let y = empty(blocks, Mover { stays, locked: |_, _| false });
+    (0..blocks).for_each(|block| fill(y, block, USED, Gfp::HIGHUSER_MOVABLE));
     y
+}
+
+fn compact_all(y: &Y) -> u64 {
+    y.compact_all();
+    assert_eq!(y.validate(), Ok(()));
+    y.compact_stats().moved
 }
 
 fn compact(y: &Y, priority: Priority) -> (CompactResult, u64) {
@@ -74,4 +94,29 @@ fn proactive_compaction_ends_with_the_batch_that_reaches_its_mark() {
     // Each batch makes five in a hundred pageblocks whole.
     assert_eq!(y.compact_stats().moved, 3 * 8 * USED);
     assert!(y.fragmentation_score(NodeId(0)) <= 85);
+}
+
+#[test]
+fn pageblocks_with_unevictable_blocks_stay_if_the_setting_says_so() {
+    for (allowed, moved) in [("1", 8 * USED), ("0", 0)] {
+        let locked = |block, offset| block < 8 && offset == 0;
+        let y = empty(80, Mover { stays: |_, _| false, locked });
+        (0..80).for_each(|block| fill(y, block, USED, Gfp::HIGHUSER_MOVABLE));
+        y.set_knob("compact_unevictable_allowed", allowed).unwrap();
+        // Pageblocks that stay end the search.
+        assert_eq!(compact(y, Priority::SyncFull).1, moved, "allowed: {allowed}");
+    }
+}
+
+/// Of types other than movable, any pageblock may hold movable blocks alone.
+#[test]
+fn pageblocks_that_cannot_be_emptied_do_not_hide_others_of_their_type() {
+    let y = empty(24, Mover { stays: |_, _| false, locked: |_, _| false });
+    (0..16).for_each(|block| fill(y, block, USED, Gfp::KERNEL));
+    for pfn in (8 * BLOCK..16 * BLOCK).filter(|pfn| pfn % BLOCK < USED) {
+        y.set_movable(Pfn(pfn), Order::ZERO, true).unwrap();
+    }
+    fill(y, 16, USED, Gfp::HIGHUSER_MOVABLE);
+    assert_eq!(y.pageblocks(ZONE).unwrap()[0], 16);
+    assert_eq!(compact_all(y), 8 * USED);
 }
