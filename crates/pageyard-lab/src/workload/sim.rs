@@ -205,7 +205,7 @@ impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
         }
         // The packed engine would count all bits.
         let of = |zone| (0..self.cpus()).filter_map(move |cpu| self.cpu_stats(zone, CpuId(cpu)));
-        self.zone_ids().flat_map(of).map(|s| s.cached_pages()).sum()
+        unpriced(|| self.zone_ids().flat_map(of).map(|s| s.cached_pages()).sum())
     }
 }
 

@@ -146,7 +146,7 @@ impl<P: Policy> Heap for Course<'_, '_, P> {
         let is_packed = self.yard.policy().rules().engine == Engine::Packed;
         let both = high.iter().zip(&*offset);
         let now = |((zone, cpu), (high, offset)): ((ZoneId, CpuId), (&i64, &i64))| {
-            let s = self.yard.cpu_stats(zone, cpu).unwrap_or_default();
+            let s = unpriced(|| self.yard.cpu_stats(zone, cpu)).unwrap_or_default();
             Now {
                 high: (!is_packed).then_some(*high),
                 count: (s.cached_pages() + offset).max(0),
@@ -168,13 +168,16 @@ impl<P: Policy> Heap for Course<'_, '_, P> {
 
 impl<P: Policy> Recorder for Course<'_, '_, P> {
     fn begin(&self) {
-        let tuning = |(zone, cpu)| self.yard.pageset(zone, cpu).unwrap_or_default();
-        let tuned: Vec<_> = lists(self.yard).map(tuning).collect();
-        *self.watch.high.borrow_mut() = tuned.iter().map(|t| t.high.into()).collect();
-        let counted = lists(self.yard)
-            .map(|(zone, cpu)| self.yard.cpu_stats(zone, cpu).map_or(0, |s| s.cached_pages()));
-        let offset = tuned.iter().zip(counted).map(|(t, counted)| i64::from(t.count) - counted);
-        *self.offset.borrow_mut() = offset.collect();
+        let (high, offset) = unpriced(|| {
+            let of = |(zone, cpu)| {
+                let set = self.yard.pageset(zone, cpu).unwrap_or_default();
+                let counted = self.yard.cpu_stats(zone, cpu).map_or(0, |s| s.cached_pages());
+                (i64::from(set.high), i64::from(set.count) - counted)
+            };
+            lists(self.yard).map(of).unzip()
+        });
+        *self.watch.high.borrow_mut() = high;
+        *self.offset.borrow_mut() = offset;
         self.with(|t| t.begin(self.machine.now(), self));
     }
 
