@@ -345,7 +345,7 @@ fn state_files_beside_a_trace_are_not_ignored_silently() {
     let text = "policies = [\"Base\"]\n[[trace]]\nfile = \"a.txt\"\n";
     let said = || Plan::read(&described(folder.path(), text)).unwrap_err().to_string();
     assert!(said().contains("would be ignored"), "{}", said());
-    assert!(said().contains("`pageyard trace import`"), "{}", said());
+    assert!(said().contains("pageyard trace import a.txt a.with-state.pgy"), "{}", said());
     fs::write(folder.path().join("buddyinfo.traced_end"), "broken\n").unwrap();
     assert!(said().contains("buddyinfo.traced_end: line 1: expected"), "{}", said());
 }

@@ -275,9 +275,14 @@ static void h_pageyard_core_alloc_interleaved(void) {
 
 static void h_pageyard_core_alloc_with(void) {
     uint64_t pfn = 0;
-    EACH(uint64_t, align) EACH(uint64_t, below) EACH(uint32_t, order) {
-        CALL(pageyard_core_alloc_with, align, below, order);
-        check(pageyard_core_alloc_with(yard, order, PAGEYARD_KERNEL, align, below, &pfn), &pfn, order,
+    EACH(uint64_t, align) EACH(uint32_t, order) {
+        CALL(pageyard_core_alloc_with, align, order);
+        check(pageyard_core_alloc_with(yard, order, PAGEYARD_KERNEL, align, 0, &pfn), &pfn, order,
+              PAGEYARD_KERNEL);
+    }
+    EACH(uint64_t, below) EACH(uint32_t, order) {
+        CALL(pageyard_core_alloc_with, below, order);
+        check(pageyard_core_alloc_with(yard, order, PAGEYARD_KERNEL, 1, below, &pfn), &pfn, order,
               PAGEYARD_KERNEL);
     }
     EACH_FLAGS(flags) {
