@@ -481,35 +481,32 @@ static void h_pageyard_core_alloc_contig_pages_from(void) {
     }
 }
 
-static void h_pageyard_core_alloc_range_or_scatter(void) {
+static void range_or_scatter(uint64_t pages, size_t count, uint32_t flags) {
     /* More than there are pages, so no number of them is too large. */
     static pageyard_range ranges[2 * PAGES];
-    size_t got, i;
-    EACH(uint64_t, pages) EACH(size_t, count) EACH_OF_SOME_FLAGS(flags) {
-        uint64_t sum = 0;
-        CALL(pageyard_core_alloc_range_or_scatter, pages, count, flags);
-        got = SIZE_MAX;
-        if (known(pageyard_core_alloc_range_or_scatter(yard, pages, flags, ranges, count, &got))) {
-            EXPECT(got <= count && zeroed >= (flags & PAGEYARD_ZERO ? pages : 0));
-            for (i = 0; i < got; i++) {
-                EXPECT(ranges[i].start < ranges[i].end);
-                sum += ranges[i].end - ranges[i].start;
-                OK(pageyard_core_free_contig(yard, ranges[i].start, ranges[i].end));
-            }
-            EXPECT(sum == pages);
-        } else {
-            EXPECT(got == SIZE_MAX);
-        }
-        zeroed = 0;
-    }
-    EACH_FLAGS(flags) {
-        CALL(pageyard_core_alloc_range_or_scatter, 40, 40, flags);
-        got = 0;
-        known(pageyard_core_alloc_range_or_scatter(yard, 40, flags, ranges, 40, &got));
-        for (i = 0; i < got; i++)
+    uint64_t sum = 0;
+    size_t got = SIZE_MAX, i;
+    CALL(pageyard_core_alloc_range_or_scatter, pages, count, flags);
+    if (known(pageyard_core_alloc_range_or_scatter(yard, pages, flags, ranges, count, &got))) {
+        EXPECT(got <= count && zeroed >= (flags & PAGEYARD_ZERO ? pages : 0));
+        for (i = 0; i < got; i++) {
+            EXPECT(ranges[i].start < ranges[i].end);
+            sum += ranges[i].end - ranges[i].start;
             OK(pageyard_core_free_contig(yard, ranges[i].start, ranges[i].end));
-        zeroed = 0;
+        }
+        EXPECT(sum == pages);
+    } else {
+        EXPECT(got == SIZE_MAX);
     }
+    zeroed = 0;
+}
+
+static void h_pageyard_core_alloc_range_or_scatter(void) {
+    EACH(uint64_t, pages) {
+        EACH(size_t, count) range_or_scatter(pages, count, PAGEYARD_KERNEL);
+        EACH_OF_SOME_FLAGS(flags) range_or_scatter(pages, PAGES, flags);
+    }
+    EACH_FLAGS(flags) range_or_scatter(40, 40, flags);
 }
 
 /* Epochs, batches and balloons whose numbers are all wrong; only what has to be a pointer is right. */
