@@ -450,6 +450,18 @@ static void h_pageyard_core_alloc_contig_pages(void) {
     }
 }
 
+static void contig_pages_from(uint64_t pages, uint64_t align, uint32_t flags) {
+    uint64_t pfn = 0;
+    pageyard_cursor cursor = {FIRST + 77, 0};
+    CALL(pageyard_core_alloc_contig_pages_from, pages, align, flags);
+    if (known(pageyard_core_alloc_contig_pages_from(yard, &cursor, pages, align, NULL,
+                                                    PAGEYARD_TYPE_MOVABLE, flags, &pfn))) {
+        EXPECT(pages > 0 && pages <= PAGES && pfn % align == 0 && cursor.next == pfn + pages);
+        OK(pageyard_core_free_contig(yard, pfn, pfn + pages));
+    }
+    zeroed = 0;
+}
+
 static void h_pageyard_core_alloc_contig_pages_from(void) {
     uint64_t pfn = 0;
     EACH(uint64_t, next) EACH(uint64_t, start) EACH(uint64_t, end) {
@@ -462,15 +474,9 @@ static void h_pageyard_core_alloc_contig_pages_from(void) {
             OK(pageyard_core_free_contig(yard, pfn, pfn + 3000));
         }
     }
-    EACH(uint64_t, pages) EACH(uint64_t, align) EACH_OF_SOME_FLAGS(flags) {
-        pageyard_cursor cursor = {FIRST + 77, 0};
-        CALL(pageyard_core_alloc_contig_pages_from, pages, align, flags);
-        if (known(pageyard_core_alloc_contig_pages_from(yard, &cursor, pages, align, NULL,
-                                                        PAGEYARD_TYPE_MOVABLE, flags, &pfn))) {
-            EXPECT(pages > 0 && pages <= PAGES && pfn % align == 0 && cursor.next == pfn + pages);
-            OK(pageyard_core_free_contig(yard, pfn, pfn + pages));
-        }
-        zeroed = 0;
+    EACH(uint64_t, pages) {
+        EACH(uint64_t, align) contig_pages_from(pages, align, PAGEYARD_KERNEL);
+        EACH_OF_SOME_FLAGS(flags) contig_pages_from(pages, 1, flags);
     }
     EACH(uint32_t, type) {
         pageyard_cursor cursor = {0, 0};
