@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use pageyard::policy::Rules;
 use pageyard_lab::format::{self, duration, grouped};
-use pageyard_lab::replay::{PolicyError, columns};
+use pageyard_lab::replay::{PolicyError, by_name};
 use pageyard_lab::topology::size;
 use pageyard_soak::{Phase, Plan, Report, soak};
 
@@ -56,13 +56,13 @@ impl FromStr for OnlyRules {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<OnlyRules, PolicyError> {
-        let wrong = |why: &str| PolicyError { name: text.to_owned(), why: why.to_owned() };
-        match columns(text)?.as_slice() {
-            // The yards keep a reference to the rules until the program ends.
-            [one] if one.settings.is_empty() => Ok(OnlyRules(Box::leak(Box::new(one.rules)))),
-            [_] => Err(wrong("a soak changes settings itself; leave them out")),
-            _ => Err(wrong("a soak accepts one policy")),
+        let choice = by_name(text)?;
+        if !choice.settings.is_empty() {
+            let why = "a soak changes settings itself; leave them out".to_owned();
+            return Err(PolicyError { name: choice.name, why });
         }
+        // The yards keep a reference to the rules until the program ends.
+        Ok(OnlyRules(Box::leak(Box::new(choice.rules))))
     }
 }
 

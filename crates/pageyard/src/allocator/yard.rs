@@ -479,7 +479,8 @@ impl<'a, C: Config> Yard<'a, C> {
         if cpu.0 == 0
             && let Some(region) = zone.region()
         {
-            stats.drained_pages[DrainReason::Decay as usize] += region.depot_returned();
+            let decayed = &mut stats.drained_pages[DrainReason::Decay as usize];
+            *decayed = decayed.wrapping_add(region.depot_returned());
         }
         Some(stats)
     }
