@@ -117,7 +117,8 @@ pub struct ZoneInfo {
     /// lags behind `free_exact` until each CPU's part is folded, by a [tick](Yard::tick) or when it
     /// exceeds its threshold; a drain does not fold.
     pub free: u64,
-    /// The free counter including the per-CPU parts, clamped at 0.
+    /// The free counter including the per-CPU parts, clamped at 0. Exact while nothing else runs: a part
+    /// that is folded meanwhile may count twice or not at all.
     pub free_exact: u64,
     /// Pages on per-CPU lists.
     pub cached: u64,
