@@ -5,7 +5,7 @@
 #     scripts/interleavings.sh          a minute or two, and the builds
 #     scripts/interleavings.sh 10       ten times as many schedules
 #
-# CI runs loom's models (scripts/outside.sh), and shuttle's and the machine's tests in their short form.
+# CI runs loom's models (scripts/outside.sh), shuttle's and the machine's tests in their short form.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 times=${1:-1}
@@ -17,7 +17,7 @@ run() { cargo test "$@" -- --nocapture 2> >(grep -v '^ \|^stack\|^note' >&2); }
 # A backtrace is larger than the stacks of loom's coroutines: a model that fails would hang.
 export RUST_BACKTRACE=0
 step "loom: the small protocols, every interleaving and reordering"
-run --manifest-path verify/loom/Cargo.toml \
+PAGEYARD_SCHEDULES=1 run --manifest-path verify/loom/Cargo.toml \
     --target-dir "${CARGO_TARGET_DIR:-target}/loom"
 step "loom: the models that take minutes"
 cargo test --manifest-path verify/loom/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}/loom" \

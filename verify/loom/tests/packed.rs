@@ -1,5 +1,5 @@
 //! The packed engine's protocols hold, and each planted bug is found. These bounds finish within
-//! seconds; `LOOM_MAX_PREEMPTIONS=3` takes minutes.
+//! seconds; with `PAGEYARD_SCHEDULES` set, as `scripts/interleavings.sh` does, within minutes.
 
 mod common;
 
@@ -9,12 +9,19 @@ use pageyard_loom::packed::{self as m, Bug};
 const LOST: &str = "is in no index";
 const TWICE: &str = "two owners";
 
+/// The most preemptions of a model that has more than five thousand executions with so many: one less
+/// in CI.
+fn large(most: usize) -> Option<usize> {
+    let all = std::env::var_os("PAGEYARD_SCHEDULES").is_some();
+    Some(if all { most } else { most - 1 })
+}
+
 #[test]
 fn frees_index_their_pageblock() {
     holds("free and adopt", Some(3), || m::free_and_adopt(Bug::No));
     holds("free and take", Some(3), || m::free_and_take(Bug::No));
     holds("empty and free", Some(3), || m::empty_and_free(Bug::No));
-    holds("move in index", Some(2), || m::move_in_index(Bug::No));
+    holds("move in index", large(2), || m::move_in_index(Bug::No));
     finds("a release without a count", LOST, || m::free_and_adopt(Bug::NoReleaseCount));
     finds("a free without a check", LOST, || m::empty_and_free(Bug::NoPutCheck));
     finds("empty without a recount", LOST, || m::empty_and_free(Bug::NoRecount));
@@ -24,14 +31,14 @@ fn frees_index_their_pageblock() {
 #[test]
 fn takers_return_what_they_cannot_use() {
     holds("overlap", Some(3), || m::overlap(Bug::No));
-    holds("overlap and free", Some(3), || m::overlap_and_free(Bug::No));
+    holds("overlap and free", large(3), || m::overlap_and_free(Bug::No));
     finds("frames returned without the index", LOST, || m::overlap(Bug::BareReturn));
 }
 
 #[test]
 fn pageblocks_become_whole_once() {
-    holds("last two words", Some(3), || m::last_two_words(Bug::No));
-    holds("seal, claim and late look", Some(2), || m::seal_claim_and_late_look(Bug::No));
+    holds("last two words", large(3), || m::last_two_words(Bug::No));
+    holds("seal, claim and late look", large(2), || m::seal_claim_and_late_look(Bug::No));
 }
 
 #[test]
@@ -51,7 +58,7 @@ fn whole_pageblocks_have_one_owner() {
 #[test]
 fn isolation_loses_nothing() {
     holds("isolate and free", Some(3), || m::isolate_and_free(Bug::No));
-    holds("isolate and seal", Some(3), || m::isolate_and_seal(Bug::No));
+    holds("isolate and seal", large(3), || m::isolate_and_seal(Bug::No));
     holds("isolate and claim", Some(3), || m::isolate_and_claim(Bug::No));
     holds("isolate and end", Some(3), || m::isolate_and_end(Bug::No));
     holds("isolate whole and end", Some(3), || m::isolate_whole_and_end(Bug::No));
