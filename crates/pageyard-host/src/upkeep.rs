@@ -91,7 +91,7 @@ impl<P: Policy> HostYard<P> {
     ///
     /// If more is in use than the hard limit allows, free pages are taken out of circulation now.
     /// The worker takes the rest as blocks are freed, and calls the shrinkers for it. Until then
-    /// every request fails.
+    /// requests fail, but for those that get freed pages before the worker does.
     ///
     /// # Errors
     /// [`LimitError`]; nothing has changed then.

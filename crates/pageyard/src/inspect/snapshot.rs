@@ -337,7 +337,6 @@ impl<R: RawMutex> Zone<'_, R> {
         self.watermarks.set_marks(z.watermarks);
         self.watermarks.set_boost(z.boost);
         self.watermarks.set_reserve(z.lowmem_reserve);
-        self.flags.store(z.flags, Relaxed);
         self.reserved_highatomic.store(z.reserved_highatomic, Relaxed);
         self.isolated_blocks.store(z.isolated_blocks, Relaxed);
         self.nofragment.store(z.nofragment, Relaxed);
@@ -346,6 +345,8 @@ impl<R: RawMutex> Zone<'_, R> {
             None => self.nr_free.store(z.nr_free, Relaxed),
             Some(region) => self.publish_packed(region, sums),
         }
+        // After the counter, whose changes update the flags.
+        self.flags.store(z.flags, Relaxed);
         self.refresh_cached_mark(rules);
         self.managed.store(z.managed, Relaxed);
         self.present.store(z.present, Relaxed);

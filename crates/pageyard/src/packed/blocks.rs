@@ -15,6 +15,7 @@ use crate::packed::label::{BUCKETS, Label, Meta, bucket_of};
 use crate::packed::planted::{Bug, fence_for_loom, planted};
 use crate::packed::route::{ALWAYS_TO_ZONE, Route, Routes};
 use crate::packed::set::{BlockSet, IndexWord, ones, words_of_set};
+use crate::packed::set_apart::FreeSetApart;
 use crate::packed::whole::WholeSet;
 
 /// One bit in sixteen of a word. A free that sets one of them counts its pageblock's free frames
@@ -72,6 +73,8 @@ pub(crate) struct Blocks<'a> {
     retaken: AtomicU64,
     /// Whether a pageblock was ever set apart.
     pub(super) any_set_apart: AtomicBool,
+    /// Free pages of the pageblocks that are set apart.
+    pub(super) free_set_apart: FreeSetApart,
     /// Faulty frames that are out of use.
     pub(super) out_of_use: AtomicU64,
 }
@@ -101,6 +104,7 @@ impl<'a> Blocks<'a> {
             double_frees: AtomicU64::new(0),
             retaken: AtomicU64::new(0),
             any_set_apart: AtomicBool::new(false),
+            free_set_apart: FreeSetApart::new(),
             out_of_use: AtomicU64::new(0),
         }
     }
@@ -210,6 +214,7 @@ impl<'a> Blocks<'a> {
         if old & mask != 0 {
             return self.undo_put(word, mask, old, domain);
         }
+        self.note_set_apart(word / WORDS as u32, mask.count_ones().into());
         let new = old | mask;
         if old == 0 && planted(Bug::NoPutCheck) {
             return;
@@ -579,6 +584,7 @@ impl<'a> Blocks<'a> {
         let heads = bits::lowest(heads, want);
         let mask = bits::fill_runs(heads, order);
         let got = w.fetch_and(!mask, SeqCst) & mask;
+        self.note_set_apart(word / WORDS as u32, -i64::from(got.count_ones()));
         if got == mask {
             return heads;
         }
@@ -655,7 +661,7 @@ impl<'a> Blocks<'a> {
             if words.iter().any(|w| w.load(Relaxed) != !0) {
                 continue;
             }
-            if !take_full(words) {
+            if !self.take_all_of(block, words) {
                 // Without these frames the pageblock may have left the index.
                 self.after_take(block, domain);
                 continue;
@@ -663,6 +669,15 @@ impl<'a> Blocks<'a> {
             return Some(block * PAGEBLOCK_PAGES + (part * n) as u32 * 64);
         }
         None
+    }
+
+    /// Takes all frames of these words of a pageblock, or none.
+    pub(super) fn take_all_of(&self, block: u32, words: &[AtomicU64]) -> bool {
+        let taken = take_full(words);
+        if taken {
+            self.note_set_apart(block, -(words.len() as i64 * 64));
+        }
+        taken
     }
 
     /// Updates the place of a pageblock that lost frames while it was not active.
@@ -691,7 +706,7 @@ impl<'a> Blocks<'a> {
 }
 
 /// Takes all frames of these words, or none.
-pub(super) fn take_full(words: &[AtomicU64]) -> bool {
+fn take_full(words: &[AtomicU64]) -> bool {
     for (i, w) in words.iter().enumerate() {
         if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
             let restored = if planted(Bug::NoRollback) { 0 } else { i };

@@ -5,6 +5,7 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::base::shared::{AtomicBool, AtomicU32};
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
+use crate::packed::bits;
 use crate::packed::class::{CLASSES, KEPT_TYPES, order_of};
 use crate::packed::domain::Backoff;
 
@@ -100,6 +101,8 @@ pub(crate) struct Cpu {
     pub(crate) counts: CpuCounts,
     /// `returned` less `taken` and what is pending, when the zone counted last.
     pub(crate) settled: i64,
+    /// Pages that went out of use when they were freed, since the zone counted last.
+    pub(crate) lost: u32,
     /// Visits to the node's depot.
     pub(crate) backoff: Backoff,
     /// Requests may use the CPU's magazines: the CPU is online, and the zone's are not disabled.
@@ -125,6 +128,7 @@ impl Cpu {
                 relabels: 0,
             },
             settled: 0,
+            lost: 0,
             backoff: Backoff::NONE,
             is_enabled: true,
         }
@@ -142,6 +146,13 @@ impl Cpu {
     #[inline(always)]
     pub(crate) fn slot(&mut self, class: usize) -> &mut Slot {
         &mut self.slots[class & 15]
+    }
+
+    /// Returns whether the CPU keeps a block of a class, or one of its order that it collected for the zone.
+    pub(crate) fn keeps(&self, class: usize) -> bool {
+        let order = order_of(class);
+        let collected = order < 6 && bits::run_heads(self.pending, order) != 0;
+        collected || self.slots.get(class).is_some_and(|slot| slot.blocks() > 0)
     }
 
     /// Returns the pages that the CPU keeps, outside depots.

@@ -258,6 +258,18 @@ impl<'a> Depots<'a> {
         self.domains.iter().map(Domain::pages).sum()
     }
 
+    /// Returns whether a CPU of this domain finds a full magazine.
+    pub(crate) fn has_full(&self, domain: usize, class: usize) -> bool {
+        let full = |domain: &Domain| domain.full.get(class).is_some_and(|stack| stack.len() > 0);
+        !self.is_closed()
+            && (self.domains.get(domain).is_some_and(full) || self.node().is_some_and(full))
+    }
+
+    /// Returns whether any depot has a full magazine.
+    pub(crate) fn any_full(&self, class: usize) -> bool {
+        self.domains.iter().filter_map(|d| d.full.get(class)).any(|stack| stack.len() > 0)
+    }
+
     pub(crate) fn returned(&self) -> u64 {
         self.returned.load(Relaxed)
     }
@@ -384,6 +396,14 @@ impl<'a> Depots<'a> {
         }
     }
 
+    /// Takes the full magazines out of one domain's depot and passes each to `spill`.
+    pub(crate) fn empty_domain(&self, number: usize, mut spill: impl FnMut(u32, usize)) {
+        let stacks = self.domains.get(number).into_iter().flat_map(|d| d.full.iter().enumerate());
+        for (class, stack) in stacks {
+            while self.spill_one(stack, class, false, &mut spill) {}
+        }
+    }
+
     /// Passes a full magazine of a stack to `spill`, then reuses it. Returns whether there was one.
     fn spill_one(
         &self,
@@ -420,6 +440,10 @@ impl<'a> Depots<'a> {
         let cpus = self.cpus_per_domain.get();
         if domain.upkeep.begins_interval((cpu % cpus) as usize, cpus as usize) {
             for (class, stack) in domain.full.iter().enumerate() {
+                // Asking for none would begin another interval without it.
+                if *most == 0 {
+                    break;
+                }
                 for _ in 0..stack.surplus(*most) {
                     *most -= u32::from(self.spill_one(stack, class, false, &mut spill));
                 }

@@ -141,6 +141,7 @@ impl<R: RawMutex> Region<'_, R> {
     pub(crate) fn free_tainted(&self, cpu: &mut Cpu, frame: u32, order: u8) -> bool {
         let pages = self.put_sound(frame, order, cpu.domain as usize);
         cpu.counts.returned += u64::from(pages);
+        cpu.lost += (1 << order) - pages;
         true
     }
 

@@ -118,7 +118,7 @@ impl<R: RawMutex> Region<'_, R> {
     /// taken meanwhile. It stays isolated.
     pub(crate) fn count_again(&self, block: u32) {
         self.note_loose(self.blocks.withheld(block).into());
-        self.blocks.clear_withheld(block);
+        self.blocks.set_withheld(block, 0);
         // Nothing of it is in a magazine: its memory is gone.
         self.depots.open();
     }
@@ -153,7 +153,7 @@ impl Blocks<'_> {
                 let new = meta.0 & !Meta::ACTIVE | Meta::ISOLATED;
                 match label.compare_exchange(meta.0, new, SeqCst, SeqCst) {
                     Ok(_) => {
-                        self.set_apart(meta.migrate_type()).remove(block);
+                        self.unlist_set_apart(block, meta.migrate_type());
                         self.routes.set(block, ALWAYS_TO_ZONE);
                     }
                     Err(now) => {
@@ -232,9 +232,11 @@ impl Blocks<'_> {
         }
     }
 
-    pub(crate) fn clear_withheld(&self, block: u32) {
+    /// Sets how many free pages of an isolated pageblock the zone does not count.
+    pub(crate) fn set_withheld(&self, block: u32, pages: u32) {
         if let Some(label) = self.label(block) {
-            label.fetch_and(!Meta::WITHHELD, SeqCst);
+            let withheld = pages << Meta::WITHHELD.trailing_zeros();
+            _ = label.fetch_update(SeqCst, SeqCst, |now| Some(now & !Meta::WITHHELD | withheld));
         }
     }
 

@@ -7,22 +7,19 @@ use lock_api::RawMutex;
 use crate::base::sync::Ordering::SeqCst;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits::{self, WORDS};
-use crate::packed::blocks::take_full;
 use crate::packed::planted::fence_for_loom;
 use crate::packed::region::Region;
 
 impl<R: RawMutex> Region<'_, R> {
     /// Takes all frames of a range as bits, or none. Its pageblocks are isolated, so that no other
     /// request takes from them. Fails with a frame that is not free. With `faulty`, those that are
-    /// out of use are left out.
+    /// out of use are left out. The caller holds the zone lock.
     pub(crate) fn take_bits(&self, frames: Range<u32>, faulty: bool) -> Result<(), u32> {
-        let masks = || {
-            words_of_range(frames.clone()).map(|(word, mask)| {
-                let out = if faulty { self.faulty_in(word, mask) } else { 0 };
-                (word, mask & !out)
-            })
+        let wanted = |(word, mask)| {
+            let out = if faulty { self.faulty_in(word, mask) } else { 0 };
+            (word, mask & !out)
         };
-        let mut taken = 0;
+        let masks = || words_of_range(frames.clone()).map(wanted);
         for (n, (word, mask)) in masks().enumerate() {
             let got = self.blocks.take_mask(word, mask);
             let sound = got & !self.keep_taken(word, got);
@@ -31,9 +28,20 @@ impl<R: RawMutex> Region<'_, R> {
                 masks().take(n).for_each(|(word, mask)| self.put_mask(word, mask));
                 return Err(word * 64 + (mask & !sound).trailing_zeros());
             }
-            taken += i64::from(sound.count_ones());
         }
-        self.note_loose(-taken);
+        let blocks = frames.start / PAGEBLOCK_PAGES..frames.end.div_ceil(PAGEBLOCK_PAGES);
+        for block in blocks {
+            let start = (block * PAGEBLOCK_PAGES).max(frames.start);
+            let end = ((block + 1) * PAGEBLOCK_PAGES).min(frames.end);
+            let masks = words_of_range(start..end).map(wanted);
+            let taken: u32 = masks.map(|(_, mask)| mask.count_ones()).sum();
+            // The zone does not count what its pageblock withholds, so the frames may not be
+            // subtracted once more. What is left is withheld instead, whatever was freed since the
+            // isolation.
+            let (was, left) = (self.blocks.withheld(block), self.blocks.free_in(block));
+            self.blocks.set_withheld(block, left);
+            self.note_loose(i64::from(was) - i64::from(left) - i64::from(taken));
+        }
         Ok(())
     }
 
@@ -135,7 +143,9 @@ impl super::blocks::Blocks<'_> {
     /// Takes those frames of a word that are free. Returns them.
     pub(crate) fn take_mask(&self, word: u32, mask: u64) -> u64 {
         let words = self.words_of(word / WORDS as u32);
-        words.get(word as usize % WORDS).map_or(0, |w| w.fetch_and(!mask, SeqCst) & mask)
+        let got = words.get(word as usize % WORDS).map_or(0, |w| w.fetch_and(!mask, SeqCst) & mask);
+        self.note_set_apart(word / WORDS as u32, -i64::from(got.count_ones()));
+        got
     }
 
     /// Takes the frames of a block within a pageblock, all or none. The caller updates the pageblock's
@@ -154,7 +164,8 @@ impl super::blocks::Blocks<'_> {
         }
         let first = (frame / 64) as usize % WORDS;
         let words = self.words_of(frame / PAGEBLOCK_PAGES).get(first..first + (1 << (order - 6)));
-        words.is_some_and(take_full) && self.keep_if_open(frame, order, t)
+        let taken = words.is_some_and(|words| self.take_all_of(frame / PAGEBLOCK_PAGES, words));
+        taken && self.keep_if_open(frame, order, t)
     }
 
     fn is_open_to(&self, block: u32, t: MigrateType) -> bool {

@@ -205,6 +205,13 @@ impl<R: RawMutex> Region<'_, R> {
         self.depots.trim(surplus, |magazine, class| self.spill_magazine(magazine, class, domain));
     }
 
+    /// Returns the frames of the depot of a CPU's domain to the zone: no CPU of it is left to take them.
+    pub(crate) fn empty_domain_of(&self, cpu: u32) {
+        let number = self.here(cpu).domain;
+        let spill = |magazine, class| self.spill_magazine(magazine, class, number);
+        self.depots.empty_domain(number, spill);
+    }
+
     /// Returns the blocks of a depot's full magazine to the zone.
     pub(crate) fn spill_magazine(&self, magazine: u32, class: usize, domain: usize) {
         let order = order_of(class);

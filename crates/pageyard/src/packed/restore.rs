@@ -21,7 +21,8 @@ impl Blocks<'_> {
         let is_new = Meta(label.load(Relaxed)).0 & Meta::ACTIVE == 0;
         if is_new {
             label.store(Meta::of(t, 0).0 | Meta::ACTIVE, Relaxed);
-            self.routes.set(block, 0);
+            // What a snapshot says to be in a magazine of a pageblock that is set apart goes to the zone.
+            self.routes.set(block, if t.is_set_apart() { ALWAYS_TO_ZONE } else { 0 });
         }
         is_new
     }

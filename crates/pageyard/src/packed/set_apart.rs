@@ -9,6 +9,7 @@ use core::ops::Range;
 
 use lock_api::RawMutex;
 
+use crate::base::shared::AtomicI64;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::blocks::Blocks;
@@ -17,6 +18,29 @@ use crate::packed::inventory::SHORT_SEARCH;
 use crate::packed::label::Meta;
 use crate::packed::region::Region;
 use crate::packed::set::BlockSet;
+
+/// The free pages of the highatomic reserve and of CMA pageblocks, on a line of their own: each request
+/// reads them while such pageblocks exist, and the sum over all pageblocks would take microseconds.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct FreeSetApart {
+    highatomic: AtomicI64,
+    cma: AtomicI64,
+}
+
+impl FreeSetApart {
+    pub(super) const fn new() -> Self {
+        FreeSetApart { highatomic: AtomicI64::new(0), cma: AtomicI64::new(0) }
+    }
+
+    fn of(&self, t: MigrateType) -> &AtomicI64 {
+        if t == MigrateType::Cma { &self.cma } else { &self.highatomic }
+    }
+
+    fn add(&self, t: MigrateType, pages: i64) {
+        self.of(t).fetch_add(pages, Relaxed);
+    }
+}
 
 impl<'a> Blocks<'a> {
     /// Returns whether a pageblock was ever set apart.
@@ -34,6 +58,30 @@ impl<'a> Blocks<'a> {
     pub(super) fn list_set_apart(&self, block: u32, t: MigrateType) {
         self.any_set_apart.store(true, Relaxed);
         self.set_apart(t).insert(block);
+        self.free_set_apart.add(t, self.free_in(block).into());
+    }
+
+    /// Removes a pageblock whose label says that it is isolated.
+    pub(super) fn unlist_set_apart(&self, block: u32, t: MigrateType) {
+        self.set_apart(t).remove(block);
+        self.free_set_apart.add(t, -i64::from(self.free_in(block)));
+    }
+
+    /// Counts pages of a pageblock that became free, or were taken if negative, if it is set apart.
+    #[inline(always)]
+    pub(super) fn note_set_apart(&self, block: u32, pages: i64) {
+        if self.has_set_apart() {
+            self.note_if_set_apart(block, pages);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_if_set_apart(&self, block: u32, pages: i64) {
+        let meta = self.meta(block);
+        if meta.is_set_apart() && !meta.is_isolated() {
+            self.free_set_apart.add(meta.migrate_type(), pages);
+        }
     }
 
     /// Returns whether a pageblock is set apart, or was until it was isolated.
@@ -49,10 +97,19 @@ impl<'a> Blocks<'a> {
     }
 
     /// Returns the free pages of the highatomic reserve and those of CMA pageblocks.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn free_in_set_apart(&self) -> (u64, u64) {
-        self.sum_set_apart(|block| self.free_in(block))
+        let counted = |t| self.free_set_apart.of(t).load(Relaxed).max(0) as u64;
+        (counted(MigrateType::HighAtomic), counted(MigrateType::Cma))
+    }
+
+    /// Counts these pages again. What is freed or taken while a pageblock is set apart, or that ends, may be
+    /// counted twice or not at all.
+    pub(crate) fn recount_set_apart(&self) {
+        if self.has_set_apart() {
+            let (highatomic, cma) = self.sum_set_apart(|block| self.free_in(block));
+            self.free_set_apart.of(MigrateType::HighAtomic).store(highatomic as i64, Relaxed);
+            self.free_set_apart.of(MigrateType::Cma).store(cma as i64, Relaxed);
+        }
     }
 
     fn sum_set_apart(&self, pages: impl Fn(u32) -> u32) -> (u64, u64) {

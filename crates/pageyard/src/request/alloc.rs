@@ -544,8 +544,11 @@ impl<C: Config> At<'_, '_, C> {
 
     #[inline]
     fn holds(&self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
-        let mark = self.zone.watermarks.effective(mark);
-        self.zone.watermark_fast(req.order.get(), mark, req.highest, flags)
+        let (zone, order) = (self.zone, req.order.get());
+        let mark = zone.watermarks.effective(mark);
+        let has_block =
+            || zone.has_block(order, flags) || self.keeps_block(order, req.migrate_type);
+        zone.watermarks.ok_fast(order, mark, req.highest, flags, zone.supply(), has_block)
     }
 
     /// Takes a block from this CPU's lists (§5.7), if they cache the order and are not locked.

@@ -6,8 +6,7 @@ use crate::base::gfp::AllocFlags;
 use crate::base::list::List;
 use crate::base::stats::{Counter, DrainReason};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_ORDER, ZoneId, ZoneKind};
-use crate::base::watermark::HIGH;
+use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_ORDER, ZoneId};
 use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::high::{HighChange, HighReason};
@@ -20,7 +19,6 @@ use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 use crate::zone::mobility::Source;
 use crate::zone::run::Run;
-use crate::zone::state::BELOW_HIGH;
 
 impl Pageset {
     /// Allocates a block from the list, if it has one.
@@ -465,15 +463,9 @@ impl<C: Config> At<'_, '_, C> {
         self.note_above_high();
     }
 
-    /// Clears BELOW_HIGH after a drain, if the zone is above its high watermark again.
     fn note_above_high(&self) {
-        let zone = self.zone;
-        if !matches!(self.rules().pcp.below_high, BelowHigh::Ignored) && zone.has_flag(BELOW_HIGH) {
-            let mark = zone.watermarks.effective(HIGH);
-            let none = AllocFlags::WMARK_MIN;
-            if zone.watermarks.ok(0, mark, ZoneKind::Movable, none, zone.supply(), || true) {
-                zone.clear_flag(BELOW_HIGH);
-            }
+        if !matches!(self.rules().pcp.below_high, BelowHigh::Ignored) {
+            self.zone.note_above_high();
         }
     }
 

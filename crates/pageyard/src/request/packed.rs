@@ -6,6 +6,8 @@
 //! of the zone's free counter and its counters. Pages that move without that lock go to the zone's
 //! counter directly. No other lock is taken, but the zone lock for counters of rare events.
 
+use core::mem::take;
+
 use lock_api::{MutexGuard, RawMutex};
 
 use crate::allocator::yard::Yard;
@@ -20,7 +22,7 @@ use crate::base::watermark::{HIGH, Supply};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::packed;
-use crate::packed::class::is_kept;
+use crate::packed::class::{KEPT_TYPES, class_of, is_kept};
 use crate::packed::cpu::Cpu;
 use crate::packed::{CpuCounts, Region};
 use crate::request::free::BatchError;
@@ -54,6 +56,19 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         let frame = region.pop_block(&mut own, order, t)?;
         self.slot.counters.allocs.add(order, t);
         Some(frame)
+    }
+
+    /// Returns whether this CPU's magazines, or a depot, have a block for a request. The zone may have none
+    /// of this order then.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keeps_block(&self, order: u8, t: MigrateType) -> bool {
+        let kept = (t as usize) < KEPT_TYPES && is_kept(order);
+        kept && self.own().is_some_and(|(region, own)| {
+            let class = class_of(order, t as usize);
+            own.is_enabled
+                && (own.keeps(class) || region.depots.has_full(own.domain as usize, class))
+        })
     }
 
     /// The common case of a free. `part` is this CPU's. `OWNED`: no other thread can free the block.
@@ -284,6 +299,10 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             counters.refills.add(1);
             counters.refilled_pages.add(taken);
         }
+        if own.lost > 0 {
+            // They were freed to this CPU, which does not keep them.
+            counters.drained_pages[DrainReason::High as usize].add(take(&mut own.lost).into());
+        }
         if returned > 0 {
             counters.drains[DrainReason::High as usize].add(1);
             counters.drained_pages[DrainReason::High as usize].add(returned);
@@ -369,8 +388,8 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Runs one tick for this CPU (§9.2): adds its part to the zone's counter, returns frees that it
     /// has collected, and trims its domain's depot if it is this CPU's turn. `most` is what is left of
-    /// the magazines that the tick returns to zones. Returns whether the CPU, or a depot that it
-    /// trims, has pages for another tick.
+    /// the magazines that the tick returns to zones. Returns whether a depot that it trims has pages for
+    /// another tick. (No tick empties magazines.)
     pub(crate) fn tick_packed(&self, most: &mut u32) -> bool {
         let Some(region) = self.zone.region() else { return false };
         let Some(part) = region.cpus.get(self.cpu.0 as usize) else { return false };
@@ -378,11 +397,11 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         region.flush(&mut own);
         self.slot.fold(self.zone, &mut own);
         self.slot.counters.ticks.add(1);
-        let keeps = own.pages() > 0;
         drop(own);
+        region.blocks.recount_set_apart();
         let depots_keep = region.tick_cpu(self.cpu.0, most);
         self.count_frees(region);
-        keeps || depots_keep
+        depots_keep
     }
 }
 
@@ -436,7 +455,8 @@ impl<R: RawMutex> PerCpu<R> {
 
 impl<R: RawMutex> Zone<'_, R> {
     /// Returns whether a block of this order fails this mark only for want of pages that magazines and
-    /// depots keep. They do not count as free, and in a small zone they may be nearly all there is.
+    /// depots keep. They do not count as free, and in a small zone they may be nearly all there is; or the
+    /// zone has enough pages, and only they are a block of this order.
     pub(crate) fn lacks_kept(
         &self,
         order: u8,
@@ -452,8 +472,11 @@ impl<R: RawMutex> Zone<'_, R> {
             }
             self.watermarks.ok(order, mark, highest, flags, supply, || true)
         };
+        if suffices(supply) {
+            return !self.has_block(order, flags) && region.idle_keeps_block(order);
+        }
         let with = |kept| Supply { free: supply.free.saturating_add(kept), ..supply };
-        !suffices(supply) && suffices(with(region.kept_by_idle()))
+        suffices(with(region.kept_by_idle()))
     }
 
     /// Adds pages that moved without a CPU's part to the zone's free counter.
@@ -512,12 +535,28 @@ impl<R: RawMutex> Zone<'_, R> {
         let free = updates(&self.nr_free).fetch_add(pages, Relaxed).wrapping_add(pages);
         self.near_mark().note_counter(free);
         self.report.saw(free);
+        if pages > 0 {
+            self.note_above_high();
+        }
     }
 
     /// Returns the frames of the packed engine's depots to the zone.
     pub(crate) fn drain_depots(&self) {
         if let Some(region) = self.region() {
             region.trim_depots(false, 0);
+            self.count_loose(region);
+        }
+    }
+
+    /// Returns what the depot of an offline CPU's domain keeps to the zone, if all CPUs of the domain are
+    /// offline: only their ticks trim it.
+    pub(crate) fn drain_offline_domain(&self, cpu: CpuId) {
+        let Some(region) = self.region() else { return };
+        let size = region.depots.cpus_per_domain().get() as usize;
+        let mut domains = self.cpus.chunks(size);
+        let cpus = domains.nth(cpu.0 as usize / size).unwrap_or_default();
+        if !cpus.iter().any(|cpu| cpu.up.load(Relaxed)) {
+            region.empty_domain_of(cpu.0);
             self.count_loose(region);
         }
     }

@@ -73,6 +73,7 @@ impl<'a, C: Config> Yard<'a, C> {
             // The fast path must not serve what the full path rejects.
             slot.pageset.lock().tune(&self.rules().pcp, |t| t.limits = Limits::DISABLED);
             zone.enable_packed(cpu, false);
+            zone.drain_offline_domain(cpu);
         }
         self.drain_cpu(cpu, None);
         for zone in self.zones.iter().filter(|z| z.region().is_none()) {

@@ -389,6 +389,17 @@ impl<'a, R: RawMutex> Zone<'a, R> {
             .ok_fast(order, mark, highest, flags, self.supply(), || self.has_block(order, flags))
     }
 
+    /// Clears BELOW_HIGH after pages were freed, if the zone is above its high watermark again.
+    pub(crate) fn note_above_high(&self) {
+        if self.has_flag(BELOW_HIGH) {
+            let mark = self.watermarks.effective(HIGH);
+            let none = AllocFlags::WMARK_MIN;
+            if self.watermarks.ok(0, mark, ZoneKind::Movable, none, self.supply(), || true) {
+                self.clear_flag(BELOW_HIGH);
+            }
+        }
+    }
+
     /// Returns whether the zone has a free block of at least `order` that these flags may use
     /// (§3.7).
     pub(crate) fn has_block(&self, order: u8, flags: AllocFlags) -> bool {

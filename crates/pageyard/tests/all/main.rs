@@ -55,6 +55,7 @@ mod packed_faulty;
 mod packed_report;
 mod packed_restore;
 mod packed_set_apart;
+mod packed_supply;
 mod packed_yard;
 mod panicking_hooks;
 mod pcp_drain;
