@@ -193,13 +193,13 @@ impl<'a, C: Config> Yard<'a, C> {
             return Err(fault(0, FreeError::UnknownCpu(cpu)));
         }
         for (index, pfn) in pages().enumerate() {
-            let left = match self.owned(pfn, Order::ZERO) {
-                Ok((zone, idx)) => match zone.region() {
+            let left = match self.locate(pfn) {
+                None => Err(FreeError::Foreign),
+                Some((zone, idx)) => match zone.region() {
                     Some(region) if region.begin_leaving::<false>(idx, 0) => Ok(()),
                     Some(region) => Err(region.why_not(pfn, Order::ZERO)),
                     None => zone.begin_free(idx, Order::ZERO),
                 },
-                Err(error) => Err(error),
             };
             if let Err(error) = left {
                 self.roll_back_frees(pages().take(index));

@@ -342,13 +342,11 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Returns the first suitable place in a free block, as an offset into it.
-    fn fits(&self, block: Pfn, order: u8) -> Option<u32> {
-        let pages = 1u64 << self.order;
-        let start = block.0.checked_next_multiple_of(self.align.max(pages))?;
-        let offset = start.wrapping_sub(block.0);
-        let inside = offset < 1 << order && start.checked_add(pages)? <= self.limit.0;
-        inside.then_some(offset as u32)
+    /// Whether a free block of at least the order begins with a suitable place. Blocks are aligned to their
+    /// size, so no other place in one has a larger alignment or a lower end.
+    fn fits(&self, block: Pfn) -> bool {
+        let end = block.0.saturating_add(1 << self.order);
+        block.0.is_multiple_of(self.align) && end <= self.limit.0
     }
 }
 
@@ -404,16 +402,12 @@ impl<C: Config> Locked<'_, '_, C> {
         let other = fallbacks(t).into_iter().filter(|_| other);
         for list in [t].into_iter().chain(cma).chain(other) {
             for order in wanted.order..=MAX_ORDER {
-                let found = z
-                    .areas
-                    .list(order, list)
-                    .iter(&z.map)
-                    .find_map(|head| Some((head, head + wanted.fits(z.pfn(head), order)?)));
-                let Some((head, idx)) = found else { continue };
+                let mut free = z.areas.list(order, list).iter(&z.map);
+                let Some(idx) = free.find(|&idx| wanted.fits(z.pfn(idx))) else { continue };
                 if list != t && list != MigrateType::Cma {
                     z.counters.mismatches.add(1);
                 }
-                self.carve(head, z.map.frame(head).state(), idx, wanted.order);
+                self.carve(idx, z.map.frame(idx).state(), idx, wanted.order);
                 self.occupy(idx, wanted.order, t);
                 return Some(idx);
             }
