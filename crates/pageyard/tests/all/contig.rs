@@ -327,6 +327,17 @@ fn contig_pages_finds_a_range_that_can_be_vacated() {
     });
 }
 
+/// A block that its owner does not move ends the attempt at one place, not the search.
+#[test]
+fn contig_pages_goes_on_after_a_place_that_stays_busy() {
+    Machine::normal(2048).run(|y: &Y<'_>| {
+        y.alloc_at(Pfn(5), Order::ZERO, MOVABLE).unwrap();
+        y.set_movable(Pfn(5), Order::ZERO, true).unwrap();
+        assert!(matches!(y.alloc_contig(frames(0..512), Movable, GFP), Err(ContigError::Busy(_))));
+        assert_eq!(y.alloc_contig_pages(512, 1, frames(0..2048), Movable, GFP), Ok(Pfn(512)));
+    });
+}
+
 #[test]
 fn s9_5_every_block_of_a_range_is_reported() {
     use pageyard::Event;

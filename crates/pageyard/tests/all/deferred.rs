@@ -121,6 +121,18 @@ fn s2_8_a_request_without_watermarks_grows_the_zone() {
     assert_eq!(n * 1024, 4 * S, "all of it: no watermark applies");
 }
 
+/// §2.8 step 7: a request that holds its watermark but finds no block grows the zone, here before it mixes
+/// types. One that must not wait does not.
+#[test]
+fn s2_8_a_request_grows_the_zone_before_it_mixes_types() {
+    let y = deferred(&Machine::normal(4 * S), Stage::default(), LINUX612);
+    for block in (0..S).step_by(512) {
+        y.alloc_at(Pfn(block), o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
+    }
+    assert!(y.alloc(o(0), Gfp::KERNEL).unwrap() >= Pfn(S));
+    assert_eq!(managed(y, NORMAL), 2 * S);
+}
+
 /// §8.2: threads initialise while others allocate and free; no page is lost or handed out twice.
 #[test]
 fn s8_2_threads_initialise_while_others_allocate() {

@@ -5,7 +5,7 @@ use crate::common::o;
 use pageyard::FreeError::{self, NotHead, WrongOrder};
 use pageyard::{
     AllocError, BatchError, ContigError, CpuId, HotplugError, IsolateError, MigrateType, NodeId,
-    Pfn, ReleaseError,
+    Pfn, PlaceError, ReleaseError,
 };
 
 /// The text contains each of these.
@@ -47,6 +47,14 @@ fn an_error_names_what_is_wrong_and_where() {
     names(ContigError::NotABlock, &["order 0 to 10"]);
     names(ContigError::NoPlace, &["no range"]);
     names(ContigError::BadAlign(12), &["12 pages", "power of two"]);
+
+    names(PlaceError::Alloc(AllocError::NoMemory), &["no zone", "free block"]);
+    names(PlaceError::BadAlign(12), &["12 pages", "power of two"]);
+    names(PlaceError::Misaligned(pfn), &["0x1234", "multiple"]);
+    names(PlaceError::Foreign(pfn), &["0x1234", "no zone"]);
+    names(PlaceError::Reserved(pfn), &["0x1234", "reserved"]);
+    names(PlaceError::InUse(pfn), &["0x1234", "in use"]);
+    names(PlaceError::Withheld(pfn, MigrateType::HighAtomic), &["0x1234", "HighAtomic"]);
 
     names(HotplugError::Misaligned(pfn), &["0x1234", "section"]);
     names(HotplugError::Present(pfn), &["0x1234", "already"]);

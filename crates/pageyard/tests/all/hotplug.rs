@@ -7,13 +7,16 @@ use crate::common;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Barrier, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex, OnceLock};
+use std::thread::JoinHandle;
 
 use common::by_thread::CPU;
 use common::check::{Owned, check};
+use common::state::State;
 use common::view::view;
-use common::{Chosen, LINUX612, Lock, Machine, frames, o};
+use common::{Chosen, LINUX612, Lock, Machine, frames, leaked, o};
+use pageyard::MigrateType::HighAtomic;
 use pageyard::{
     AllocError, ContigError, CpuId, Defences, Gfp, Hooked, HotplugError, IsolateError, MigrateType,
     NodeId, Observer, Order, Pfn, Platform, PoisonError, Poisoned, Reclaim, ReclaimJob, Record,
@@ -251,6 +254,21 @@ fn s8_4_a_nodes_first_and_last_section() {
         assert_eq!(home(take(y, 0).unwrap()), 1);
         CPU.set(0);
         check(y, &with_memory(&machine, &[0..6 * S]), &owned(y));
+    });
+}
+
+/// §3.8, §8.4: pageblocks that are removed leave the highatomic reserve. An isolation for another use keeps
+/// its size.
+#[test]
+fn s8_4_a_removed_highatomic_pageblock_leaves_the_reserve() {
+    let s = [0, 1, 64].into_iter().fold(State::new(2 * S), |s, b| s.label(b, HighAtomic));
+    let s = (0..2 * S).step_by(512).fold(s, |s, block| s.free(block, 9));
+    s.set(|z| z.reserved_highatomic = 3 * 512).run(|y| {
+        let reserved = || y.zone_info(NORMAL).unwrap().reserved_highatomic;
+        y.isolate(frames(S..S + 512), MigrateType::Movable).unwrap();
+        assert_eq!(reserved(), 3 * 512);
+        y.offline(frames(0..S)).unwrap();
+        assert_eq!(reserved(), 512);
     });
 }
 
@@ -542,4 +560,61 @@ fn s8_4_poisoned_frames_do_not_block_offlining() {
         );
         check(&machine);
     });
+}
+
+/// Two tasks, each a thread. While task 0 moves a block, task 1 adds memory.
+#[derive(Default)]
+struct Tasks {
+    yard: OnceLock<&'static Yard<'static, Hooked<Lock, Tasks, Chosen>>>,
+    waits: AtomicBool,
+    other: Mutex<Option<JoinHandle<Result<(), HotplugError>>>>,
+}
+
+thread_local! {
+    static TASK: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Platform for Tasks {
+    fn pause(&self) {
+        self.waits.fetch_or(TASK.get() == 1, Relaxed);
+        std::thread::yield_now();
+    }
+}
+
+impl Reclaim for Tasks {
+    fn task(&self) -> Option<u64> {
+        Some(TASK.get())
+    }
+
+    fn relocate(&self, _: Pfn, _: Pfn, _: Order) -> Relocation {
+        let yard = *self.yard.get().unwrap();
+        let mut other = self.other.lock().unwrap();
+        let other = other.get_or_insert_with(|| {
+            std::thread::spawn(move || {
+                TASK.set(1);
+                yard.online(frames(S..2 * S))
+            })
+        });
+        while !self.waits.load(Relaxed) && !other.is_finished() {
+            std::thread::yield_now();
+        }
+        Relocation::Refused
+    }
+}
+
+impl Observer for Tasks {}
+impl Defences for Tasks {}
+
+#[test]
+fn s8_4_another_task_waits_until_memory_is_removed() {
+    let machine = Machine::new().span(NORMAL, 0..3 * S).usable(0..S).usable(2 * S..3 * S);
+    let y = leaked(&machine, Tasks::default(), LINUX612);
+    assert!(y.hooks().yard.set(y).is_ok());
+    y.alloc_at(Pfn(5), o(0), USER).unwrap();
+    y.set_movable(Pfn(5), o(0), true).unwrap();
+    let busy = HotplugError::Refused(ContigError::Busy(Pfn(5)));
+    assert_eq!(y.offline(frames(0..S)), Err(busy));
+    let other = y.hooks().other.lock().unwrap().take().unwrap();
+    assert_eq!(other.join().unwrap(), Ok(()));
+    assert_eq!(y.zone_info(NORMAL).unwrap().managed, 3 * S);
 }

@@ -89,9 +89,11 @@ fn an_isolated_highatomic_pageblock_stays_in_the_reserve() {
     });
 
     // A page that cannot move makes the removal fail after the first pageblock is isolated.
-    for (busy, left) in [(true, 512), (false, 0)] {
+    for (busy, left) in [(true, 1024), (false, 512)] {
         let pages = 2 * SECTION_PAGES;
-        let s = State::new(pages).label(0, HighAtomic).set(|z| z.reserved_highatomic = 512);
+        // One reserved pageblock in each section.
+        let s = State::new(pages).label(0, HighAtomic).label(64, HighAtomic);
+        let s = s.set(|z| z.reserved_highatomic = 1024);
         let s = (0..pages >> 9).fold(s, |s, block| match block {
             1 if busy => s.used(512..1024, false),
             _ => s.free(block << 9, 9),

@@ -269,6 +269,24 @@ fn b2_a_request_that_lacks_memory_gets_what_is_queued() {
 }
 
 #[test]
+fn b2_queued_pages_below_the_watermark_serve_no_ordinary_request() {
+    let y = interrupted(LINUX612);
+    let all = std::iter::from_fn(|| y.alloc(o(0), Gfp::MEMALLOC | Gfp::NOWARN).ok());
+    let pages: Vec<Pfn> = all.take(PAGES as usize).collect();
+    let (cached, queued) = (pages[0], pages[1]);
+    y.free(cached, o(0)).unwrap();
+    let interrupt = move |y: &Interrupted, event: Event| {
+        if matches!(event, Event::Drain { .. }) {
+            free_nowait(y, queued, 0).unwrap();
+        }
+    };
+    interrupt_with(interrupt, || y.drain_cpu(CPU, None));
+    assert_eq!(free(y), 1, "the other page is on the queue");
+    assert_eq!(y.alloc(o(0), Gfp::NOWAIT | Gfp::NOWARN), Err(AllocError::NoMemory));
+    assert_eq!(free(y), 2);
+}
+
+#[test]
 fn b2_background_reclaim_counts_what_is_queued() {
     let y = queued(LINUX612);
     let mut kswapd = y.kswapd(NodeId(0)).unwrap();

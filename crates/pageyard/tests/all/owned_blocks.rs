@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::view::normal;
+use common::view::{list_order, normal};
 use common::{Chosen, LINUX612, Machine, Y, frames, o};
 use pageyard::policy::{
     NoHighOrder, OwnedBlocks, StaticPolicy, TwoPassBulkFree, TypeChecked, Vanilla,
@@ -452,6 +452,18 @@ fn every_page_can_be_allocated() {
             y.hooks().on(i as u32 / 100 % 2);
             y.free(p, o(0)).unwrap();
         }
+        nothing_lost(y);
+    });
+}
+
+/// A refill of huge pages keeps them whole, without an owner.
+#[test]
+fn huge_pages_have_no_owner() {
+    machine().knobs(|knobs| knobs.huge_pages = true).run_under(OWNED, |y| {
+        let huge = y.alloc(o(9), MOVABLE).unwrap();
+        let v = normal(y);
+        assert!(v.all_cached().all(|(_, _, list)| list_order(list) == 9) && cached(y, 0) > 0);
+        y.free(huge, o(9)).unwrap();
         nothing_lost(y);
     });
 }

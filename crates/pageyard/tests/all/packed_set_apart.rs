@@ -246,6 +246,19 @@ fn s3_8_urgent_requests_reserve_the_pageblock_that_served_them() {
     });
 }
 
+/// A refused range ends the isolation of its pageblocks; those of an area stay the area's.
+#[test]
+fn s4_12_a_refused_range_leaves_pageblocks_of_an_area_to_it() {
+    Machine::normal(2048).run_under(PACKED, |y: &Y<'_>| {
+        let area = || frames(1024..1536);
+        y.make_cma(area()).unwrap();
+        y.isolate(area(), Cma).unwrap();
+        assert!(y.alloc_contig(area(), Movable, KERNEL).is_err());
+        assert_eq!(label(y, 1024), Cma);
+        check_free(y, 2048, 1);
+    });
+}
+
 #[test]
 fn s3_8_a_reserved_pageblock_that_is_isolated_leaves_the_reserve() {
     Machine::normal(102_400).run_under(PACKED, |y: &Y<'_>| {

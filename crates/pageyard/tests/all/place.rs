@@ -76,6 +76,11 @@ fn whole_pageblocks_take_the_request_s_type_others_keep_theirs() {
         y.alloc_at(Pfn(512), o(8), Gfp::KERNEL).unwrap();
         assert_eq!(normal(y).label(512), Reclaimable);
     });
+    two.run(|y: &Y<'_>| {
+        y.alloc_at(Pfn(0), o(9), Gfp::KERNEL).unwrap();
+        let v = normal(y);
+        assert_eq!((v.label(0), v.label(512)), (Unmovable, Reclaimable), "its own");
+    });
 }
 
 #[test]
@@ -134,5 +139,18 @@ fn a_search_takes_from_its_own_type_first_and_drains_before_it_fails() {
         assert_eq!(normal(y).label(0), Movable);
         assert_eq!(aligned(Gfp::KERNEL), Ok(Pfn(600)), "drained");
         assert_eq!(aligned(Gfp::KERNEL), Err(NONE), "isolated pages are never allocated");
+    });
+}
+
+/// §4.5: no type is mixed in a preferred zone while a lower one has a block of the request's type.
+#[test]
+fn a_search_takes_its_own_type_in_a_lower_zone_before_it_steals() {
+    let m = Machine::new().zone(ZoneKind::Dma32, 0..4096).zone(ZoneKind::Normal, 4096..8192);
+    m.run(|y: &Y<'_>| {
+        y.alloc_at(Pfn(0), o(0), MOVABLE).unwrap();
+        y.alloc_at(Pfn(512), o(9), Gfp::KERNEL).unwrap();
+        y.free(Pfn(512), o(9)).unwrap();
+        let aligned = Place { align: 2, below: None };
+        assert_eq!(y.alloc_with(o(0), Gfp::KERNEL, aligned), Ok(Pfn(512)));
     });
 }

@@ -120,3 +120,36 @@ fn pageblocks_that_cannot_be_emptied_do_not_hide_others_of_their_type() {
     assert_eq!(y.pageblocks(ZONE).unwrap()[0], 16);
     assert_eq!(compact_all(y), 8 * USED);
 }
+
+/// The first batch drains all CPUs, which may already free the request's block.
+#[test]
+fn a_request_ends_with_the_drain_that_serves_it() {
+    let y = empty(8, Mover { stays: |_, _| true, locked: |_, _| false });
+    (0..7).for_each(|block| fill(y, block, USED, Gfp::HIGHUSER_MOVABLE));
+    // The CPU refills from the last pageblock.
+    let page = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+    y.free(page, Order::ZERO).unwrap();
+    assert_eq!(page.0 / BLOCK, 7);
+    assert_eq!(compact(y, Priority::SyncFull), (CompactResult::Success, 0));
+}
+
+#[test]
+fn pageblocks_whose_blocks_all_stay_do_not_end_the_search() {
+    let y = sparse(80, |block, _| block < 8);
+    assert_eq!(compact(y, Priority::SyncFull), (CompactResult::Success, 8 * USED));
+}
+
+/// A block for which there is no place ends the search. What moved before it counts.
+#[test]
+fn pages_that_move_before_the_room_ends_count() {
+    let y = empty(16, Mover { stays: |_, _| false, locked: |block, _| block == 1 });
+    y.set_knob("compact_unevictable_allowed", "0").unwrap();
+    y.alloc_at(Pfn(0), Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    y.alloc_at(Pfn(8), Order::new(3).unwrap(), Gfp::HIGHUSER_MOVABLE).unwrap();
+    // Every second page of the only other pageblock with free pages.
+    for pfn in (BLOCK..2 * BLOCK).step_by(2) {
+        y.alloc_at(Pfn(pfn), Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    }
+    (2..16).for_each(|block| fill(y, block, BLOCK, Gfp::KERNEL));
+    assert_eq!(compact_all(y), 1);
+}
