@@ -83,7 +83,7 @@ impl<C: Config> Pass<'_, '_, C> {
     pub(super) fn pack(&mut self, order: u8) {
         let (a, b) = (block_start(self.free), block_start(self.migrate));
         let (mut next, last) = (a.min(b), a.max(b));
-        while block_start(next) <= last && next < self.at.zone.map.len() {
+        while block_start(next) <= last {
             // In sequence rather than nested, so that their stack frames do not add up.
             let step = self.pack_one(&mut next, order);
             self.free_next(step);
