@@ -594,6 +594,19 @@ mod tests {
     }
 
     #[test]
+    fn a_reading_counts_huge_blocks_also_by_themselves() {
+        let m = magazine();
+        m.set_limit(Kind::HugeMovable, 4);
+        assert!((1..=4).all(|n| m.push(Kind::Movable, block(n))));
+        assert!((101..=104).all(|n| m.push(Kind::HugeMovable, block(n))));
+        assert!(m.pop(Kind::Movable).is_some());
+        assert!((0..2).all(|_| m.pop(Kind::HugeMovable).is_some()));
+        let Reading { pages, huge_pages, hits, huge_hits } = m.reading();
+        assert_eq!((pages, huge_pages), (3 + 2 * 512, 2 * 512));
+        assert_eq!((hits, huge_hits), (3, 2));
+    }
+
+    #[test]
     fn a_full_magazine_keeps_the_order_of_its_blocks() {
         let m = magazine();
         m.set_limit(Kind::Movable, u32::MAX);

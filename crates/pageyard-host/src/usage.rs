@@ -162,6 +162,8 @@ mod tests {
             blocks.push(block);
             let usage = Usage::of(yard.raw());
             assert_eq!((usage.low, usage.none), (is_low(&info()), is_at_min(&info())));
+            let lasting = (usage.below_high, usage.all_low);
+            assert_eq!(lasting, (is_below_high(&info()), is_low(&info())));
             seen[usize::from(usage.low) + usize::from(usage.none)] = true;
         }
         if yard.zones().count() == 1 {

@@ -332,6 +332,26 @@ fn a_threads_counters_and_blocks_outlive_it() {
     }
 }
 
+/// Also those of threads that have exited.
+#[test]
+fn huge_blocks_are_counted_by_themselves() {
+    let (cache, _behind) = cache(8, 1);
+    let work = |hits| {
+        assert!(put(&cache, ONE, 1));
+        for _ in 0..hits {
+            assert!(put(&cache, Kind::HugeMovable, 512));
+            assert_eq!(take(&cache, Kind::HugeMovable), Some(512));
+        }
+        assert!(put(&cache, Kind::HugeMovable, 512));
+        let stats = cache.stats();
+        (stats.pages, stats.huge_pages, stats.huge_hits)
+    };
+    for (hits, all) in [(2, 2), (3, 5)] {
+        let seen = std::thread::scope(|s| s.spawn(|| work(hits)).join().unwrap());
+        assert_eq!(seen, (513, 512, all));
+    }
+}
+
 /// A thread that uses one yard after the other keeps nothing of those that are gone, and ends
 /// in those that are not.
 #[test]

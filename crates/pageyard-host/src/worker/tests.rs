@@ -141,6 +141,24 @@ fn lists_of_a_cpu_are_drained_once_it_has_not_used_them_for_a_while() {
     assert_eq!(cached(&yard), 0);
 }
 
+#[test]
+fn lists_of_an_unused_cpu_are_drained_while_another_is_used() {
+    let allowed = cpu::allowed().unwrap();
+    let &[used, unused, ..] = &allowed[..] else { return };
+    let yard: HostYard = bare(64 * MIB).cpus([used, unused]).build().unwrap();
+    let mut worker = yard.worker().unwrap();
+    cpu::bind(&[unused]).unwrap();
+    drop(take(&yard, 0, 100));
+    let of_unused = cached(&yard);
+    worker.drain_unused(SECOND);
+    cpu::bind(&[used]).unwrap();
+    drop(take(&yard, 0, 100));
+    let all = cached(&yard);
+    assert!(of_unused > 0 && all > of_unused);
+    worker.drain_unused(SECOND + UNUSED);
+    assert_eq!(cached(&yard), all - of_unused);
+}
+
 /// Blocks in the depots of the packed engine belong to no CPU. They keep pageblocks in pieces, which
 /// cannot be returned to the system.
 #[test]
