@@ -342,8 +342,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Whether a free block of at least the order begins with a suitable place. Blocks are aligned to their
-    /// size, so no other place in one has a larger alignment or a lower end.
+    /// Returns whether the first frames of a free block, which has at least the wanted order, are a suitable
+    /// place. The block is aligned to its size, so no other place in it has a larger alignment or a lower end.
     fn fits(&self, block: Pfn) -> bool {
         let end = block.0.saturating_add(1 << self.order);
         block.0.is_multiple_of(self.align) && end <= self.limit.0
