@@ -214,7 +214,23 @@ impl<'a> Blocks<'a> {
         if old & mask != 0 {
             return self.undo_put(word, mask, old, domain);
         }
+        if self.has_set_apart() {
+            return self.note_counted_put(word, mask, old, domain);
+        }
+        self.note_put(word, mask, old, domain);
+    }
+
+    /// A call of its own at the end, so that a put saves no registers.
+    #[cold]
+    #[inline(never)]
+    fn note_counted_put(&self, word: u32, mask: u64, old: u64, domain: usize) {
         self.note_set_apart(word / WORDS as u32, mask.count_ones().into());
+        self.note_put(word, mask, old, domain);
+    }
+
+    /// Notes that frames of a word were freed of which `old` were free before.
+    #[inline(always)]
+    fn note_put(&self, word: u32, mask: u64, old: u64, domain: usize) {
         let new = old | mask;
         if old == 0 && planted(Bug::NoPutCheck) {
             return;
@@ -584,7 +600,9 @@ impl<'a> Blocks<'a> {
         let heads = bits::lowest(heads, want);
         let mask = bits::fill_runs(heads, order);
         let got = w.fetch_and(!mask, SeqCst) & mask;
-        self.note_set_apart(word / WORDS as u32, -i64::from(got.count_ones()));
+        if self.has_set_apart() {
+            self.note_set_apart(word / WORDS as u32, -i64::from(got.count_ones()));
+        }
         if got == mask {
             return heads;
         }

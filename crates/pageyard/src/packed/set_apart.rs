@@ -68,16 +68,9 @@ impl<'a> Blocks<'a> {
     }
 
     /// Counts pages of a pageblock that became free, or were taken if negative, if it is set apart.
-    #[inline(always)]
-    pub(super) fn note_set_apart(&self, block: u32, pages: i64) {
-        if self.has_set_apart() {
-            self.note_if_set_apart(block, pages);
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn note_if_set_apart(&self, block: u32, pages: i64) {
+    pub(super) fn note_set_apart(&self, block: u32, pages: i64) {
         let meta = self.meta(block);
         if meta.is_set_apart() && !meta.is_isolated() {
             self.free_set_apart.add(meta.migrate_type(), pages);
