@@ -200,11 +200,16 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
                 self.refused(zone, op);
             }
         }
+        let mut all = matches!(op.kind, OpKind::DrainAll);
         if !self.waiting.is_empty() {
             self.serve_waiting();
             self.go(op.cpu.into());
+            all = true;
         }
         self.follow_idle(op.cpu.into());
+        if all {
+            self.count_magazines();
+        }
         if self.figures.failed > failed {
             self.draw_failure(op);
         }
@@ -250,6 +255,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
                 self.tick(cpu as u16, 1);
             }
         }
+        self.count_magazines();
     }
 
     /// Starts or ends background reclaim in all zones of a node. Meanwhile the per-CPU lists shrink
@@ -554,11 +560,17 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// Recounts the pages on all lists, because some changes bypass the running count.
-    fn count_idle(&mut self) {
+    /// Recounts the pages of all magazines after operations of several CPUs.
+    fn count_magazines(&mut self) {
         if let Some(magazines) = &mut self.magazines {
             self.idle.now = magazines.recount(self.yard);
-            return;
+        }
+    }
+
+    /// Recounts the pages on all lists, because some changes bypass the running count.
+    fn count_idle(&mut self) {
+        if self.magazines.is_some() {
+            return self.count_magazines();
         }
         let mut pages = 0;
         for zone in &self.machine.zones {
