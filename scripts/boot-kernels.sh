@@ -3,10 +3,11 @@
 #
 #     scripts/boot-kernels.sh [--list | --ci | NAME...]
 #
-# Boots all of --list if none is named. With --ci, as .ci/run does: of the RISC-V kernels only two. Prints a line per
-# boot: what the kernel found, requests of all CPUs, instructions of an allocation and a free of one page
-# (`-icount shift=0`: QEMU's clock counts instructions), bytes of stack. Kernels whose locks are broken on purpose must
-# fail. Exits with 1 if one does not do as it must, after its serial output.
+# Boots all of --list if none is named. With --ci, as .ci/run does: of the RISC-V kernels only two, and of those for
+# aarch64 none with a broken lock, which those for x86-64 and RISC-V have too. Prints a line per boot: what the kernel
+# found, requests of all CPUs, instructions of an allocation and a free of one page (`-icount shift=0`: QEMU's clock
+# counts instructions), bytes of stack. Kernels whose locks are broken on purpose must fail. Exits with 1 if one does not
+# do as it must, after its serial output.
 #
 # Needs, on a Debian machine,
 #
@@ -63,7 +64,8 @@ names=()
 for what in "$@"; do
     case $what in
     --list) boots | awk '{print $1}'; exit ;;
-    --ci) mapfile -t names < <(boots | awk '$3 != "riscv64" || /-(locked-icount|open-lock) / {print $1}') ;;
+    --ci) mapfile -t names < <(boots | awk '$4 ~ /^broken/ && $3 == "aarch64" {next}
+        $3 != "riscv64" || /-(locked-icount|open-lock) / {print $1}') ;;
     *) boots | grep -q "^$what " || fail "$what: not in --list"; names+=("$what") ;;
     esac
 done
