@@ -268,12 +268,26 @@ impl Machine {
     }
 
     fn with_yard<C: Config>(&self, platform: C::Hooks, policy: C::Policy, f: Call<'_, C>) {
-        let layout = self.layout();
-        let needs = layout.needs_on::<C::Lock>(policy.rules().engine).unwrap();
-        let mut maps = OwnedStorage::for_needs(&needs).unwrap();
+        let mut maps = self.maps(policy.rules());
+        f(&mut self.yard(platform, policy, &mut maps));
+    }
+
+    /// Storage for a yard with these rules.
+    pub(crate) fn maps<'s, R: RawMutex>(&self, rules: &Rules) -> OwnedStorage<'s, R> {
+        let needs = self.layout().needs_on::<R>(rules.engine).unwrap();
+        OwnedStorage::for_needs(&needs).unwrap()
+    }
+
+    /// A yard whose memory is all free.
+    pub(crate) fn yard<'y, C: Config>(
+        &self,
+        platform: C::Hooks,
+        policy: C::Policy,
+        maps: &'y mut OwnedStorage<'y, C::Lock>,
+    ) -> Yard<'y, C> {
         let mut y = Yard::with_policy(platform, policy);
-        y.init(&layout, maps.storage()).unwrap();
-        f(&mut y);
+        y.init(&self.layout(), maps.storage()).unwrap();
+        y
     }
 
     fn with_restored(
@@ -282,11 +296,9 @@ impl Machine {
         zones: &[(ZoneId, Vec<Record>)],
         f: Call<'_, Hooked<Lock, Stage, Chosen>>,
     ) {
-        let layout = self.layout();
-        let needs = layout.needs_on::<Lock>(rules.engine).unwrap();
-        let mut maps = OwnedStorage::for_needs(&needs).unwrap();
+        let mut maps = self.maps(rules);
         let mut y = Yard::with_policy(Stage::default(), rules);
-        y.init_blank(&layout, maps.storage()).unwrap();
+        y.init_blank(&self.layout(), maps.storage()).unwrap();
         for (kind, records) in zones {
             y.restore(*kind, records.iter().copied()).unwrap();
         }
@@ -302,7 +314,7 @@ impl Machine {
     pub(crate) fn refusal_of(&self, rules: &Rules) -> Option<InitError> {
         let layout = self.layout();
         let mut maps = OwnedStorage::new(&layout).unwrap();
-        Yard::<Hooked<Lock, (), _>>::with_policy((), rules).init(&layout, maps.storage()).err()
+        Y::<&Rules>::with_policy(Stage::default(), rules).init(&layout, maps.storage()).err()
     }
 }
 
@@ -411,7 +423,7 @@ impl Reused {
         platform: E,
     ) -> Yard<'static, Hooked<R, E, Chosen>> {
         // Building a blank yard resets the frames.
-        drop(self.next_blank::<R, _>(()));
+        drop(self.next_blank::<R, _>(any::any_hooks(())));
         let mut y = Yard::with_policy(platform, self.rules);
         y.init_deferred(&self.machine.layout(), self.storage()).unwrap();
         y
