@@ -6,11 +6,12 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use common::{Lock, Machine, Reused, Y, o};
+use common::any::On;
+use common::{Machine, Reused, Y, o};
 use pageyard::policy::{Poisoned, StaticPolicy};
 use pageyard::{
-    Balloon, BalloonError, Defences, FreeError, Gfp, Hooked, Lent, Observer, Order, Pfn, Platform,
-    Reclaim, Yard, ZoneKind,
+    Balloon, BalloonError, Defences, FreeError, Gfp, Lent, Observer, Order, Pfn, Platform, Reclaim,
+    ZoneKind,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -132,7 +133,7 @@ impl Defences for Panics {
 #[test]
 fn a_panic_of_a_hook_loses_no_block() {
     let all = Reused::under(&<Poisoned>::RULES, Machine::normal(16384).cpus(&[0]));
-    let y: Yard<'_, Hooked<Lock, _, _>> = all.next(Panics(Cell::new(false)));
+    let y: On<'_, Panics> = On::new(Panics(Cell::new(false)), |hooks| all.next(hooks));
     let mut room = [Lent::NONE; 1024];
     let mut balloon = Balloon::new(&mut room, o(5));
     while balloon.lend(&y, GFP).is_some() {}

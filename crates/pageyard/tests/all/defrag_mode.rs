@@ -5,13 +5,14 @@ use crate::common;
 
 use std::cell::{Cell, RefCell};
 
+use common::any::On;
 use common::state::State;
 use common::view::normal;
 use common::{Chosen, LINUX612, Lock, Y, o};
 use pageyard::MigrateType::{Movable, Unmovable};
 use pageyard::policy::{DefragMode, StaticPolicy};
 use pageyard::{
-    AllocError, Context, Defences, Event, Gfp, Hooked, NodeId, Observer, Order, OwnedStorage, Pfn,
+    AllocError, Context, Defences, Event, Gfp, NodeId, Observer, Order, OwnedStorage, Pfn,
     Platform, Reclaim, ReclaimJob, ReclaimTask, TaskFlags, Yard, ZoneKind,
 };
 
@@ -60,7 +61,7 @@ impl Observer for Hooks {
     }
 }
 
-type H<'y> = Yard<'y, Hooked<Lock, Hooks, Chosen>>;
+type H<'y> = On<'y, Hooks>;
 
 /// Movable pageblocks, each with 16 free pages in one block: an unmovable request has to steal.
 fn mixed() -> State {
@@ -73,7 +74,7 @@ fn with<T>(s: &State, rules: Chosen, f: impl FnOnce(&H<'_>) -> T) -> T {
     let layout = s.machine.layout();
     let needs = layout.needs_on::<Lock>(rules.engine).unwrap();
     let mut maps = OwnedStorage::for_needs(&needs).unwrap();
-    let mut y = Yard::with_policy(Hooks::default(), rules);
+    let mut y: H<'_> = On::new(Hooks::default(), |hooks| Yard::with_policy(hooks, rules));
     y.init_blank(&layout, maps.storage()).unwrap();
     y.restore(NORMAL, s.records()).unwrap();
     f(&y)

@@ -5,9 +5,10 @@
 //! The functions are in `verify/calls/core/table.rs`; `scripts/no-panic.sh` checks their machine code.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::common;
+use common::any::{AnyHooks, any_hooks};
+use common::by_thread::CPU;
 use common::{Lock, o, records};
 use pageyard::compact::CompactResult as Result_;
 use pageyard::policy::Linux612;
@@ -22,15 +23,14 @@ mod public;
 use calls::{Hostile, MOVABLE, SECTION, WIDTH, is_called, leak, machine};
 use public::{functions, functions_under};
 
-type Y<'y, P> = Yard<'y, Hooked<Lock, Mover, P>>;
+type Y<'y, P> = Yard<'y, Hooked<Lock, AnyHooks<'static>, P>>;
 
 /// Moves some blocks, asks for free page reports, and names any CPU as the current one.
-#[derive(Default)]
-struct Mover(AtomicU32);
+struct Mover;
 
 impl Platform for Mover {
     fn cpu(&self) -> CpuId {
-        CpuId(self.0.load(Relaxed))
+        CpuId(CPU.get())
     }
 }
 
@@ -223,7 +223,7 @@ fn layouts() -> Vec<&'static Layout<'static>> {
 
 /// Frees every allocated block, whether a call allocated it or its relocator left it.
 fn free_all(y: &Y<'_, Linux612>) {
-    y.hooks().0.store(0, Relaxed);
+    CPU.set(0);
     (0..y.cpus()).for_each(|cpu| _ = y.cpu_up(CpuId(cpu)));
     for zone in y.zone_ids() {
         for record in records(y, zone) {
@@ -254,13 +254,13 @@ const KEEPS: [&str; 1] = ["call_poison_frame"];
 
 /// Runs one row; afterwards the yard is valid and empty.
 fn call(name: &str, row: fn(&Y<'_, Linux612>, &mut dyn FnMut()), cpu: u32) {
-    machine().run_on(Mover::default(), |y: &Y<'_, Linux612>| {
-        y.hooks().0.store(cpu, Relaxed);
+    machine().run_on(any_hooks(Mover), |y: &Y<'_, Linux612>| {
+        CPU.set(cpu);
         row(y, &mut || {
             let (free, managed) = free(y);
             if free < managed / 4 * 3 && !KEEPS.contains(&name) {
                 free_all(y);
-                y.hooks().0.store(cpu, Relaxed);
+                CPU.set(cpu);
             }
         });
         y.validate().unwrap();

@@ -11,16 +11,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
+use common::any::{On, SharedHooks};
 use common::by_thread::CPU;
 use common::check::{Owned, check};
 use common::state::State;
 use common::view::view;
-use common::{Chosen, LINUX612, Lock, Machine, frames, leaked, o};
+use common::{LINUX612, Machine, Reused, frames, o};
 use pageyard::MigrateType::HighAtomic;
 use pageyard::{
-    AllocError, ContigError, CpuId, Defences, Gfp, Hooked, HotplugError, IsolateError, MigrateType,
-    NodeId, Observer, Order, Pfn, Platform, PoisonError, Poisoned, Reclaim, ReclaimJob, Record,
-    Relocation, SECTION_PAGES, Yard, ZoneId, ZoneKind,
+    AllocError, ContigError, CpuId, Defences, Gfp, HotplugError, IsolateError, MigrateType, NodeId,
+    Observer, Order, Pfn, Platform, PoisonError, Poisoned, Reclaim, ReclaimJob, Record, Relocation,
+    SECTION_PAGES, ZoneId, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -43,7 +44,7 @@ struct Mover {
     pauses: AtomicU32,
 }
 
-impl Platform for &Mover {
+impl Platform for Mover {
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
@@ -54,7 +55,7 @@ impl Platform for &Mover {
     }
 }
 
-impl Reclaim for &Mover {
+impl Reclaim for Mover {
     fn reclaim(&self, _: &ReclaimJob) -> u64 {
         MEMORY_COMES.take().into_iter().for_each(|come| come());
         0
@@ -77,10 +78,10 @@ impl Reclaim for &Mover {
     }
 }
 
-impl Observer for &Mover {}
-impl Defences for &Mover {}
+impl Observer for Mover {}
+impl Defences for Mover {}
 
-type Y<'y, 'm> = Yard<'y, Hooked<Lock, &'m Mover, Chosen>>;
+type Y<'y, 'm> = On<'y, &'m Mover, SharedHooks<'m>>;
 
 /// Allocates a block that can move.
 fn take(y: &Y<'_, '_>, order: u8) -> Option<Pfn> {
@@ -121,7 +122,7 @@ fn managed(y: &Y<'_, '_>, zone: impl Into<ZoneId>) -> u64 {
 #[test]
 fn s8_4_online() {
     let machine = Machine::new().span(NORMAL, 0..8 * S).usable(0..S);
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         let before = y.zone_info(NORMAL).unwrap();
         assert_eq!(y.pageset(NORMAL, CpuId(0)).unwrap().limits.batch, 7);
         y.online(frames(2 * S..8 * S)).unwrap();
@@ -144,7 +145,7 @@ fn s8_4_online() {
 #[test]
 fn s8_4_offline_migrates_used_blocks() {
     let machine = Machine::normal(4 * S);
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         while managed(y, NORMAL) - y.zone_info(NORMAL).unwrap().free_exact < 2 * S {
             for order in [0, 0, 1, 2, 3, 5, 9] {
                 take(y, order).unwrap();
@@ -180,7 +181,7 @@ fn s8_4_offline_fails_on_unmovable_blocks() {
         .usable(2 * S..5 * S)
         .usable(6 * S..6 * S + 1000)
         .reserved(3 * S + 5..3 * S + 6);
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         let offline = |r: Range<u64>| y.offline(frames(r));
         let online = |r: Range<u64>| y.online(frames(r));
         let range = |e| Err(HotplugError::Refused(ContigError::Isolate(e)));
@@ -219,7 +220,7 @@ fn s8_4_a_nodes_first_and_last_section() {
     let mut machine =
         Machine::new().zone_on(0, NORMAL, 0..4 * S).zone_on(1, NORMAL, 4 * S..6 * S).cpus(&[0, 1]);
     machine.usable.pop();
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         CPU.set(1);
         let list = |y: &Y<'_, '_>| y.zonelist(NodeId(1), NORMAL).collect::<Vec<_>>();
         let home = |p: Pfn| y.zone_of(p).unwrap().node.0;
@@ -277,7 +278,7 @@ fn s8_4_a_removed_highatomic_pageblock_leaves_the_reserve() {
 fn s8_4_onlined_memory_is_shuffled() {
     let machine =
         Machine::new().span(NORMAL, 0..8 * S).usable(0..S).knobs(|k| k.shuffle_seed = Some(7));
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         y.online(frames(S..8 * S)).unwrap();
         let v = view(y, NORMAL);
         let list = v.free(10, MigrateType::Movable);
@@ -292,7 +293,8 @@ fn s8_4_onlined_memory_is_shuffled() {
 #[test]
 fn s8_4_not_before_deferred_initialisation_is_finished() {
     let platform: &'static Mover = Box::leak(Box::default());
-    let y: &Y<'_, '_> = common::deferred(&Machine::normal(4 * S), platform, LINUX612);
+    let all = Reused::new(Machine::normal(4 * S));
+    let y: Y<'_, '_> = On::new(platform, |hooks| all.next_deferred(hooks));
     assert_eq!(y.offline(frames(0..S)), Err(HotplugError::Deferred));
     assert_eq!(y.online(frames(2 * S..3 * S)), Err(HotplugError::Deferred));
     assert!(y.finish_deferred());
@@ -304,7 +306,7 @@ fn s8_4_not_before_deferred_initialisation_is_finished() {
 #[test]
 fn s8_4_under_load() {
     let machine = Machine::normal(4 * S).cpus(&[0; 3]);
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         std::thread::scope(|s| {
             for cpu in 1..3usize {
                 s.spawn(move || {
@@ -341,7 +343,7 @@ fn s8_4_under_load() {
 #[test]
 fn the_same_memory_is_onlined_once() {
     let machine = Machine::new().span(NORMAL, 0..2 * S).usable(0..S).cpus(&[0; 2]);
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         for _ in 0..50 {
             let both = Barrier::new(2);
             let come = |cpu| {
@@ -365,7 +367,7 @@ fn the_same_memory_is_onlined_once() {
 #[test]
 fn offline_tries_a_busy_block_forty_times() {
     for (busy, goes) in [(39, true), (40, false)] {
-        Machine::normal(2 * S).run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+        Machine::normal(2 * S).run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
             let pfn = take(y, 0).unwrap();
             let section = pfn.0 / S * S..(pfn.0 / S + 1) * S;
             y.hooks().busy.store(busy, Relaxed);
@@ -384,7 +386,7 @@ fn a_hotplugged_lower_zone_decides_nofragment() {
         .zone(NORMAL, S..2 * S)
         .zone_on(1, NORMAL, 2 * S..3 * S)
         .cpus(&[0, 1]);
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         CPU.set(0);
         let nofragment = || {
             let mut found = None;
@@ -411,7 +413,8 @@ fn a_request_restarts_after_memory_is_onlined() {
         Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[0]);
     machine.usable.pop();
     let platform: &'static Mover = Box::leak(Box::default());
-    let y: &'static Y<'static, 'static> = common::leaked(&machine, platform, LINUX612);
+    let all = Reused::new(machine);
+    let y: &Y<'_, '_> = On::new(platform, |hooks| all.next(hooks)).leak();
     CPU.set(0);
     while y.alloc(o(0), Gfp::KERNEL | Gfp::MEMALLOC).is_ok() {}
     let hasty = Gfp::KERNEL | Gfp::NORETRY | Gfp::NOWARN;
@@ -457,7 +460,7 @@ proptest! {
         let start = with_memory(&machine, &[0..S]);
         let mut there = [false; 8];
         there[0] = true;
-        start.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+        start.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
             for op in ops {
                 CPU.set(0);
                 match op {
@@ -500,7 +503,7 @@ proptest! {
 #[test]
 fn s8_4_poisoned_frames_do_not_block_offlining() {
     let machine = Machine::normal(4 * S);
-    machine.run_on_under(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
         let check = |machine: &Machine| {
             // Thresholds shrink with the zone; CPU parts exceed them until the next fold (§9.2).
             y.tick(CpuId(0));

@@ -3,11 +3,10 @@
 use std::cell::{Cell, RefCell};
 
 use crate::common;
-use common::{Lock, Machine, o};
-use pageyard::policy::Linux612;
+use common::any::On;
+use common::{LINUX612, Machine, o};
 use pageyard::{
-    Defences, Gfp, Hooked, NodeId, Observer, Order, Pfn, Platform, Reclaim, ReclaimTask, Yard,
-    ZoneKind,
+    Defences, Gfp, NodeId, Observer, Order, Pfn, Platform, Reclaim, ReclaimTask, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -31,11 +30,11 @@ impl Reclaim for Woken {
 impl Observer for Woken {}
 impl Defences for Woken {}
 
-type Y<'a> = Yard<'a, Hooked<Lock, Woken, Linux612>>;
+type Y<'a> = On<'a, Woken>;
 
 /// Calls `f` with a zone of which all but a few pages are allocated, and those allocated pages.
 fn short(f: impl for<'y> FnOnce(&Y<'y>, Vec<Pfn>)) {
-    Machine::normal(1 << 14).run_on(Woken::default(), |y: &Y<'_>| {
+    Machine::normal(1 << 14).run_with(Woken::default(), LINUX612, |y: &Y<'_>| {
         let gfp = Gfp::NOWARN | Gfp::KSWAPD_RECLAIM;
         let taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
         assert!(!y.hooks().0.take().is_empty(), "the requests woke kswapd");
@@ -198,7 +197,7 @@ fn s7_1_a_zone_without_memory_does_not_make_reclaim_hopeless() {
         .zone(ZoneKind::Dma, 0..1024)
         .zone(ZONE, 4096..4096 + (1 << 14))
         .reserved(0..1024);
-    machine.run_on(Woken::default(), |y: &Y<'_>| {
+    machine.run_with(Woken::default(), LINUX612, |y: &Y<'_>| {
         for _ in 0..20 {
             assert!(y.alloc(o(0), Gfp::DMA | Gfp::NOWAIT).is_err());
         }
@@ -209,7 +208,7 @@ fn s7_1_a_zone_without_memory_does_not_make_reclaim_hopeless() {
 #[test]
 fn s9_3_thresholds_drop_while_kswapd_runs() {
     let m = Machine::normal(1 << 14).cpus(&[0, 0]);
-    m.run_on(Woken::default(), |y: &Y<'_>| {
+    m.run_with(Woken::default(), LINUX612, |y: &Y<'_>| {
         let normal = threshold(y);
         let gfp = Gfp::NOWARN | Gfp::KSWAPD_RECLAIM;
         let taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
@@ -231,7 +230,7 @@ fn s9_3_thresholds_drop_while_kswapd_runs() {
 
 #[test]
 fn s3_4_a_run_removes_its_boost_without_writeback() {
-    Machine::normal(1 << 14).run_on(Woken::default(), |y: &Y<'_>| {
+    Machine::normal(1 << 14).run_with(Woken::default(), LINUX612, |y: &Y<'_>| {
         // A reclaimable request finds movable blocks only, and claims one of them in part.
         let held: Vec<Pfn> = std::iter::from_fn(|| {
             let free = y.zone_info(ZONE).unwrap().free;

@@ -2,20 +2,20 @@
 
 use crate::common;
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pageyard::{Defences, Gfp, Hooked, Observer, Order, Platform, Reclaim, Yard, ZoneKind};
+use pageyard::{Defences, Gfp, Observer, Order, Platform, Reclaim, ZoneKind};
 
-use common::{Lock, Machine};
+use common::any::Timed;
+use common::{LINUX612, Machine};
 
 /// A clock that advances by 100 ns at every read.
 #[derive(Default)]
-struct Clock(Cell<u64>);
+struct Clock(AtomicU64);
 
 impl Platform for Clock {
     fn now(&self) -> u64 {
-        self.0.set(self.0.get() + 100);
-        self.0.get()
+        self.0.fetch_add(100, Relaxed)
     }
 }
 
@@ -29,7 +29,7 @@ impl Defences for Clock {}
 
 #[test]
 fn every_hold_is_timed_once() {
-    Machine::normal(8192).run_on(Clock::default(), |y: &Yard<'_, Hooked<Lock, Clock>>| {
+    Machine::normal(8192).run_with(Clock::default(), LINUX612, |y: &Timed<'_, Clock>| {
         let before = y.zone_stats(ZoneKind::Normal).unwrap();
         let order = Order::new(5).unwrap();
         let pfn = y.alloc(order, Gfp::KERNEL).unwrap();

@@ -4,6 +4,7 @@ use crate::common;
 
 use std::cell::Cell;
 
+use common::any::On;
 use common::{Chosen, LINUX612, Machine, Y, o};
 use pageyard::{
     AllocError, Context, CpuId, Cpuset, Defences, Gfp, Hooked, Hooks, Interleave, NodeCaches,
@@ -281,78 +282,58 @@ impl Defences for Tasks {
 
 #[test]
 fn cpusets_confine_requests_2_7() {
-    nodes(3).run_on_under(
-        Tasks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
-            let only = |n| NodeMask::only(NodeId(n));
-            let set = |allowed, hardwall, flags| {
-                let cpuset = Some(Cpuset { allowed, hardwall });
-                y.hooks().context.set(Context { cpuset, flags, ..Context::default() });
-            };
-            set(only(1), only(1), TaskFlags::empty());
-            assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
-            exhaust(y, 1);
-            assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
-            // A larger set around it is hard-walled: kernel memory may come from there.
-            set(only(1), only(1).with(NodeId(2)), TaskFlags::empty());
-            let got = y.alloc(o(0), Gfp::NOWAIT).unwrap();
-            assert_eq!(node_of(y, got), 2);
-            assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
-            // Interrupts belong to no cpuset.
-            set(only(1), only(1), TaskFlags::INTERRUPT);
-            assert_eq!(node_of(y, y.alloc(o(0), Gfp::ATOMIC).unwrap()), 0);
-        },
-    );
+    nodes(3).run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
+        let only = |n| NodeMask::only(NodeId(n));
+        let set = |allowed, hardwall, flags| {
+            let cpuset = Some(Cpuset { allowed, hardwall });
+            y.hooks().context.set(Context { cpuset, flags, ..Context::default() });
+        };
+        set(only(1), only(1), TaskFlags::empty());
+        assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
+        exhaust(y, 1);
+        assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
+        // A larger set around it is hard-walled: kernel memory may come from there.
+        set(only(1), only(1).with(NodeId(2)), TaskFlags::empty());
+        let got = y.alloc(o(0), Gfp::NOWAIT).unwrap();
+        assert_eq!(node_of(y, got), 2);
+        assert_eq!(y.alloc(o(0), Gfp::USER | Gfp::NOWARN), Err(AllocError::NoMemory));
+        // Interrupts belong to no cpuset.
+        set(only(1), only(1), TaskFlags::INTERRUPT);
+        assert_eq!(node_of(y, y.alloc(o(0), Gfp::ATOMIC).unwrap()), 0);
+    });
 }
 
 #[test]
 fn a_request_that_prefers_nodes_is_made_to_fail_once() {
-    nodes(2).run_on_under(
-        Tasks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<common::Lock, Tasks, _>>| {
-            y.hooks().fails.set(1);
-            let mask = NodeMask::only(NodeId(1));
-            assert_eq!(y.alloc_preferring(mask, o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
-            assert!(y.alloc_preferring(mask, o(0), Gfp::KERNEL).is_ok());
-        },
-    );
+    nodes(2).run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
+        y.hooks().fails.set(1);
+        let mask = NodeMask::only(NodeId(1));
+        assert_eq!(y.alloc_preferring(mask, o(0), Gfp::KERNEL), Err(AllocError::NoMemory));
+        assert!(y.alloc_preferring(mask, o(0), Gfp::KERNEL).is_ok());
+    });
 }
 
 #[test]
 fn scopes_clear_flags_2_7() {
-    nodes(1).run_on_under(
-        Tasks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
-            let without = Gfp::MOVABLE;
-            y.hooks().context.set(Context { without, ..Context::default() });
-            let pfn = y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
-            assert_eq!(
-                y.block_type(pfn),
-                Some(pageyard::MigrateType::Unmovable),
-                "pinned for long"
-            );
-        },
-    );
+    nodes(1).run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
+        let without = Gfp::MOVABLE;
+        y.hooks().context.set(Context { without, ..Context::default() });
+        let pfn = y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap();
+        assert_eq!(y.block_type(pfn), Some(pageyard::MigrateType::Unmovable), "pinned for long");
+    });
 }
 
 #[test]
 fn dirty_pages_are_spread_2_8_2() {
-    nodes(2).run_on_under(
-        Tasks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
-            y.hooks().dirty.set(1);
-            let write = Gfp::HIGHUSER_MOVABLE | Gfp::WRITE;
-            assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 1);
-            assert_eq!(node_of(y, y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()), 0);
-            // If every node is at its limit, the slow path ignores the limits.
-            y.hooks().dirty.set(3);
-            assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 0);
-        },
-    );
+    nodes(2).run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
+        y.hooks().dirty.set(1);
+        let write = Gfp::HIGHUSER_MOVABLE | Gfp::WRITE;
+        assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 1);
+        assert_eq!(node_of(y, y.alloc(o(0), Gfp::HIGHUSER_MOVABLE).unwrap()), 0);
+        // If every node is at its limit, the slow path ignores the limits.
+        y.hooks().dirty.set(3);
+        assert_eq!(node_of(y, y.alloc(o(0), write).unwrap()), 0);
+    });
 }
 
 #[test]
@@ -360,7 +341,7 @@ fn a_node_reclaims_before_a_farther_one_is_used_2_8_6() {
     let m = nodes(2).distances(&[10, 31, 31, 10]);
     for mode in [0, 1] {
         let m = m.clone().knobs(|k| k.zone_reclaim_mode = mode);
-        m.run_on_under(Tasks::default(), LINUX612, |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
+        m.run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
             exhaust(y, 0);
             y.hooks().node_reclaims.set(0);
             assert_eq!(node_of(y, y.alloc(o(0), Gfp::KERNEL).unwrap()), 1);
@@ -379,7 +360,7 @@ fn a_node_is_reclaimed_up_to_a_distance_of_30() {
             90, 90, 10,
         ];
         let m = nodes(3).distances(&rows).knobs(|k| k.zone_reclaim_mode = 1);
-        m.run_on_under(Tasks::default(), LINUX612, |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
+        m.run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
             exhaust(y, 0);
             exhaust(y, 1);
             y.hooks().node_reclaims.set(0);
@@ -420,7 +401,7 @@ fn s10_node_reclaim_keeps_the_configured_share() {
         k.min_unmapped_ratio = 3;
         k.min_slab_ratio = 7;
     });
-    m.run_on_under(Tasks::default(), LINUX612, |y: &Yard<'_, Hooked<common::Lock, _, _>>| {
+    m.run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
         exhaust(y, 0);
         let asked = |caches: Option<(u64, u64)>| {
             let p = y.hooks();

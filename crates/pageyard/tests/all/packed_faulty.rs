@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
+use crate::common::any::{SharedHooks, shared_hooks};
 use crate::common::by_thread::{CPU, churn};
 use pageyard::policy::Packed;
 use pageyard::*;
 
 type Lock = spin::mutex::SpinMutex<()>;
-type Y = Yard<'static, Hooked<Lock, Threads, Packed>>;
+type Y = Yard<'static, Hooked<Lock, SharedHooks<'static>, Packed>>;
 
 const N: ZoneKind = ZoneKind::Normal;
 const FIRST: u64 = 1 << 20;
@@ -39,7 +40,7 @@ impl Reclaim for Threads {
 
 fn yard() -> Y {
     let usable = [FIRST << 12..(FIRST + PAGES) << 12];
-    Y::from_memory_map(&usable, &[], 4, Threads).unwrap()
+    Y::from_memory_map(&usable, &[], 4, shared_hooks(Threads)).unwrap()
 }
 
 fn order(n: u8) -> Order {
@@ -181,7 +182,7 @@ fn s11_3_ranges_and_sections_with_a_faulty_frame() {
 #[test]
 fn s11_3_a_faulty_frame_leaves_and_returns_with_its_section() {
     let usable = [FIRST << 12..(FIRST + 4 * SECTION) << 12];
-    let y = Y::from_memory_map(&usable, &[], 2, Threads).unwrap();
+    let y = Y::from_memory_map(&usable, &[], 2, shared_hooks(Threads)).unwrap();
     let section = Pfn(FIRST + SECTION)..Pfn(FIRST + 2 * SECTION);
     let bad = [Pfn(section.start.0 + 3), Pfn(section.start.0 + 9000)];
     for pfn in bad {

@@ -5,6 +5,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use crate::common::any::{Shared, SharedHooks, shared_hooks};
 use pageyard::policy::Packed;
 use pageyard::*;
 
@@ -40,12 +41,13 @@ impl Reclaim for Balloon {
     }
 }
 
-type Reporting = Yard<'static, Hooked<Lock, Balloon, Packed>>;
+type Reporting = Shared<'static, Balloon, Lock, Packed>;
 
 impl Balloon {
     fn yard(mib: u64) -> Reporting {
         let usable = [1 << 32..(1 << 32) + mib * MIB];
-        Reporting::from_memory_map(&usable, &[], 2, Balloon::default()).unwrap()
+        let make = |hooks| Yard::from_memory_map(&usable, &[], 2, hooks).unwrap();
+        Reporting::new(Balloon::default(), make)
     }
 
     fn told(&self) -> Vec<(Pfn, Order)> {
@@ -95,9 +97,9 @@ fn s9_9_whole_pageblocks_are_reported_once_after_two_seconds() {
 fn s9_9_memory_that_arrives_is_reported() {
     const FIRST: u64 = 1 << 32;
     let reserved = [FIRST + 120 * MIB..FIRST + 128 * MIB];
-    let yard: Reporting =
-        Yard::from_memory_map(&[FIRST..FIRST + 256 * MIB], &reserved, 2, Balloon::default())
-            .unwrap();
+    let usable = [FIRST..FIRST + 256 * MIB];
+    let make = |hooks| Yard::from_memory_map(&usable, &reserved, 2, hooks).unwrap();
+    let yard = Reporting::new(Balloon::default(), make);
     let frames =
         |from: u64, to: u64| Pfn((FIRST + from * MIB) >> 12)..Pfn((FIRST + to * MIB) >> 12);
     let at = |seconds: u64| {
@@ -193,8 +195,8 @@ fn s9_9_blocks_return_after_a_panicking_report() {
         }
     }
     let usable = [1 << 32..(1 << 32) + 64 * MIB];
-    let yard: Yard<'static, Hooked<Lock, Panics, Packed>> =
-        Yard::from_memory_map(&usable, &[], 1, Panics).unwrap();
+    type Y = Yard<'static, Hooked<Lock, SharedHooks<'static>, Packed>>;
+    let yard = Y::from_memory_map(&usable, &[], 1, shared_hooks(Panics)).unwrap();
     let report = || yard.report_free_pages(ZoneKind::Normal, Order::MAX, 4096);
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(report)).unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&"as planned"));

@@ -173,7 +173,7 @@ fn a_panic_or_a_refusal_while_a_zone_is_restored_leaves_it_blank() {
     all.extend(faulty);
     let reused = Reused::under(PACKED, machine_of(&all));
     for n in 0..=all.len() {
-        let mut y: Yard<'_, Hooked<Lock, _, _>> = reused.next_blank(());
+        let mut y: Y<'_> = reused.next_blank(Default::default());
         let blank = records(&y, NORMAL);
         let some = || all.iter().copied().enumerate();
         let panics = some().map(|(i, r)| if i == n { panic!("planted") } else { r });
@@ -243,7 +243,7 @@ fn snapshots_that_contradict_themselves_are_refused() {
 #[test]
 fn magazines_are_restored_only_if_usable() {
     let machine = Machine::normal(4096).cpus(&[0, 0]);
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::under(PACKED, machine).next_blank(());
+    let mut y: Y<'_> = Reused::under(PACKED, machine).next_blank(Default::default());
     let all = everything().records();
     assert!(y.cpu_dead(CpuId(1)));
     let refused = y.restore(NORMAL, all.iter().copied()).unwrap_err();
@@ -262,7 +262,7 @@ fn magazines_are_restored_only_if_usable() {
     y.restore(NORMAL, left.map(managed)).unwrap();
     y.validate().unwrap();
     let machine = Machine::normal(4096).cpus(&[0, 0]);
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::under(PACKED, machine).next_blank(());
+    let mut y: Y<'_> = Reused::under(PACKED, machine).next_blank(Default::default());
     std::mem::forget(y.disable_pcp(NORMAL).unwrap());
     let refused = y.restore(NORMAL, everything().records()).unwrap_err();
     assert!(refused.to_string().contains("lists are disabled"), "{refused}");
@@ -287,7 +287,7 @@ fn section(start: u64) -> Vec<Record> {
 fn an_emptied_and_restored_packed_zone_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
     let second = ZoneId { node: NodeId(1), kind: NORMAL };
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::under(PACKED, machine).next(());
+    let mut y: Y<'_> = Reused::under(PACKED, machine).next(Default::default());
     y.offline(frames(S..2 * S)).unwrap();
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
     y.restore(second, section(S)).unwrap();

@@ -3,6 +3,7 @@
 
 #![allow(clippy::single_range_in_vec_init)] // the lists hold ranges
 
+use crate::common::any::{AnyHooks, On};
 use pageyard::policy::Packed;
 use pageyard::*;
 
@@ -13,6 +14,13 @@ const MIB: u64 = 1 << 20;
 
 fn yard(mib: u64) -> Y {
     Y::from_memory_map(&[1 << 32..(1 << 32) + mib * MIB], &[], 2, ()).unwrap()
+}
+
+type Hosted<H> = On<'static, H, AnyHooks<'static>, Lock, Packed>;
+
+fn on<H: Hooks + 'static>(mib: u64, cpus: u32, hooks: H) -> Hosted<H> {
+    let usable = [1 << 32..(1 << 32) + mib * MIB];
+    On::new(hooks, |hooks| Yard::from_memory_map(&usable, &[], cpus, hooks).unwrap())
 }
 
 fn info<C: Config>(yard: &Yard<'_, C>) -> ZoneInfo {
@@ -136,9 +144,7 @@ impl Reclaim for Mover {
 
 #[test]
 fn compaction_empties_sparse_pageblocks() {
-    type Y = Yard<'static, Hooked<Lock, Mover, Packed>>;
-    let usable = [1 << 32..(1 << 32) + 64 * MIB];
-    let yard = Y::from_memory_map(&usable, &[], 1, Mover::default()).unwrap();
+    let yard = on(64, 1, Mover::default());
     let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN;
     let mut pages: Vec<Pfn> = (0..12_000).map(|_| yard.alloc(Order::ZERO, gfp).unwrap()).collect();
     // Keep one page in eight, in every pageblock.
@@ -146,7 +152,7 @@ fn compaction_empties_sparse_pageblocks() {
     let (mut left, go): (Vec<Pfn>, Vec<_>) = pages.iter().partition(|pfn| pfn.0 % 8 == 3);
     go.iter().for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
     yard.drain_all(None);
-    let huge = |yard: &Y| {
+    let huge = |yard: &Hosted<Mover>| {
         let blocks = yard.free_blocks(ZoneKind::Normal).unwrap();
         blocks[9] + 2 * blocks[10]
     };
@@ -211,10 +217,10 @@ impl Observer for Answers {
     }
 }
 
-type Asked = Yard<'static, Hooked<Lock, Answers, Packed>>;
+type Asked = Hosted<Answers>;
 
 fn asked(hooks: Answers) -> Asked {
-    Asked::from_memory_map(&[1 << 32..(1 << 32) + 64 * MIB], &[], 2, hooks).unwrap()
+    on(64, 2, hooks)
 }
 
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
@@ -375,9 +381,7 @@ fn no_isolated_page_passes_from_one_cpu_to_a_drained_one() {
 
 #[test]
 fn compaction_of_a_zone_joins_half_used_pageblocks() {
-    type Y = Yard<'static, Hooked<Lock, Mover, Packed>>;
-    let usable = [1 << 32..(1 << 32) + 64 * MIB];
-    let yard = Y::from_memory_map(&usable, &[], 1, Mover::default()).unwrap();
+    let yard = on(64, 1, Mover::default());
     let gfp = Gfp::HIGHUSER_MOVABLE;
     let pages: Vec<Pfn> = (0..1000).map(|_| yard.alloc(Order::ZERO, gfp).unwrap()).collect();
     // 500 pages stay in use, in two pageblocks.
@@ -422,7 +426,7 @@ thread_local! {
 
 fn many(mib: u64, cpus: u32) -> Asked {
     let hooks = Answers { cpu: Box::new(|| CPU.get()), ..Answers::default() };
-    Asked::from_memory_map(&[1 << 32..(1 << 32) + mib * MIB], &[], cpus, hooks).unwrap()
+    on(mib, cpus, hooks)
 }
 
 /// How far all CPUs' parts of the free counter together may drift (§9.3).

@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicU64;
 
+use common::any::On;
 use common::state::State;
 use common::{Chosen, LINUX612, Lock, Machine, Reused, frames, o};
 use pageyard::poison::Corruption;
 use pageyard::policy::{InitOnFree, Packed, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
-    CmaArea, Context, CpuId, Defences, Gfp, Hooked, MigrateType, NodeCaches, NodeId, NodeReclaim,
+    CmaArea, Context, CpuId, Defences, Gfp, MigrateType, NodeCaches, NodeId, NodeReclaim,
     NodeReclaimJob, Observer, Oom, Order, Pfn, Platform, Priority, Reclaim, ReclaimJob, Relocation,
-    SECTION_PAGES, Throttle, Yard, ZoneId, ZoneKind,
+    SECTION_PAGES, Throttle, ZoneId, ZoneKind,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -211,8 +212,10 @@ fn tried<T>(f: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
+type Y = On<'static, Hooks>;
+
 struct Run<'y> {
-    y: &'y Yard<'static, Hooked<Lock, Hooks, Chosen>>,
+    y: &'y Y,
 }
 
 impl Run<'_> {
@@ -407,7 +410,7 @@ fn each_in_turn(rules: Chosen, step: usize, scenario: fn(&Run<'_>), wanted: &[&s
     let all = Reused::under(rules, machine);
     let mut called = BTreeSet::new();
     for n in (1u64..).step_by(common::step(step)) {
-        let y: Yard<'_, Hooked<Lock, _, _>> = all.next(Hooks::default());
+        let y: Y = On::new(Hooks::default(), |hooks| all.next(hooks));
         let h = y.hooks();
         h.left.set(n);
         scenario(&Run { y: &y });
@@ -499,7 +502,7 @@ fn a_panic_while_memory_is_filled_loses_no_count() {
 #[test]
 fn a_panic_while_a_section_is_initialised_leaves_it_reserved() {
     let all = Reused::under(&<InitOnFree>::RULES, Machine::normal(3 * S).cpus(&[0]));
-    let y: Yard<'_, Hooked<Lock, _, _>> = all.next_deferred(Hooks::default());
+    let y: Y = On::new(Hooks::default(), |hooks| all.next_deferred(hooks));
     let before = y.zone_info(NORMAL).unwrap().managed;
     y.hooks().left.set(5);
     assert_eq!(tried(|| y.init_section(NodeId(0))), None);
@@ -526,7 +529,7 @@ fn a_panic_while_a_zone_is_restored_leaves_it_blank() {
     let records = state.records();
     let all = Reused::new(state.machine.clone());
     for n in 0..records.len() {
-        let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(Hooks::default());
+        let mut y: Y = On::new(Hooks::default(), |hooks| all.next_blank(hooks));
         let some = records.iter().copied().enumerate().map(|(i, record)| {
             if i == n {
                 panics();

@@ -5,12 +5,11 @@ use crate::common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex};
 
-use common::any::shared_hooks;
+use common::any::{On, Shared};
 use common::check::{Owned, check};
-use common::{LINUX612, Lock, Machine, o};
+use common::{LINUX612, Machine, o};
 use pageyard::{
-    Defences, Gfp, Hooked, IsolateError, MigrateType, Observer, Order, Pfn, Platform, Reclaim,
-    Yard, ZoneKind,
+    Defences, Gfp, IsolateError, MigrateType, Observer, Order, Pfn, Platform, Reclaim, ZoneKind,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -41,7 +40,7 @@ impl Reclaim for Balloon {
 impl Observer for Balloon {}
 impl Defences for Balloon {}
 
-type Y<'a> = Yard<'a, Hooked<Lock, Balloon>>;
+type Y<'a> = On<'a, Balloon>;
 
 fn at(y: &Y<'_>, seconds: u64) -> Option<u64> {
     y.hooks().clock.store(seconds * SECOND, Relaxed);
@@ -67,7 +66,7 @@ fn machine() -> Machine {
 #[test]
 fn s9_9_every_free_block_is_reported_once_after_two_seconds() {
     let m = machine();
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         assert_eq!(at(y, 1), Some(SECOND));
         assert!(told(y).is_empty());
         assert_eq!(at(y, 2), Some(2 * SECOND));
@@ -95,7 +94,7 @@ fn s9_9_every_free_block_is_reported_once_after_two_seconds() {
 #[test]
 fn s9_9_smaller_blocks_are_not_reported() {
     let m = Machine::normal(32_768);
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         at(y, 2);
         at(y, 4);
         told(y);
@@ -113,7 +112,7 @@ fn s9_9_smaller_blocks_are_not_reported() {
 #[test]
 fn s9_9_rejected_blocks_are_reported_again() {
     let m = machine();
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         y.hooks().deaf.store(true, Relaxed);
         assert!(at(y, 2).is_some() && at(y, 4).is_some());
         assert_eq!(blocks(y).len(), 64, "48 blocks, some of them twice");
@@ -135,7 +134,7 @@ fn s9_9_calls_and_their_number_are_limited() {
     for i in 0..600 {
         m = m.reserved(i * 1024..i * 1024 + 512);
     }
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         let mut seen = Vec::new();
         let mut now = 2;
         while at(y, now).is_some() {
@@ -158,7 +157,7 @@ fn s9_9_calls_and_their_number_are_limited() {
 #[test]
 fn s9_9_reporting_requires_ample_free_memory() {
     let m = Machine::normal(65_536);
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         let low = y.zone_info(ZoneKind::Normal).unwrap().watermarks[1];
         let room = low + (32 << 9);
         let mut taken = Vec::new();
@@ -176,7 +175,7 @@ fn s9_9_reporting_requires_ample_free_memory() {
 #[test]
 fn s9_9_reported_blocks_return_to_their_lists() {
     let m = machine();
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         let info = y.zone_info(ZoneKind::Normal).unwrap();
         at(y, 2);
         at(y, 4);
@@ -197,7 +196,7 @@ fn few() -> Machine {
 #[test]
 fn s9_9_a_few_rejected_blocks_are_reported_again() {
     let m = few();
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         y.hooks().deaf.store(true, Relaxed);
         for pass in 1..4 {
             assert_eq!(at(y, 2 * pass), Some(2 * SECOND), "pass {pass}");
@@ -216,7 +215,7 @@ fn s9_9_a_few_rejected_blocks_are_reported_again() {
 #[test]
 fn s9_9_the_end_of_isolation_triggers_no_report() {
     let m = few();
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         let pair = || common::frames(0..1024);
         y.isolate(pair(), MigrateType::Movable).unwrap();
         assert_eq!(at(y, 2), None);
@@ -238,7 +237,7 @@ fn s9_9_the_end_of_isolation_triggers_no_report() {
 #[test]
 fn s9_9_reporting_on_demand_is_immediate() {
     let m = machine();
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         let zone = ZoneKind::Normal;
         let state = || y.reported(zone).map(|r| (r.waiting, r.reported, r.retaken)).unwrap();
         // Movable requests, because reported blocks become movable: other types would claim other
@@ -292,7 +291,7 @@ fn s9_9_reporting_on_demand_is_immediate() {
 #[test]
 fn s9_9_the_minimum_of_free_pages_is_tracked() {
     let m = machine();
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         let zone = ZoneKind::Normal;
         y.take_lowest_free(zone).unwrap();
         let free = y.zone_info(zone).unwrap().free;
@@ -308,7 +307,7 @@ fn s9_9_the_minimum_of_free_pages_is_tracked() {
 #[test]
 fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
     let m = Machine::normal(2048);
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         assert_eq!(
             y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX),
             0,
@@ -317,7 +316,7 @@ fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
         assert!(told(y).is_empty());
     });
     let m = Machine::normal(4096);
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         assert_eq!(y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX), 4096);
         assert!(
             told(y).iter().all(|c| c.len() == 1),
@@ -325,7 +324,7 @@ fn s9_9_a_small_zone_keeps_blocks_for_its_requests() {
         );
     });
     let m = Machine::normal(16_384);
-    m.run_on(Balloon::default(), |y: &Y<'_>| {
+    m.run_with(Balloon::default(), LINUX612, |y: &Y<'_>| {
         assert_eq!(y.report_free_pages(ZoneKind::Normal, Order::ZERO, u64::MAX), 16_384);
         assert!(told(y).iter().all(|c| c.len() <= 3));
     });
@@ -357,7 +356,8 @@ impl Defences for Slow {}
 fn s4_11_a_block_that_is_being_reported_cannot_be_isolated() {
     let m = few();
     let slow = Slow([(); 2].map(|()| Barrier::new(2)));
-    m.run_on_under(shared_hooks(&slow), LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
+    m.run_with(slow, LINUX612, |y: &Shared<'_, Slow>| {
+        let slow = y.hooks();
         std::thread::scope(|s| {
             s.spawn(|| y.report_free_blocks());
             slow.0[0].wait();

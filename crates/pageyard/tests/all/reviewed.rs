@@ -9,7 +9,8 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use common::{Chosen, LINUX612, Lock, Machine, Reused, frames, o};
+use common::any::{AnyHooks, On};
+use common::{Chosen, LINUX612, Lock, Machine, Reused, Stage, frames, o};
 use pageyard::policy::{Linux612, Packed, Poisoned, Rules, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
@@ -62,13 +63,13 @@ impl Defences for Hooks {
     }
 }
 
-type Y = Yard<'static, Hooked<Lock, Hooks, Chosen>>;
+type Y = On<'static, Hooks>;
 
 /// Moves a page and ends with two pages in use: the movable one, in its old or its new place, and
 /// an immovable one.
 fn page_moves(rules: Chosen, answer: Relocation, then: Then, moves: impl Fn(&Y, Pfn)) {
     let all = Reused::under(rules, Machine::normal(16384).cpus(&[0]));
-    let y: Y = all.next(Hooks::default());
+    let y = Y::new(Hooks::default(), |hooks| all.next(hooks));
     let page = y.alloc(o(0), MOVABLE).unwrap();
     y.set_movable(page, o(0), true).unwrap();
     // An immovable page, far away.
@@ -148,7 +149,7 @@ fn blank() -> Reused {
 #[test]
 fn a_restored_block_lies_in_a_pageblock_with_a_record() {
     let all = blank();
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
+    let mut y: common::Y<'_> = all.next_blank(Stage::default());
     let stray = Record::Allocated { pfn: Pfn(S + 7), order: o(0), movable: false };
     let refused = y.restore(NORMAL, section(0).into_iter().chain([stray])).unwrap_err();
     assert!(refused.to_string().contains("a pageblock that has no record"), "{refused}");
@@ -158,7 +159,7 @@ fn a_restored_block_lies_in_a_pageblock_with_a_record() {
 #[test]
 fn a_restored_zone_manages_the_pages_of_its_blocks() {
     let all = blank();
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
+    let mut y: common::Y<'_> = all.next_blank(Stage::default());
     let mut records = section(0);
     let Record::Zone(zone) = &mut records[0] else { unreachable!("the zone's record is first") };
     (zone.present, zone.managed) = (1, 1);
@@ -170,7 +171,7 @@ fn a_restored_zone_manages_the_pages_of_its_blocks() {
 #[test]
 fn an_emptied_and_restored_zone_serves_its_node() {
     let machine = Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..2 * S).cpus(&[1]);
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::new(machine).next(());
+    let mut y: common::Y<'_> = Reused::new(machine).next(Stage::default());
     y.offline(frames(S..2 * S)).unwrap();
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::THISNODE).is_err(), "the node is empty");
     y.restore(ZoneId { node: NodeId(1), kind: NORMAL }, section(S)).unwrap();
@@ -183,7 +184,7 @@ fn an_emptied_and_restored_zone_serves_its_node() {
 #[test]
 fn lists_are_restored_only_if_usable() {
     let all = Reused::new(Machine::normal(2 * S).cpus(&[0, 0]));
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
+    let mut y: common::Y<'_> = all.next_blank(Stage::default());
     let limits = Limits { batch: 4, high_min: 8, high_max: 8 };
     let mut lists = common::state::cpu(1);
     let with = |lists| section(0).into_iter().chain([Record::Cpu(lists)]);
@@ -193,7 +194,7 @@ fn lists_are_restored_only_if_usable() {
     assert!(refused.to_string().contains("the CPU is down"), "{refused}");
     y.restore(NORMAL, with(common::state::cpu(1))).unwrap();
     y.validate().unwrap();
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = all.next_blank(());
+    let mut y: common::Y<'_> = all.next_blank(Stage::default());
     std::mem::forget(y.disable_pcp(NORMAL).unwrap());
     let refused = y.restore(NORMAL, section(0)).unwrap_err();
     assert!(refused.to_string().contains("lists are disabled"), "{refused}");
@@ -205,7 +206,7 @@ fn a_restored_zone_excludes_poisoned_frames() {
     const MOVABLE: ZoneKind = ZoneKind::Movable;
     let second: Range<Pfn> = frames(S..2 * S);
     let machine = Machine::new().zone(NORMAL, 0..S).zone(MOVABLE, S..2 * S).cpus(&[0]);
-    let mut y: Yard<'_, Hooked<Lock, _, _>> = Reused::new(machine).next(());
+    let mut y: common::Y<'_> = Reused::new(machine).next(Stage::default());
     let page = Pfn(S + 7);
     y.poison_frame(page).unwrap();
     y.offline(second.clone()).unwrap();
@@ -228,7 +229,7 @@ struct Calls {
     task: Cell<Option<u64>>,
 }
 
-type Y2 = Yard<'static, Hooked<Lock, Calls, Chosen>>;
+type Y2 = On<'static, Calls>;
 
 impl Platform for Calls {
     fn cpu(&self) -> CpuId {
@@ -263,7 +264,7 @@ impl Observer for Calls {}
 impl Defences for Calls {}
 
 fn calls(machine: Machine) -> &'static Y2 {
-    let yard: &'static Y2 = Box::leak(Box::new(Reused::new(machine).next(Calls::default())));
+    let yard = Y2::new(Calls::default(), |hooks| Reused::new(machine).next(hooks)).leak();
     yard.hooks().yard.set(Some(yard));
     yard
 }
@@ -343,8 +344,9 @@ impl Observer for Once {
 
 impl Defences for Once {}
 
-fn once() -> Yard<'static, Hooked<Lock, Once, Chosen>> {
-    Reused::new(Machine::normal(16384).cpus(&[0])).next(Once::default())
+fn once() -> On<'static, Once> {
+    let all = Reused::new(Machine::normal(16384).cpus(&[0]));
+    On::new(Once::default(), |hooks| all.next(hooks))
 }
 
 /// Spec §4.12: after a panic, pages already freed belong to the area, the others to their owner.
@@ -434,7 +436,7 @@ impl Reclaim for Nested {
 }
 
 fn relocation_is_not_nested<P: StaticPolicy + 'static>() {
-    type Y<P> = Yard<'static, Hooked<Lock, Nested, P>>;
+    type Y<P> = On<'static, Nested, AnyHooks<'static>, Lock, P>;
     type Way<P> = fn(&Y<P>);
     let ways: [Way<P>; 4] = [
         |yard| yard.compact_all(),
@@ -450,8 +452,8 @@ fn relocation_is_not_nested<P: StaticPolicy + 'static>() {
     ];
     for (n, way) in ways.into_iter().enumerate() {
         let map = [0x1_0000_0000..0x1_0100_0000];
-        let yard = Y::<P>::from_memory_map(&map, &[], 1, Nested::default()).unwrap();
-        let yard: &'static Y<P> = Box::leak(Box::new(yard));
+        let make = |hooks| Yard::from_memory_map(&map, &[], 1, hooks).unwrap();
+        let yard = Y::<P>::new(Nested::default(), make).leak();
         let take = || yard.alloc(Order::ZERO, MOVABLE | Gfp::NOWARN).ok();
         let pages: Vec<Pfn> = std::iter::from_fn(take).collect();
         for (i, &page) in pages.iter().enumerate() {

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use common::any::On;
 use common::check::{Owned, check};
 use common::{Chosen, LINUX612, Lock, Machine, all_records, frames, o};
 use pageyard::poison::{self, Corruption, POISON_BYTE};
 use pageyard::policy::*;
 use pageyard::{
-    AllocError, BadPage, CmaArea, ContigError, Defences, Event, FreeError, Gfp, Hooked, Link,
-    MigrateType, Observer, Order, PAGE_SIZE, PageFlags, PageState, Pfn, Place, PlaceError,
-    Platform, Reclaim, Report, Yard, ZoneKind,
+    AllocError, BadPage, CmaArea, ContigError, Defences, Event, FreeError, Gfp, Link, MigrateType,
+    Observer, Order, PAGE_SIZE, PageFlags, PageState, Pfn, Place, PlaceError, Platform, Reclaim,
+    Report, ZoneKind,
 };
 
 const PAGES: u64 = 4096;
@@ -127,10 +128,10 @@ impl Defences for Host {
     }
 }
 
-type Y<'y> = Yard<'y, Hooked<Lock, Host, Chosen>>;
+type Y<'y> = On<'y, Host>;
 
 fn run(rules: Chosen, f: impl for<'y> FnOnce(&Y<'y>)) {
-    Machine::normal(PAGES).run_on_under(Host::new(), rules, f);
+    Machine::normal(PAGES).run_with(Host::new(), rules, f);
 }
 
 const N: ZoneKind = ZoneKind::Normal;
