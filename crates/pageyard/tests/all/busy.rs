@@ -1,50 +1,24 @@
 //! Spec §5.6: requests and frees bypass a per-CPU list whose lock is taken, and use the zone. §7.6:
 //! asynchronous compaction stops when the zone lock is contended.
-#![allow(unsafe_code)] // a lock whose `try_lock` fails when told to
+//!
+//! Requests only ever *try* per-CPU lists and *lock* zones, so a lock whose `try_lock` fails makes all
+//! lists busy.
 
 use crate::common;
 
-use std::cell::Cell;
-
+use common::by_thread::{ByThread, by_thread};
+use common::interpose::{Interposed, REFUSES};
 use common::owners::*;
-use common::{LINUX612, Machine, Stage, o};
-use lock_api::RawMutex;
+use common::{Chosen, LINUX612, Machine, o};
 use pageyard::{CompactResult, CpuId, Gfp, Hooked, Order, Priority, Yard, ZoneKind};
 
-thread_local! {
-    static BUSY: Cell<bool> = const { Cell::new(false) };
-}
+type Busy<'y> = Yard<'y, Hooked<Interposed, ByThread, Chosen>>;
 
-/// Fails `try_lock` when told to. Requests only ever *try* per-CPU lists and *lock* zones, so this
-/// makes all lists busy.
-struct Refusing(spin::mutex::SpinMutex<()>);
-
-// SAFETY: exclusion is the inner lock's, to which every operation is forwarded; a refused
-// `try_lock` acquires nothing.
-unsafe impl RawMutex for Refusing {
-    #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = Refusing(spin::mutex::SpinMutex::new(()));
-    type GuardMarker = lock_api::GuardSend;
-
-    fn lock(&self) {
-        RawMutex::lock(&self.0);
-    }
-
-    fn try_lock(&self) -> bool {
-        !BUSY.get() && RawMutex::try_lock(&self.0)
-    }
-
-    unsafe fn unlock(&self) {
-        // SAFETY: the caller holds the lock, so the inner one is held.
-        unsafe { RawMutex::unlock(&self.0) };
-    }
-}
-
-fn with_busy_lists(f: impl for<'y> FnOnce(&Yard<'y, Hooked<Refusing, Stage>>)) {
-    Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Hooked<Refusing, Stage>>| {
-        BUSY.set(true);
+fn with_busy_lists(f: impl for<'y> FnOnce(&Busy<'y>)) {
+    Machine::normal(16384).run_on_under(by_thread(), LINUX612, |y: &Busy<'_>| {
+        REFUSES.set(true);
         f(y);
-        BUSY.set(false);
+        REFUSES.set(false);
     });
 }
 
@@ -99,27 +73,27 @@ fn s6_2_a_batch_with_a_busy_list_is_freed_to_the_zone() {
 #[test]
 fn s5_16_a_second_drainer_of_all_zones_returns_at_once() {
     // Draining all zones also takes a lock by `try_lock`. When that fails, nothing is drained.
-    Machine::normal(16384).run_on(Stage::default(), |y: &Yard<'_, Hooked<Refusing, Stage>>| {
+    Machine::normal(16384).run_on_under(by_thread(), LINUX612, |y: &Busy<'_>| {
         let p = y.alloc(o(0), Gfp::KERNEL).unwrap();
         y.free(p, o(0)).unwrap();
-        BUSY.set(true);
+        REFUSES.set(true);
         y.drain_all(None);
         assert!(y.zone_info(ZONE).unwrap().cached > 0);
         y.drain_all(Some(ZONE.into()));
         assert_eq!(y.zone_info(ZONE).unwrap().cached, 0, "draining one zone waits for the lock");
-        BUSY.set(false);
+        REFUSES.set(false);
     });
 }
 
 #[test]
 fn s7_6_asynchronous_compaction_stops_at_a_contended_zone_lock() {
     let m = Machine::normal(32_768);
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_, Refusing>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_, Interposed>| {
         fragment(y, 1, &[0], 50);
         let run = |priority| {
-            BUSY.set(true);
+            REFUSES.set(true);
             let done = y.compact_for(Order::HUGE, Gfp::HIGHUSER_MOVABLE, priority).unwrap();
-            BUSY.set(false);
+            REFUSES.set(false);
             done
         };
         let done = run(Priority::Async);

@@ -5,7 +5,8 @@ use crate::common;
 
 use std::cell::{Cell, RefCell};
 
-use common::by_thread::{ByThread, CPU};
+use common::any::On;
+use common::by_thread::{ByThread, CPU, by_thread};
 use common::interpose::{Interposed, at_each_point};
 use common::{Chosen, LINUX612, Machine, Reused, Y, o};
 use pageyard::policy::{ChunkedDrain, StaticPolicy};
@@ -87,29 +88,24 @@ fn b4_a_drain_ends_when_the_caller_runs_on_another_cpu() {
     let m = Machine::normal(PAGES).cpus(&[0, 0]);
     let first_drain = |moves| {
         CPU.set(0);
-        m.run_on_under(
-            Migrated::default(),
-            CHUNKED,
-            |y: &Yard<'_, Hooked<common::Lock, Migrated, Chosen>>| {
-                let pages: Vec<_> =
-                    (0..4000).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
-                y.hooks().moves.set(moves);
-                let mut holds = Vec::new();
-                for &p in &pages {
-                    y.free(p, o(0)).unwrap();
-                    let now = std::mem::take(&mut *y.hooks().holds.borrow_mut());
-                    // The first free that drains more than a batch, or the one that was stopped.
-                    if holds.is_empty() && (now.len() > 1 || moves && !now.is_empty()) {
-                        holds = now;
-                    }
-                    CPU.set(0);
+        m.run_with(Migrated::default(), CHUNKED, |y: &On<'_, Migrated>| {
+            let pages: Vec<_> = (0..4000).map(|_| y.alloc(o(0), Gfp::KERNEL).unwrap()).collect();
+            y.hooks().moves.set(moves);
+            let mut holds = Vec::new();
+            for &p in &pages {
+                y.free(p, o(0)).unwrap();
+                let now = std::mem::take(&mut *y.hooks().holds.borrow_mut());
+                // The first free that drains more than a batch, or the one that was stopped.
+                if holds.is_empty() && (now.len() > 1 || moves && !now.is_empty()) {
+                    holds = now;
                 }
-                y.drain_all(None);
-                y.validate().unwrap_or_else(|e| panic!("{e}"));
-                assert_eq!(y.zone_info(ZONE).unwrap().free_exact, PAGES);
-                holds
-            },
-        )
+                CPU.set(0);
+            }
+            y.drain_all(None);
+            y.validate().unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(y.zone_info(ZONE).unwrap().free_exact, PAGES);
+            holds
+        })
     };
     assert!(first_drain(false).len() > 1);
     assert_eq!(first_drain(true).len(), 1);
@@ -132,7 +128,7 @@ fn holds(y: &Yielding) -> u64 {
 fn b4_others_run_between_the_chunks() {
     let m = Reused::under(CHUNKED, Machine::normal(PAGES).cpus(&[0, 0]));
     // The free whose drain has the most chunks, of those that free all pages.
-    let y: Yielding = m.next(ByThread);
+    let y: Yielding = m.next(by_thread());
     let chunks = filled(&y).into_iter().map(|p| {
         let before = holds(&y);
         y.free(p, o(0)).unwrap();
@@ -158,7 +154,7 @@ fn b4_others_run_between_the_chunks() {
     for other in others {
         let points = at_each_point(
             || {
-                let y: Yielding = m.next(ByThread);
+                let y: Yielding = m.next(by_thread());
                 let pages = filled(&y);
                 pages[..stopped].iter().for_each(|&p| y.free(p, o(0)).unwrap());
                 (y, pages)

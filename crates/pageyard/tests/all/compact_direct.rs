@@ -5,7 +5,7 @@ use crate::common;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::owners::*;
-use common::{Chosen, LINUX612, Lock, Machine, o};
+use common::{Chosen, LINUX612, Lock, Machine, Stage, o};
 use pageyard::compact::Background;
 use pageyard::policy::{PageChecked, StaticPolicy};
 use pageyard::{
@@ -24,7 +24,7 @@ fn machine() -> Machine {
 #[test]
 fn s7_6_huge_pages_are_served_until_memory_runs_out() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let free = free_pages(y);
         let mut served = 0;
@@ -60,7 +60,7 @@ fn s7_6_huge_pages_are_served_until_memory_runs_out() {
 #[test]
 fn s7_7_the_block_is_captured_when_it_merges() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         // Everything is in use except every other page of the upper half. The lowest order-4 block
         // has a single page in use.
         let mut all = Vec::new();
@@ -101,14 +101,14 @@ fn nearly(y: &Y<'_>, order: u8) {
 #[test]
 fn s7_7_small_movable_blocks_are_not_captured_for_other_types() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         nearly(y, 3);
         let done = y.compact_for(o(3), Gfp::KERNEL, Priority::SyncLight).unwrap();
         assert_eq!(done.captured, None);
         assert_eq!(done.result, CompactResult::Success, "the pageblock can be claimed");
         all_is_well(y, &m);
     });
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         nearly(y, 9);
         let done = y.compact_for(o(9), Gfp::KERNEL, Priority::SyncLight).unwrap();
         assert_eq!(done.captured, Some(pageyard::Pfn(0)), "a whole pageblock is captured");
@@ -119,7 +119,7 @@ fn s7_7_small_movable_blocks_are_not_captured_for_other_types() {
 
 #[test]
 fn s11_2_a_block_with_a_bad_page_is_not_captured() {
-    machine().run_on_under(Owners::willing(), &<PageChecked>::RULES, |y: &Y<'_>| {
+    machine().run_with(Owners::willing(), &<PageChecked>::RULES, |y: &Y<'_>| {
         nearly(y, 9);
         y.hooks().bad.store(3, Relaxed);
         let done = y.compact_for(o(9), THP, Priority::SyncLight).unwrap();
@@ -134,14 +134,14 @@ fn s11_2_a_block_with_a_bad_page_is_not_captured() {
 #[test]
 fn s9_1_every_stall_is_a_success_or_a_failure() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         nearly(y, 3);
         let done = y.compact_for(o(3), Gfp::KERNEL, Priority::SyncLight).unwrap();
         assert_eq!((done.captured, done.result), (None, CompactResult::Success));
         let s = y.compact_stats();
         assert_eq!((s.stall, s.success, s.fail), (1, 1, 0));
     });
-    m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let done = y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
         assert_eq!(done.result, CompactResult::Complete);
@@ -156,7 +156,7 @@ fn s7_7_cma_and_isolated_blocks_are_not_captured() {
     let first = || common::frames(0..512);
     for t in [MigrateType::Cma, MigrateType::Isolate] {
         for order in [3, 9] {
-            m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+            m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
                 nearly(y, order);
                 match t {
                     MigrateType::Cma => y.make_cma(first()).unwrap(),
@@ -182,7 +182,7 @@ fn s7_7_cma_and_isolated_blocks_are_not_captured() {
 #[test]
 fn s7_4_asynchronous_requests_migrate_only_from_blocks_of_their_type() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 2, &[0], 50);
         let done = y.compact_for(o(9), Gfp::KERNEL, Priority::Async).unwrap();
         assert_ne!(done.result, CompactResult::Success);
@@ -197,7 +197,7 @@ fn s7_4_asynchronous_requests_migrate_only_from_blocks_of_their_type() {
 #[test]
 fn s7_5_compaction_is_skipped_with_a_free_block_or_low_memory() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         let done = y.compact_for(Order::HUGE, THP, Priority::SyncFull).unwrap();
         assert_eq!((done.result, done.captured), (CompactResult::Success, None));
         fragment(y, 1, &[0], 3);
@@ -217,7 +217,7 @@ fn s7_5_compaction_is_skipped_with_a_free_block_or_low_memory() {
 #[test]
 fn s7_5_a_low_fragmentation_index_means_low_memory() {
     let m = machine().knobs(|k| k.extfrag_threshold = 1000);
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let done = y.compact_for(Order::HUGE, THP, Priority::SyncLight).unwrap();
         assert_eq!(done.result, CompactResult::Skipped);
@@ -229,7 +229,7 @@ fn s7_5_a_low_fragmentation_index_means_low_memory() {
 #[test]
 fn s7_6_a_failed_zone_is_deferred() {
     let m = machine();
-    m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let run = |p| y.compact_for(Order::HUGE, THP, p).unwrap().result;
         assert_eq!(run(Priority::Async), CompactResult::Complete);
@@ -254,7 +254,7 @@ fn s7_6_a_failed_zone_is_deferred() {
 #[test]
 fn s7_4_skip_hints() {
     let m = machine();
-    m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         // Immovable pages in use, everywhere.
         let mut all = Vec::new();
         while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, false) {
@@ -285,7 +285,7 @@ fn s7_4_skip_hints() {
 #[test]
 fn s7_4_events_describe_the_run() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         y.hooks().events.lock().unwrap().clear();
         let before = y.compact_stats();
@@ -323,7 +323,7 @@ fn s7_4_events_describe_the_run() {
 #[test]
 fn s7_4_isolating_half_a_pageblock_makes_it_movable() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         // The top pageblock is unmovable and half free; below are movable pages with holes.
         let mut all = Vec::new();
         while let Some(pfn) = take(y, 0, THP | Gfp::MEMALLOC, true) {
@@ -349,7 +349,7 @@ fn asks_for(y: &Y<'_>, order: u8) -> bool {
 #[test]
 fn s7_8_background_compaction_serves_its_request() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         assert!(!asks_for(y, 9), "there are enough free blocks");
         y.compact_background(NODE);
         fragment(y, 1, &[0], 50);
@@ -370,7 +370,7 @@ fn s7_8_background_compaction_serves_its_request() {
 #[test]
 fn s7_8_background_compaction_is_deferred() {
     let m = machine();
-    m.run_on_under(Owners::answering(|_, _| Relocation::Busy), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::answering(|_, _| Relocation::Busy), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         assert!(asks_for(y, 9));
         y.compact_background(NODE);
@@ -387,7 +387,7 @@ const MS: u64 = 1_000_000;
 #[test]
 fn s7_8_a_fragmented_node_is_compacted_proactively() {
     let m = machine();
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         assert!(y.fragmentation_score(NODE) > 90);
         let at = |ms| {
@@ -411,7 +411,7 @@ fn s7_8_a_fragmented_node_is_compacted_proactively() {
 #[test]
 fn s7_8_proactive_compaction_backs_off_without_improvement() {
     let m = machine();
-    m.run_on_under(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::answering(|_, _| Relocation::Refused), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let at = |ms| {
             y.hooks().clock.store(ms * MS, Relaxed);
@@ -425,7 +425,7 @@ fn s7_8_proactive_compaction_backs_off_without_improvement() {
         assert!(at(1002).worked, "triggered by a write to the knob");
     });
     let m = machine().knobs(|k| k.compaction_proactiveness = 0);
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         assert_eq!(y.compact_background(NODE).sleep, None);
         y.hooks().clock.store(3600 * 1000 * MS, Relaxed);
@@ -436,7 +436,7 @@ fn s7_8_proactive_compaction_backs_off_without_improvement() {
 #[test]
 fn s10_compaction_can_skip_unevictable_blocks() {
     let m = machine().knobs(|k| k.compact_unevictable_allowed = false);
-    m.run_on_under(Owners::willing().unevictable(|_| true), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing().unevictable(|_| true), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0, 3], 50);
         let asked = || y.hooks().asked.load(Relaxed);
         for how in [Priority::Async, Priority::SyncLight, Priority::SyncFull] {
@@ -457,7 +457,7 @@ fn s10_compaction_can_skip_unevictable_blocks() {
         all_is_well(y, &m);
     });
     // Every unevictable block stays, and the others still move.
-    m.run_on_under(Owners::willing().unevictable(|p| p.0 < 8192), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing().unevictable(|p| p.0 < 8192), LINUX612, |y: &Y<'_>| {
         fragment(y, 1, &[0], 50);
         let low = |y: &Y<'_>| -> Vec<_> {
             y.hooks().owned().into_keys().filter(|p| p.0 < 8192).collect()
@@ -498,5 +498,5 @@ fn s2_10_a_request_does_not_compact_where_no_block_can_move() {
         })
     }
     assert_eq!(stalls(Fixed), 0);
-    assert!(stalls(()) > 0, "the default is that they may move");
+    assert!(stalls(Stage::default()) > 0, "the default is that they may move");
 }

@@ -45,7 +45,7 @@ fn run(rules: Chosen) {
         1 => Relocation::Busy,
         _ => Relocation::Moved,
     };
-    m.run_on_under(Owners::answering(answer), rules, |y: &Y<'_>| {
+    m.run_with(Owners::answering(answer), rules, |y: &Y<'_>| {
         let done = AtomicBool::new(false);
         thread::scope(|s| {
             let workers: Vec<_> = (0..2).map(|cpu| s.spawn(move || work(y, cpu))).collect();

@@ -16,7 +16,7 @@ fn machine() -> Machine {
 fn s7_4_compacting_single_pages_frees_the_maximum_of_huge_pages() {
     let m = machine();
     for (seed, percent) in [(1, 50), (2, 30), (3, 80), (4, 97), (5, 7)] {
-        m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+        m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
             fragment(y, seed, &[0], percent);
             let free = free_pages(y);
             let before = huge_free(y);
@@ -32,7 +32,7 @@ fn s7_4_compacting_single_pages_frees_the_maximum_of_huge_pages() {
 fn s7_4_compacting_all_orders_frees_the_maximum_of_huge_pages() {
     let m = machine();
     for seed in 0..12 {
-        m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+        m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
             let orders: &[u8] = match seed % 4 {
                 0 => &[0, 0, 0, 1, 2, 3],
                 1 => &[3, 3, 5, 2],
@@ -58,7 +58,7 @@ fn s7_4_holes_and_reserved_frames_are_skipped() {
         .usable(700..6_000)
         .usable(7_777..19_999)
         .reserved(3_000..3_010);
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 9, &[0, 0, 2], 50);
         let before = huge_free(y);
         y.compact_all();
@@ -77,7 +77,7 @@ fn s7_4_holes_and_reserved_frames_are_skipped() {
 fn s7_4_unmovable_pages_limit_compaction() {
     let m = machine();
     for seed in 0..8 {
-        m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+        m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
             let mut random = Random(seed);
             let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC;
             let (mut all, mut pinned) = (Vec::new(), vec![0u64; (PAGES / 512) as usize]);
@@ -118,7 +118,7 @@ fn s7_4_immovable_owners_end_the_run_unchanged() {
     for (answer, tries) in
         [((|_, _| Relocation::Refused) as Answer, 1), ((|_, _| Relocation::Busy) as Answer, 10)]
     {
-        m.run_on_under(Owners::answering(answer), LINUX612, |y: &Y<'_>| {
+        m.run_with(Owners::answering(answer), LINUX612, |y: &Y<'_>| {
             fragment(y, 7, &[0, 3], 50);
             let before = common::view::normal(y);
             let owned = y.hooks().owned();
@@ -150,7 +150,7 @@ fn s7_4_some_owners_refuse() {
         1 => Relocation::Busy,
         _ => Relocation::Moved,
     };
-    m.run_on_under(Owners::answering(answer), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::answering(answer), LINUX612, |y: &Y<'_>| {
         fragment(y, 8, &[0, 0, 0, 1, 2], 60);
         y.compact_all();
         all_is_well(y, &m);
@@ -163,7 +163,7 @@ fn s7_4_some_owners_refuse() {
 #[test]
 fn s7_4_targets_keep_the_zone_above_its_min_mark() {
     let m = machine().knobs(|k| k.user_min_free_kbytes = Some(8192));
-    m.run_on_under(Owners::willing(), LINUX612, |y: &Y<'_>| {
+    m.run_with(Owners::willing(), LINUX612, |y: &Y<'_>| {
         fragment(y, 3, &[0], 6);
         let info = y.zone_info(ZoneKind::Normal).unwrap();
         assert!(info.free < info.watermarks[0], "the zone is below its mark: {info:?}");

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::by_thread::{ByThread, CPU};
+use common::by_thread::{CPU, by_thread};
 use common::{LINUX612, Machine, Y, check::check, o};
 use pageyard::{
     AllocError, BatchError, CpuId, FreeError, Gfp, Hooked, Pfn, ZoneKind, stat_threshold,
@@ -119,7 +119,7 @@ fn s9_3_thresholds_follow_the_cpus() {
 fn s8_5_under_load() {
     let machine = Machine::normal(32768).cpus(&[0; 4]);
     machine.run_on_under(
-        ByThread,
+        by_thread(),
         LINUX612,
         |y: &pageyard::Yard<'_, Hooked<common::Lock, _, _>>| {
             std::thread::scope(|s| {

@@ -6,10 +6,10 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use common::any::any_hooks;
-use common::by_thread::{ByThread, CPU};
+use common::any::{Timed, any_hooks};
+use common::by_thread::{CPU, by_thread};
 use common::check::check;
-use common::{Chosen, LINUX612, Machine, Stage, Y, deferred, o};
+use common::{Chosen, LINUX612, Machine, Reused, Stage, Y, deferred, o};
 use pageyard::policy::{Base, EarlyLimits, SixBatches, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
@@ -142,7 +142,7 @@ fn s8_2_threads_initialise_while_others_allocate() {
             .zone_on(1, NORMAL, 12 * S..24 * S)
             .reserved(3 * S + 100..3 * S + 300)
             .cpus(&[0, 0, 1, 1, 0, 1]);
-        let y = deferred(&machine, ByThread, LINUX612);
+        let y = deferred(&machine, by_thread(), LINUX612);
         let owned = std::thread::scope(|s| {
             for cpu in 0..3u16 {
                 s.spawn(move || {
@@ -224,7 +224,9 @@ impl Defences for Halting {}
 fn s8_2_requests_wait_for_a_section_that_another_thread_has() {
     for way in ["with watermarks", "without", "in bulk"] {
         let machine = Machine::normal(3 * S).cpus(&[0, 0]);
-        let y = deferred(&machine, Halting::default(), LINUX612);
+        let all = Reused::new(machine);
+        let y: &Timed<'_, Halting> =
+            Timed::new(Halting::default(), |hooks| all.next_deferred(hooks)).leak();
         CPU.set(0);
         assert!(y.init_section(NodeId(0)));
         let other = std::thread::spawn(move || {

@@ -7,7 +7,7 @@ use std::hint;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use common::by_thread::{ByThread, CPU};
+use common::by_thread::{ByThread, CPU, by_thread};
 use common::check::{Owned, check};
 use common::{Chosen, LINUX612, Lock, Machine, o};
 use pageyard::policy::*;
@@ -70,7 +70,7 @@ fn race(rules: Chosen, threads: usize) {
         .zone(ZoneKind::Dma32, 0..16_384)
         .zone(ZoneKind::Normal, 16_384..32_768)
         .cpus(&[0, 0, 0]);
-    m.run_on_under(ByThread, rules, |y: &Y<'_>| {
+    m.run_on_under(by_thread(), rules, |y: &Y<'_>| {
         for round in 0..ROUNDS {
             let one = |n: usize| {
                 let order = o([0, 0, 1, 0, 3, 0, 5, 0][n % 8]);

@@ -3,53 +3,23 @@
 
 use crate::common;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use common::any::{AnyHooks, On};
+use common::interpose::{HELD, Interposed, RELEASED};
 use common::{Chosen, LINUX612, Machine, frames, o};
 use pageyard::poison::Corruption;
 use pageyard::policy::{InitOnFree, Poisoned, StaticPolicy, Unmapped};
 use pageyard::{
-    Context, CpuId, Defences, Event, Gfp, Hooked, HotplugError, NodeId, Observer, Oom, Order, Pfn,
-    Place, Platform, Reclaim, ReclaimJob, Relocation, SECTION_PAGES, Yard, ZoneKind,
+    Context, CpuId, Defences, Event, Gfp, HotplugError, NodeId, Observer, Oom, Order, Pfn, Place,
+    Platform, Reclaim, ReclaimJob, Relocation, SECTION_PAGES, ZoneKind,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
 const S: u64 = SECTION_PAGES;
 
-thread_local! {
-    static HELD: Cell<i32> = const { Cell::new(0) };
-    static RELEASED: Cell<u32> = const { Cell::new(0) };
-}
-
-/// A lock that counts how many locks of its kind this thread holds.
-struct Counted(spin::mutex::SpinMutex<()>);
-
-#[allow(unsafe_code)]
-// SAFETY: exclusion is the inner lock's, to which every operation is forwarded.
-unsafe impl lock_api::RawMutex for Counted {
-    #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = Counted(spin::mutex::SpinMutex::new(()));
-    type GuardMarker = lock_api::GuardSend;
-
-    fn lock(&self) {
-        lock_api::RawMutex::lock(&self.0);
-        HELD.set(HELD.get() + 1);
-    }
-
-    fn try_lock(&self) -> bool {
-        let got = lock_api::RawMutex::try_lock(&self.0);
-        HELD.set(HELD.get() + i32::from(got));
-        got
-    }
-
-    unsafe fn unlock(&self) {
-        HELD.set(HELD.get() - 1);
-        RELEASED.set(RELEASED.get() + 1);
-        // SAFETY: the caller holds the lock, so the inner one is held.
-        unsafe { lock_api::RawMutex::unlock(&self.0) };
-    }
-}
+type Y<'y, H> = On<'y, H, AnyHooks<'static>, Interposed>;
 
 /// Panics if a hook that may take long is called with a lock held.
 #[derive(Default)]
@@ -72,7 +42,7 @@ impl Hooks {
     }
 }
 
-impl Platform for &Hooks {
+impl Platform for Hooks {
     fn prepare(&self, _: Pfn, _: Order, _: Gfp) {
         self.called("prepare");
     }
@@ -82,7 +52,7 @@ impl Platform for &Hooks {
     }
 }
 
-impl Reclaim for &Hooks {
+impl Reclaim for Hooks {
     fn wake_reclaim(&self, _: NodeId, _: Order, _: ZoneKind) {
         self.called("wake_reclaim");
     }
@@ -127,13 +97,13 @@ impl Reclaim for &Hooks {
     }
 }
 
-impl Observer for &Hooks {
+impl Observer for Hooks {
     fn warn(&self, _: Order, _: Gfp) {
         self.called("warn");
     }
 }
 
-impl Defences for &Hooks {
+impl Defences for Hooks {
     fn zero(&self, _: Pfn, _: Order) -> bool {
         self.called("zero");
         true
@@ -160,68 +130,52 @@ impl Defences for &Hooks {
 /// The contract of [`Platform`]: only observing hooks may be called with locks held.
 #[test]
 fn hooks_are_called_without_locks_by_single_requests() {
-    Machine::normal(8192).run_on_under(
-        &Hooks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<Counted, _, _>>| {
-            for i in 0..9000 {
-                if let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC)
-                    && i % 9 == 0
-                {
-                    y.free(pfn, o(0)).unwrap();
-                }
+    Machine::normal(8192).run_with(Hooks::default(), LINUX612, |y: &Y<'_, Hooks>| {
+        for i in 0..9000 {
+            if let Ok(pfn) = y.alloc(o(0), Gfp::ATOMIC)
+                && i % 9 == 0
+            {
+                y.free(pfn, o(0)).unwrap();
             }
-            assert!(y.alloc(o(5), Gfp::NOWAIT).is_err());
-        },
-    );
+        }
+        assert!(y.alloc(o(5), Gfp::NOWAIT).is_err());
+    });
 }
 
 #[test]
 fn hooks_are_called_without_locks_by_bulk_requests_in_an_array() {
-    Machine::normal(8192).run_on_under(
-        &Hooks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<Counted, _, _>>| {
-            assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 8]), Ok(8));
-        },
-    );
+    Machine::normal(8192).run_with(Hooks::default(), LINUX612, |y: &Y<'_, Hooks>| {
+        assert_eq!(y.alloc_bulk(Gfp::KERNEL, &mut [None; 8]), Ok(8));
+    });
 }
 
 #[test]
 fn hooks_are_called_without_locks_by_bulk_requests_as_a_list() {
-    Machine::normal(8192).run_on_under(
-        &Hooks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<Counted, _, _>>| {
-            let mut held = 0;
-            y.alloc_bulk_each(8, Gfp::KERNEL, |_| held = held.max(HELD.get())).unwrap();
-            assert_eq!(held, 0, "the caller's code may allocate, read counters, panic");
-        },
-    );
+    Machine::normal(8192).run_with(Hooks::default(), LINUX612, |y: &Y<'_, Hooks>| {
+        let mut held = 0;
+        y.alloc_bulk_each(8, Gfp::KERNEL, |_| held = held.max(HELD.get())).unwrap();
+        assert_eq!(held, 0, "the caller's code may allocate, read counters, panic");
+    });
 }
 
 #[test]
 fn hooks_are_called_without_locks_by_placed_requests() {
-    Machine::normal(8192).run_on_under(
-        &Hooks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<Counted, _, _>>| {
-            for place in [
-                Place { align: 64, ..Place::default() },
-                Place { below: Some(Pfn(8000)), ..Place::default() },
-            ] {
-                y.alloc_with(o(3), Gfp::KERNEL, place).unwrap();
-            }
-        },
-    );
+    Machine::normal(8192).run_with(Hooks::default(), LINUX612, |y: &Y<'_, Hooks>| {
+        for place in [
+            Place { align: 64, ..Place::default() },
+            Place { below: Some(Pfn(8000)), ..Place::default() },
+        ] {
+            y.alloc_with(o(3), Gfp::KERNEL, place).unwrap();
+        }
+    });
 }
 
 /// The hook that fills memory runs when memory is initialised, onlined and unpoisoned (§8.1, §8.4,
 /// §11.3–11.6).
 fn memory_that_comes(rules: Chosen, fills: &'static str) {
-    let hooks = Hooks::default();
     let machine = Machine::new().span(NORMAL, 0..4 * S).usable(0..S).usable(2 * S..3 * S);
-    machine.run_on_under(&hooks, rules, |y: &Yard<'_, Hooked<Counted, _, _>>| {
+    machine.run_with(Hooks::default(), rules, |y: &Y<'_, Hooks>| {
+        let hooks = y.hooks();
         let count = || hooks.calls.borrow().get(fills).copied().unwrap_or(0);
         assert_eq!(count() as u64, (2 * S) >> 10, "§8.1: the largest blocks");
         y.online(frames(S..2 * S)).unwrap();
@@ -253,8 +207,8 @@ fn s11_6_onlined_memory_is_unmapped_without_locks() {
 /// limits and disable lists meanwhile. Only other hotplug operations wait.
 #[test]
 fn s8_4_offlining_calls_hooks_without_locks() {
-    let hooks = Hooks::default();
-    Machine::normal(4 * S).run_on_under(&hooks, LINUX612, |y: &Yard<'_, Hooked<Counted, _, _>>| {
+    Machine::normal(4 * S).run_with(Hooks::default(), LINUX612, |y: &Y<'_, Hooks>| {
+        let hooks = y.hooks();
         let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN;
         for _ in 0..2 * S {
             let pfn = y.alloc(o(0), gfp).unwrap();
@@ -275,8 +229,8 @@ fn s8_4_offlining_calls_hooks_without_locks() {
 /// §2.10: the last step calls its hooks without locks.
 #[test]
 fn s2_10_out_of_memory_is_reported_without_locks() {
-    let hooks = Hooks::default();
-    Machine::normal(8192).run_on_under(&hooks, LINUX612, |y: &Yard<'_, Hooked<Counted, _, _>>| {
+    Machine::normal(8192).run_with(Hooks::default(), LINUX612, |y: &Y<'_, Hooks>| {
+        let hooks = y.hooks();
         while y.alloc(o(0), Gfp::KERNEL).is_ok() {}
         while y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_ok() {}
         hooks.saw(&["wake_reclaim", "reclaim", "out_of_memory", "keep_trying", "warn"]);
@@ -286,24 +240,20 @@ fn s2_10_out_of_memory_is_reported_without_locks() {
 /// §5.5: limits that change while a zone's lists are disabled are in force afterwards; guards nest.
 #[test]
 fn s5_5_limits_change_while_lists_are_disabled() {
-    Machine::normal(1 << 18).run_on_under(
-        &Hooks::default(),
-        LINUX612,
-        |y: &Yard<'_, Hooked<Counted, _, _>>| {
-            let limits = || y.pageset(NORMAL, CpuId(0)).unwrap().limits;
-            let before = limits();
-            let first = y.disable_pcp(NORMAL).unwrap();
-            assert_eq!(HELD.get(), 0, "the guard holds no lock");
-            let disabled = limits();
-            let second = y.disable_pcp(NORMAL).unwrap();
-            y.set_percpu_pagelist_high_fraction(8).unwrap();
-            assert_eq!(limits(), disabled);
-            drop(first);
-            assert_eq!(limits(), disabled, "the second guard still disables the lists");
-            drop(second);
-            assert!(limits() != disabled && limits() != before);
-        },
-    );
+    Machine::normal(1 << 18).run_with(Hooks::default(), LINUX612, |y: &Y<'_, Hooks>| {
+        let limits = || y.pageset(NORMAL, CpuId(0)).unwrap().limits;
+        let before = limits();
+        let first = y.disable_pcp(NORMAL).unwrap();
+        assert_eq!(HELD.get(), 0, "the guard holds no lock");
+        let disabled = limits();
+        let second = y.disable_pcp(NORMAL).unwrap();
+        y.set_percpu_pagelist_high_fraction(8).unwrap();
+        assert_eq!(limits(), disabled);
+        drop(first);
+        assert_eq!(limits(), disabled, "the second guard still disables the lists");
+        drop(second);
+        assert!(limits() != disabled && limits() != before);
+    });
 }
 
 /// Panics if a free is reported when the block may already have another owner: after a lock was
@@ -328,7 +278,7 @@ impl Defences for Early {}
 #[test]
 fn s9_5_a_free_is_reported_before_the_block_is_on_a_list() {
     // Large enough for a list that takes single pages back without a drain.
-    Machine::normal(1 << 18).run_on(Early, |y: &pageyard::Yard<'_, Hooked<Counted, Early>>| {
+    Machine::normal(1 << 18).run_with(Early, LINUX612, |y: &Y<'_, Early>| {
         for order in [0, 0, 5] {
             let pfn = y.alloc(o(order), Gfp::KERNEL).unwrap();
             RELEASED.set(0);

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use common::by_thread::{ByThread, CPU, churn};
+use common::by_thread::{CPU, by_thread, churn};
 use common::check::{Owned, check, free_in_pageblocks};
 use common::view::view;
 use common::{Lock, Machine, Y, o};
@@ -255,7 +255,7 @@ fn separately_counted_lists_stay_correct_11_3() {
 #[test]
 fn frames_are_poisoned_while_others_work_11_3() {
     let m = Machine::normal(PAGES).cpus(&[0, 0, 0, 0]);
-    m.run_on_under(ByThread, &<TypeChecked>::RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
+    m.run_on_under(by_thread(), &<TypeChecked>::RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let stop = AtomicBool::new(false);
         let poisoned = Mutex::new(Vec::new());
         thread::scope(|s| {

@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::by_thread::{ByThread, CPU};
+use common::any::{AnyHooks, On};
+use common::by_thread::{ByThread, CPU, by_thread};
 use common::interpose::{Interposed, at_each_point, crossed, point, wait};
 use common::state::State;
 use common::{Chosen, Machine, Reused, frames, o};
@@ -84,7 +85,7 @@ impl Defences for Mover {
     }
 }
 
-type Y = Yard<'static, Hooked<Interposed, Mover, Chosen>>;
+type Y = On<'static, Mover, AnyHooks<'static>, Interposed>;
 
 /// Runs `f` on another CPU.
 fn elsewhere<T>(f: impl FnOnce() -> T) -> T {
@@ -141,7 +142,7 @@ fn online_excludes_online() {
     let points = at_each_point(
         || {
             twice.set(0);
-            all.next(Mover::default())
+            Y::new(Mover::default(), |hooks| all.next(hooks))
         },
         |y: &Y| came.set(came.get() + u32::from(y.online(frames(S..2 * S)).is_ok())),
         {
@@ -175,7 +176,7 @@ fn counts_are_correct_when_sections_come_online_during_a_range() {
     let mut stopped = 0;
     for n in 0..6 {
         for m in 0..12 {
-            let y: Arc<Y> = Arc::new(all.next(ByThread));
+            let y: Arc<Y> = Arc::new(all.next(by_thread()));
             stopped += u32::from(crossed([n, m], &y, come, take));
             y.validate().unwrap_or_else(|e| panic!("{e}"));
         }
@@ -197,7 +198,7 @@ fn offlining_removes_a_highatomic_block_from_the_reserve_once() {
     let (all, records) = (Reused::new(state.machine.clone()), state.records());
     at_each_point(
         || {
-            let mut y: Y = all.next_blank(Mover::default());
+            let mut y = Y::new(Mover::default(), |hooks| all.next_blank(hooks));
             y.restore(NORMAL, records.iter().copied()).unwrap();
             y
         },
@@ -220,7 +221,7 @@ fn a_reserve_skips_isolated_pageblocks() {
     let isolated = frames(512..4 * S);
     at_each_point(
         || {
-            let y: Y = all.next(Mover::default());
+            let y = Y::new(Mover::default(), |hooks| all.next(hooks));
             while y.alloc(o(10), Gfp::NOWAIT).is_ok() {}
             y
         },
@@ -243,7 +244,7 @@ fn make_cma_makes_cma_blocks_or_fails() {
     let made = Rc::new(Cell::new(false));
     let set = made.clone();
     let points = at_each_point(
-        || all.next(Mover::default()),
+        || Y::new(Mover::default(), |hooks| all.next(hooks)),
         move |y: &Y| set.set(y.make_cma(frames(4096..6144)).is_ok()),
         |y| {
             let range = frames(4096 + 600..4096 + 1500);
@@ -265,7 +266,7 @@ fn a_failed_range_keeps_cma_blocks_cma() {
     let all = Reused::new(Machine::normal(16384).cpus(&[0, 0]));
     at_each_point(
         || {
-            let y: Y = all.next(Mover::default());
+            let y = Y::new(Mover::default(), |hooks| all.next(hooks));
             y.make_cma(frames(4096..6144)).unwrap();
             y
         },
@@ -289,7 +290,7 @@ fn a_frame_poisoned_during_initialisation_stays_out_of_use() {
     for frame in [S + 5, 2 * S + 1023, 2 * S + 9000] {
         later.push(at_each_point(
             || {
-                let y: Y = all.next_deferred(Mover::default());
+                let y = Y::new(Mover::default(), |hooks| all.next_deferred(hooks));
                 y.hooks().interrupted.set(true);
                 y
             },
@@ -313,7 +314,7 @@ fn a_frame_poisoned_during_compaction_stays_out_of_use() {
     for frame in [7680, 7681, 7700] {
         let points = at_each_point(
             || {
-                let y: Y = all.next(Mover::default());
+                let y = Y::new(Mover::default(), |hooks| all.next(hooks));
                 let blocks: Vec<Pfn> = (0..100).map(|_| take(&y, 0)).collect();
                 for pfn in blocks.into_iter().skip(1).step_by(2) {
                     y.hooks().blocks.borrow_mut().remove(&pfn);
@@ -343,7 +344,7 @@ fn a_frame_poisoned_during_a_range_allocation_is_excluded() {
     let set = taken.clone();
     at_each_point(
         || {
-            let y: Y = all.next(Mover::default());
+            let y = Y::new(Mover::default(), |hooks| all.next(hooks));
             y.hooks().interrupted.set(true);
             y
         },
@@ -368,7 +369,7 @@ fn requests_run_while_memory_comes_online() {
         let whole = Machine::normal(2 * S).cpus(&[0, 0]);
         let all = Reused::under(rules, Machine { usable: vec![Pfn(0)..Pfn(S)], ..whole });
         let points = at_each_point(
-            || -> Y { all.next(Mover::default()) },
+            || Y::new(Mover::default(), |hooks| all.next(hooks)),
             |y| y.online(frames(S..2 * S)).unwrap(),
             |y| {
                 elsewhere(|| {
@@ -396,7 +397,7 @@ fn a_pageblock_under_a_block_that_is_being_freed_is_not_cma() {
     let (set, get, freed) = (block.clone(), block.clone(), block.clone());
     let points = at_each_point(
         move || {
-            let y: Y = all.next(Mover::default());
+            let y = Y::new(Mover::default(), |hooks| all.next(hooks));
             y.hooks().interrupted.set(true);
             set.set(y.alloc(Order::MAX, Gfp::KERNEL).unwrap());
             y
@@ -423,7 +424,7 @@ fn a_pageblock_that_a_range_is_taking_is_not_cma() {
     let range = || frames(4096..4608);
     let points = at_each_point(
         || {
-            let y: Y = all.next(Mover::default());
+            let y = Y::new(Mover::default(), |hooks| all.next(hooks));
             y.hooks().interrupted.set(true);
             y
         },
@@ -466,7 +467,7 @@ fn a_deferred_free_does_not_cache_isolated_blocks() {
         let mine = was.clone();
         at_each_point(
             || {
-                let y: Y = all.next(Mover::default());
+                let y = Y::new(Mover::default(), |hooks| all.next(hooks));
                 done.set(None);
                 let pfn = take(&y, 0);
                 // While reclaim is active, frees do not take the fast path.
@@ -508,7 +509,7 @@ fn a_block_below_a_frame_stays_below_it_during_online() {
     let all = Reused::new(machine);
     at_each_point(
         || {
-            let y: Y = all.next(Mover::default());
+            let y = Y::new(Mover::default(), |hooks| all.next(hooks));
             while y.alloc(o(0), USER | Gfp::MEMALLOC).is_ok() {}
             y
         },

@@ -184,7 +184,7 @@ fn run(rules: Chosen) {
         1..10 => Relocation::Busy,
         _ => Relocation::Moved,
     };
-    m.run_on_under(Owners::answering(answer), rules, |y: &Y<'_>| {
+    m.run_with(Owners::answering(answer), rules, |y: &Y<'_>| {
         let withheld = Withheld {
             frames: (0..PAGES).map(|_| AtomicBool::new(false)).collect(),
             inside: RwLock::new(()),

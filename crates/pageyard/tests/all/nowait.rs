@@ -1,5 +1,4 @@
 //! Spec B.2: requests and frees that never wait, from inside any other operation.
-#![allow(unsafe_code)] // a lock
 
 use crate::common;
 
@@ -8,15 +7,17 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock};
 
-use common::{Chosen, LINUX612, Lock, Machine, Stage, Y, deferred, frames, o};
-use lock_api::RawMutex;
+use common::any::{AnyHooks, On};
+use common::by_thread::{self, ByThread, by_thread};
+use common::interpose::{Interposed, MUST_NOT_WAIT, REFUSES, WAITED};
+use common::{Chosen, LINUX612, Lock, Machine, Reused, Stage, Y, deferred, frames, o};
 use pageyard::policy::{
     Base, ChunkedDrain, Engine, Linux618, OwnedBlocks, Packed, StaticPolicy, TypeChecked, Vanilla,
 };
 use pageyard::{
     AllocError, Context, CpuId, Defences, Event, FreeError, Gfp, Hooked, MigrateType, NodeId,
-    Observer, Order, OwnedStorage, Pfn, Platform, Reclaim, ReclaimJob, ReclaimTask, SECTION_PAGES,
-    Yard, ZoneKind,
+    Observer, Order, Pfn, Platform, Reclaim, ReclaimJob, ReclaimTask, SECTION_PAGES, Yard,
+    ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -29,41 +30,7 @@ type Interrupt = Box<dyn FnMut(&Interrupted, Event)>;
 thread_local! {
     static INTERRUPT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
     static CPU_NOW: Cell<u32> = const { Cell::new(0) };
-    /// Whether a call that must not wait is running.
-    static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
-    /// Whether such a call waited while a panic unwound, when another panic would end the program.
-    static WAITED: Cell<bool> = const { Cell::new(false) };
     static PREPARE_PANICS: Cell<bool> = const { Cell::new(false) };
-    /// Whether another CPU has every lock.
-    static TAKEN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// A lock that panics instead of waiting, and where waiting would have been possible.
-struct NeverWaits(spin::mutex::SpinMutex<()>);
-
-// SAFETY: exclusion is the inner lock's, to which every operation is forwarded.
-unsafe impl RawMutex for NeverWaits {
-    #[allow(clippy::declare_interior_mutable_const)]
-    const INIT: Self = NeverWaits(spin::mutex::SpinMutex::new(()));
-    type GuardMarker = lock_api::GuardSend;
-
-    fn lock(&self) {
-        if std::thread::panicking() {
-            WAITED.set(WAITED.get() || MUST_NOT_WAIT.get());
-        } else {
-            assert!(!MUST_NOT_WAIT.get(), "this call takes locks only if they are free");
-        }
-        assert!(self.try_lock(), "this thread already holds the lock");
-    }
-
-    fn try_lock(&self) -> bool {
-        !TAKEN.get() && RawMutex::try_lock(&self.0)
-    }
-
-    unsafe fn unlock(&self) {
-        // SAFETY: the caller holds the lock, so the inner one is held.
-        unsafe { RawMutex::unlock(&self.0) };
-    }
 }
 
 fn try_alloc(y: &Interrupted, order: u8, gfp: Gfp) -> Result<Pfn, AllocError> {
@@ -80,7 +47,7 @@ fn free_nowait(y: &Interrupted, pfn: Pfn, order: u8) -> Result<(), FreeError> {
     answer
 }
 
-type Interrupted = Yard<'static, Hooked<NeverWaits, Hooks, Chosen>>;
+type Interrupted = On<'static, Hooks, AnyHooks<'static>, Interposed>;
 
 /// Hooks whose events interrupt the operation that they report, some of them under its locks.
 #[derive(Default)]
@@ -110,14 +77,8 @@ impl Observer for Hooks {
 }
 
 fn interrupted(rules: Chosen) -> &'static Interrupted {
-    let machine = Machine::normal(PAGES).cpus(&[0, 0]);
-    let layout = machine.layout();
-    let needs = layout.needs_on::<NeverWaits>(rules.engine).unwrap();
-    let y: &'static mut Interrupted =
-        Box::leak(Box::new(Yard::with_policy(Hooks::default(), rules)));
-    let maps = Box::leak(Box::new(OwnedStorage::for_needs(&needs).unwrap()));
-    y.init(&layout, maps.storage()).unwrap();
-    let y: &Interrupted = y;
+    let all = Reused::under(rules, Machine::normal(PAGES).cpus(&[0, 0]));
+    let y = Interrupted::new(Hooks::default(), |hooks| all.next(hooks)).leak();
     assert!(y.hooks().yard.set(y).is_ok());
     y
 }
@@ -408,9 +369,8 @@ impl Defences for Told {
 /// The documentation of both functions names these: their callers must know what runs in an interrupt.
 #[test]
 fn b2_other_hooks_than_the_documented_ones_do_not_run() {
-    type Y<'y> = Yard<'y, Hooked<Lock, Told, Chosen>>;
     for rules in [LINUX612, &Packed::RULES] {
-        Machine::normal(PAGES).run_on_under(Told::default(), rules, |y: &Y<'_>| {
+        Machine::normal(PAGES).run_with(Told::default(), rules, |y: &On<'_, Told>| {
             let block = y.alloc(o(10), Gfp::KERNEL).unwrap();
             // A free begins the next report only after all that is free was reported.
             while y.report_free_blocks().is_some() {}
@@ -429,9 +389,10 @@ fn b2_other_hooks_than_the_documented_ones_do_not_run() {
 fn b2_a_free_counts_while_locks_are_taken() {
     let y = interrupted(&Packed::RULES);
     let blocks: Vec<_> = [0, 3, 4, 9, 10].map(|n| (n, y.alloc(o(n), Gfp::KERNEL).unwrap())).into();
-    TAKEN.set(true);
+    // Another CPU has every lock.
+    REFUSES.set(true);
     blocks.into_iter().for_each(|(order, pfn)| free_nowait(y, pfn, order).unwrap());
-    TAKEN.set(false);
+    REFUSES.set(false);
     let totals = y.zone_totals(ZONE).unwrap();
     assert_eq!(totals.alloc_pages, totals.free_pages);
     assert_eq!(y.zone_info(ZONE).unwrap().in_use(), 0);
@@ -511,29 +472,17 @@ fn b2_disabled_lists_and_isolated_pageblocks_take_nothing() {
 fn b2_no_page_has_two_owners() {
     const THREADS: u32 = 4;
     const STEPS: u32 = 30_000;
-    #[derive(Default)]
-    struct ByThread;
-    thread_local! { static MINE: Cell<u32> = const { Cell::new(0) } }
-    impl Platform for ByThread {
-        fn cpu(&self) -> CpuId {
-            CpuId(MINE.get())
-        }
-    }
-    impl Reclaim for ByThread {}
-    impl Observer for ByThread {}
-    impl Defences for ByThread {}
-
     for rules in [LINUX612, &<ChunkedDrain>::RULES, &<OwnedBlocks>::RULES, &Packed::RULES] {
         // Two CPUs for all threads, so that lists are busy too.
         let machine = Machine::normal(PAGES).cpus(&[0, 0]);
         let owned: Vec<AtomicBool> = (0..PAGES).map(|_| AtomicBool::new(false)).collect();
         let (served, left) = (AtomicU32::new(0), Mutex::new(Vec::new()));
-        machine.run_on_under(ByThread, rules, |y: &Yard<'_, Hooked<Lock, ByThread, Chosen>>| {
+        machine.run_on_under(by_thread(), rules, |y: &Yard<'_, Hooked<Lock, ByThread, Chosen>>| {
             std::thread::scope(|s| {
                 for thread in 0..THREADS {
                     let (owned, served, left) = (&owned, &served, &left);
                     s.spawn(move || {
-                        MINE.set(thread % 2);
+                        by_thread::CPU.set(thread % 2);
                         let (mut mine, mut random) = (Vec::new(), u64::from(thread) + 1);
                         for step in 0..STEPS {
                             random ^= random << 13;

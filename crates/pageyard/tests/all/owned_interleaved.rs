@@ -5,7 +5,8 @@ use crate::common;
 
 use std::cell::Cell;
 
-use common::by_thread::{ByThread, CPU};
+use common::any::{AnyHooks, On};
+use common::by_thread::{ByThread, CPU, by_thread};
 use common::check::{Owned, check, free_in_pageblocks};
 use common::interpose::{Interposed, at_each_point};
 use common::view::{normal, view};
@@ -184,7 +185,7 @@ struct Nested {
     went: Cell<u32>,
 }
 
-type NestedYard = Yard<'static, Hooked<Interposed, Nested, Chosen>>;
+type NestedYard = On<'static, Nested, AnyHooks<'static>, Interposed>;
 
 impl Platform for Nested {
     fn cpu(&self) -> CpuId {
@@ -211,7 +212,7 @@ fn free_that_finds_the_owners_lists_locked_goes_to_the_zone() {
     CPU.set(0);
     // This lock panics where it would wait.
     let m = Reused::under(OWNED, machine());
-    let y: &'static NestedYard = Box::leak(Box::new(m.next(Nested::default())));
+    let y = NestedYard::new(Nested::default(), |hooks| m.next(hooks)).leak();
     let all: Vec<Pfn> = (0..100).map(|_| y.alloc(o(0), MOVABLE).unwrap()).collect();
     y.hooks().page.set(Some(all[0]));
     y.hooks().yard.set(Some(y));
@@ -233,7 +234,7 @@ fn interleaved(first: fn(&Yielding, &[Pfn]), other: fn(&Yielding, &[Pfn]), check
     let points = at_each_point(
         || {
             CPU.set(0);
-            let y: Yielding = m.next(ByThread);
+            let y: Yielding = m.next(by_thread());
             let pages: Vec<Pfn> = (0..120).map(|_| y.alloc(o(0), MOVABLE).unwrap()).collect();
             pages.iter().for_each(|&p| y.set_movable(p, o(0), true).unwrap());
             (y, pages)
@@ -299,7 +300,7 @@ fn none_cached(y: &Yielding) {
 #[test]
 fn free_that_overflows_the_owners_lists_drains_them() {
     // This lock panics where a thread takes it twice.
-    let y: Yielding = Reused::under(OWNED, machine()).next(ByThread);
+    let y: Yielding = Reused::under(OWNED, machine()).next(by_thread());
     CPU.set(0);
     let all: Vec<Pfn> = (0..512).map(|_| y.alloc(o(0), MOVABLE).unwrap()).collect();
     assert!(y.set_pcp_limits(ZONE, Limits { batch: 16, high_min: 100, high_max: 100 }));

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::common::by_thread::{ByThread, CPU};
+use crate::common::by_thread::{ByThread, CPU, by_thread};
 use crate::common::state::State;
 use crate::common::view::normal;
 use crate::common::{Chosen, LINUX612, Lock, Machine, Y, all_records, frames, o};
@@ -375,7 +375,7 @@ fn threads_beside_an_area_and_a_reserve() {
     type Y = Yard<'static, Hooked<Lock, ByThread, Packed>>;
     const FIRST: u64 = 1 << 20;
     let memory = FIRST << 12..(FIRST << 12) + (64 << 20);
-    let y = Y::from_memory_map(&[memory], &[], 4, ByThread).unwrap();
+    let y = Y::from_memory_map(&[memory], &[], 4, by_thread()).unwrap();
     let bitmap: [AtomicU64; 64] = std::array::from_fn(|_| AtomicU64::new(0));
     let span = FIRST + 4096..FIRST + 8192;
     let area = Area::new(&y, frames(span.clone()), o(0), &bitmap).unwrap();

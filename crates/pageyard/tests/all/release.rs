@@ -7,12 +7,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::any::any_hooks;
-use common::by_thread::{ByThread, CPU};
+use common::by_thread::{ByThread, CPU, by_thread};
 use common::check::{Owned, check};
 use common::view::{normal, view};
-use common::{Chosen, LINUX612, Lock, Machine, Y, frames, o};
-use pageyard::policy::InitOnFree;
-use pageyard::policy::StaticPolicy;
+use common::{Chosen, LINUX612, Lock, Machine, Stage, Y, frames, o};
+use pageyard::policy::{InitOnFree, Linux612, StaticPolicy};
 use pageyard::{
     CpuId, Defences, FreeError, Gfp, Hooked, HotplugError, MigrateType, NodeId, Observer, Order,
     OwnedStorage, Pfn, Platform, PoisonError, Reclaim, ReleaseError, SECTION_PAGES, Yard, ZoneKind,
@@ -191,7 +190,7 @@ fn memory_of_a_restored_zone_is_not_released() {
     });
     let layout = machine.layout();
     let mut maps = OwnedStorage::<Lock>::new(&layout).unwrap();
-    let mut y: Yard<'_, Hooked<Lock, ()>> = Yard::blank(&layout, maps.storage(), ()).unwrap();
+    let mut y: Y<'_, Linux612> = Yard::blank(&layout, maps.storage(), Stage::default()).unwrap();
     y.restore(NORMAL, records).unwrap();
     assert_eq!(y.release(frames(100..200)), Err(ReleaseError::Hole(Pfn(100))));
 }
@@ -210,7 +209,7 @@ fn a_panicking_hook_leaves_the_rest_reserved() {
             true
         }
     }
-    const RULES: Chosen = &InitOnFree::<pageyard::policy::Linux612>::RULES;
+    const RULES: Chosen = &InitOnFree::<Linux612>::RULES;
     let machine = Machine::normal(4096).reserved(1000..3000);
     let fills = Fills::default();
     machine.run_on_under(any_hooks(&fills), RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
@@ -246,56 +245,63 @@ fn release_runs_beside_requests_and_hotplug() {
     for round in 0..rounds {
         let reserved = 1024 + 64 * round..20_000;
         let machine = Machine::normal(2 * S).cpus(&[0; 4]).reserved(reserved.clone());
-        machine.run_on_under(ByThread, LINUX612, |y: &Yard<'_, Hooked<Lock, ByThread, Chosen>>| {
-            let start = Barrier::new(4);
-            let released = AtomicU32::new(0);
-            std::thread::scope(|s| {
-                for cpu in 0..2 {
-                    let (start, released, reserved) = (&start, &released, reserved.clone());
-                    s.spawn(move || {
-                        CPU.set(cpu);
+        machine.run_on_under(
+            by_thread(),
+            LINUX612,
+            |y: &Yard<'_, Hooked<Lock, ByThread, Chosen>>| {
+                let start = Barrier::new(4);
+                let released = AtomicU32::new(0);
+                std::thread::scope(|s| {
+                    for cpu in 0..2 {
+                        let (start, released, reserved) = (&start, &released, reserved.clone());
+                        s.spawn(move || {
+                            CPU.set(cpu);
+                            start.wait();
+                            for pfn in reserved.step_by(50) {
+                                // Both threads try each piece; one succeeds.
+                                let end = (pfn + 50).min(20_000);
+                                match y.release(frames(pfn..end)) {
+                                    Ok(()) => _ = released.fetch_add((end - pfn) as u32, Relaxed),
+                                    Err(e) => {
+                                        assert_eq!(e, ReleaseError::AlreadyReleased(Pfn(pfn)))
+                                    }
+                                }
+                            }
+                        });
+                    }
+                    s.spawn(|| {
+                        CPU.set(2);
                         start.wait();
-                        for pfn in reserved.step_by(50) {
-                            // Both threads try each piece; one succeeds.
-                            let end = (pfn + 50).min(20_000);
-                            match y.release(frames(pfn..end)) {
-                                Ok(()) => _ = released.fetch_add((end - pfn) as u32, Relaxed),
-                                Err(e) => assert_eq!(e, ReleaseError::AlreadyReleased(Pfn(pfn))),
+                        for i in 0..2000u32 {
+                            let order = o([0, 0, 3, 9, 10][i as usize % 5]);
+                            let taken = y.alloc(order, ALL);
+                            if i % 100 == 0 {
+                                let range = frames(1024..2048);
+                                if y.alloc_contig(range.clone(), MigrateType::Movable, ALL).is_ok()
+                                {
+                                    y.free_contig(range).unwrap();
+                                }
+                            }
+                            taken.into_iter().for_each(|p| y.free(p, order).unwrap());
+                        }
+                    });
+                    s.spawn(|| {
+                        CPU.set(3);
+                        start.wait();
+                        for _ in 0..20 {
+                            if y.offline(frames(S..2 * S)).is_ok() {
+                                y.online(frames(S..2 * S)).unwrap();
                             }
                         }
                     });
-                }
-                s.spawn(|| {
-                    CPU.set(2);
-                    start.wait();
-                    for i in 0..2000u32 {
-                        let order = o([0, 0, 3, 9, 10][i as usize % 5]);
-                        let taken = y.alloc(order, ALL);
-                        if i % 100 == 0 {
-                            let range = frames(1024..2048);
-                            if y.alloc_contig(range.clone(), MigrateType::Movable, ALL).is_ok() {
-                                y.free_contig(range).unwrap();
-                            }
-                        }
-                        taken.into_iter().for_each(|p| y.free(p, order).unwrap());
-                    }
                 });
-                s.spawn(|| {
-                    CPU.set(3);
-                    start.wait();
-                    for _ in 0..20 {
-                        if y.offline(frames(S..2 * S)).is_ok() {
-                            y.online(frames(S..2 * S)).unwrap();
-                        }
-                    }
-                });
-            });
-            let pages = reserved.end - reserved.start;
-            assert_eq!(u64::from(released.load(Relaxed)), pages, "each frame once");
-            y.drain_all(None);
-            check(y, &whole(&machine), &Owned::new());
-            assert_eq!(y.validate(), Ok(()));
-            assert_eq!(y.node_of(CpuId(3)), Some(NodeId(0)));
-        });
+                let pages = reserved.end - reserved.start;
+                assert_eq!(u64::from(released.load(Relaxed)), pages, "each frame once");
+                y.drain_all(None);
+                check(y, &whole(&machine), &Owned::new());
+                assert_eq!(y.validate(), Ok(()));
+                assert_eq!(y.node_of(CpuId(3)), Some(NodeId(0)));
+            },
+        );
     }
 }

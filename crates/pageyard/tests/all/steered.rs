@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
+use common::any::Shared;
 use common::interpose::{Interposed, at_each_point};
 use common::owners::{self, Owners, Random, all_is_well, put, take};
 use common::state::State;
@@ -144,7 +145,7 @@ const EMPTIEST: u64 = 25;
 fn background_compaction_empties_two_pageblocks_of_a_tainted_region() {
     let machine = Machine::normal(REGION / 8);
     let run = |rules, owners| {
-        machine.run_on_under(owners, rules, |y: &Owned<'_>| {
+        machine.run_with(owners, rules, |y: &Owned<'_>| {
             fragmented(y, Gfp::KERNEL);
             let before = whole(y);
             y.compact_background(NodeId(0));
@@ -178,7 +179,8 @@ fn evacuated_with(other: fn(&owners::Y<'static, Interposed>) -> Option<MigrateTy
     let points = at_each_point(
         || {
             WANTED.set(None);
-            let y: owners::Y<'static, Interposed> = m.next(Owners::willing());
+            let y: owners::Y<'static, Interposed> =
+                Shared::new(Owners::willing(), |hooks| m.next(hooks));
             fragmented(&y, Gfp::KERNEL);
             y
         },
@@ -220,7 +222,7 @@ fn evacuation_ends_no_other_isolation() {
 #[test]
 fn other_regions_are_not_evacuated() {
     let machine = Machine::normal(REGION / 8);
-    machine.run_on_under(Owners::willing(), STEERED, |y: &Owned<'_>| {
+    machine.run_with(Owners::willing(), STEERED, |y: &Owned<'_>| {
         fragmented(y, Gfp::HIGHUSER_MOVABLE);
         let before = whole(y);
         y.compact_background(NodeId(0));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use common::by_thread::{ByThread, CPU};
+use common::by_thread::{ByThread, CPU, by_thread};
 use common::check::{Owned, check, free_in_pageblocks};
 use common::view::view;
 use common::{Chosen, Lock, Machine, o};
@@ -154,7 +154,7 @@ fn run(rules: Chosen) {
         .zone(ZoneKind::Normal, 4096..24_576)
         .reserved(5000..5100)
         .cpus(&[0, 0, 0, 1]);
-    m.run_on_under(ByThread, rules, |y: &Yard<'_, Hooked<Lock, _, _>>| {
+    m.run_on_under(by_thread(), rules, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let before: Vec<_> = y.zone_ids().map(|k| free_in_pageblocks(&view(y, k))).collect();
         let claims = Claims((0..24_576).map(|_| AtomicU8::new(0)).collect());
         let (senders, inboxes): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel()).unzip();

@@ -355,7 +355,7 @@ fn s7_4_the_search_looks_at_33_blocks_of_a_list() {
 fn s7_4_asynchronous_runs_end_where_the_lock_is_taken() {
     let run = |nth, priority| {
         let m = Machine::normal(PAGES);
-        m.run_on_under(Owners::willing(), LINUX612, |y: &owners::Y<'_, Fickle>| {
+        m.run_with(Owners::willing(), LINUX612, |y: &owners::Y<'_, Fickle>| {
             owners::fragment(y, 1, &[0], 50);
             TRIES.set(nth);
             let done = y.compact_for(Order::HUGE, USER, priority).unwrap();

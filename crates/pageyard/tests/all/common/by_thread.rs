@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::any::{SharedHooks, shared_hooks};
 use pageyard::{Config, CpuId, Defences, Gfp, Observer, Order, Platform, Reclaim, Yard};
 
 thread_local! {
@@ -10,19 +11,24 @@ thread_local! {
     pub(crate) static CPU: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Every thread runs on the CPU that it stored in `CPU`.
-#[derive(Debug)]
-pub(crate) struct ByThread;
+/// Hooks of a platform whose threads run each on the CPU that it stored in `CPU`.
+pub(crate) type ByThread = SharedHooks<'static>;
 
-impl Platform for ByThread {
+pub(crate) fn by_thread() -> ByThread {
+    shared_hooks(Threads)
+}
+
+struct Threads;
+
+impl Platform for Threads {
     fn cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
 }
 
-impl Reclaim for ByThread {}
-impl Observer for ByThread {}
-impl Defences for ByThread {}
+impl Reclaim for Threads {}
+impl Observer for Threads {}
+impl Defences for Threads {}
 
 /// Allocates and frees blocks as this CPU, in each of the ways to free, until told to stop. Calls
 /// `also` with a random number after each step.

@@ -12,7 +12,15 @@ use lock_api::RawMutex;
 
 thread_local! {
     /// Number of locks that this thread holds.
-    static HELD: Cell<u32> = const { Cell::new(0) };
+    pub(crate) static HELD: Cell<u32> = const { Cell::new(0) };
+    /// Number of times that this thread released a lock.
+    pub(crate) static RELEASED: Cell<u32> = const { Cell::new(0) };
+    /// Whether each `try_lock` of this thread fails.
+    pub(crate) static REFUSES: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread may take locks by `try_lock` only.
+    pub(crate) static MUST_NOT_WAIT: Cell<bool> = const { Cell::new(false) };
+    /// Whether it waited nevertheless while a panic unwound, when another panic would end the program.
+    pub(crate) static WAITED: Cell<bool> = const { Cell::new(false) };
     /// Points left before the other operation runs.
     static LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
     static OTHER: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
@@ -20,28 +28,42 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A lock with a point before each acquisition.
+/// A lock with a point before each acquisition, which tests observe and control by the variables
+/// above.
 pub(crate) struct Interposed(spin::mutex::SpinMutex<()>);
 
-// SAFETY: exclusion is the inner lock's, to which every operation is forwarded.
+impl Interposed {
+    fn take(&self) -> bool {
+        point();
+        let got = RawMutex::try_lock(&self.0);
+        HELD.set(HELD.get() + u32::from(got));
+        got
+    }
+}
+
+// SAFETY: exclusion is the inner lock's, to which every operation is forwarded; a refused
+// `try_lock` acquires nothing.
 unsafe impl RawMutex for Interposed {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Interposed(spin::mutex::SpinMutex::new(()));
     type GuardMarker = lock_api::GuardSend;
 
     fn lock(&self) {
-        assert!(self.try_lock(), "this thread already holds the lock");
+        if std::thread::panicking() {
+            WAITED.set(WAITED.get() || MUST_NOT_WAIT.get());
+        } else {
+            assert!(!MUST_NOT_WAIT.get(), "this call takes locks only if they are free");
+        }
+        assert!(self.take(), "this thread already holds the lock");
     }
 
     fn try_lock(&self) -> bool {
-        point();
-        let got = RawMutex::try_lock(&self.0);
-        HELD.set(HELD.get() + u32::from(got));
-        got
+        !REFUSES.get() && self.take()
     }
 
     unsafe fn unlock(&self) {
         HELD.set(HELD.get() - 1);
+        RELEASED.set(RELEASED.get() + 1);
         // SAFETY: the caller holds the lock, so the inner one is held.
         unsafe { RawMutex::unlock(&self.0) };
     }

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use lock_api::RawMutex;
 use pageyard::{
-    CompactEvent, CpuId, Defences, Event, Gfp, Hooked, NodeId, Observer, Order, PageState, Pfn,
-    Platform, Reclaim, Relocation, Yard, ZoneKind,
+    CompactEvent, CpuId, Defences, Event, Gfp, NodeId, Observer, Order, PageState, Pfn, Platform,
+    Reclaim, Relocation, ZoneKind,
 };
 
+use super::any::Shared;
 pub(crate) use super::by_thread::CPU;
 use super::check::{Owned, check};
-use super::{Chosen, Lock, Machine, o};
+use super::{Lock, Machine, o};
 
 /// A hook's answer to a request to move this block, given before anything moves.
 pub(crate) type Answer = fn(Pfn, Order) -> Relocation;
@@ -40,7 +41,7 @@ pub(crate) struct Owners {
 }
 
 /// The yard of these tests.
-pub(crate) type Y<'a, R = Lock> = Yard<'a, Hooked<R, Owners, Chosen>>;
+pub(crate) type Y<'a, R = Lock> = Shared<'a, Owners, R>;
 
 impl Owners {
     /// Every block moves when asked.
