@@ -22,7 +22,7 @@ use proptest::test_runner::{RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use reach::{REACHED, REACHES};
 use session::{Mode, Session};
 
-use crate::common::Machine;
+use crate::common::{Chosen, Machine};
 
 /// Cases per policy, unless `PAGEYARD_CASES` says otherwise.
 const CASES: u32 = 24;
@@ -31,12 +31,13 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+const LINUX612: Chosen = &<TypeChecked>::RULES;
 /// Guards, and weaker grouping of the types.
-type Older = Guarded<2, TwoPassBulkFree<Vanilla<Base>>>;
+const OLDER: Chosen = &Guarded::<2, TwoPassBulkFree<Vanilla<Base>>>::RULES;
 
-fn run<P: StaticPolicy>(machine: &Machine, ops: &[Op], lie: Lie, mode: Mode) {
-    world::with_yard::<P>(machine, |y| {
-        let s = Session::new(y, machine, lie, mode);
+fn run<P: Policy>(policy: P, machine: &Machine, ops: &[Op], lie: Lie, mode: Mode) {
+    world::with_yard(policy, machine, |y, world| {
+        let s = Session::new(y, world, policy, machine, lie, mode);
         for (i, op) in ops.iter().enumerate() {
             s.apply(op);
             if (i + 1).is_multiple_of(mode.every()) {
@@ -48,7 +49,13 @@ fn run<P: StaticPolicy>(machine: &Machine, ops: &[Op], lie: Lie, mode: Mode) {
 }
 
 /// Runs random cases; fails with the message of the smallest failing case.
-fn explore<P: StaticPolicy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Result<(), String> {
+fn explore(
+    policy: impl Policy,
+    cases: u32,
+    shrink: u32,
+    seed: u64,
+    lie: Lie,
+) -> Result<(), String> {
     let config = ProptestConfig {
         cases,
         max_shrink_iters: shrink,
@@ -61,7 +68,7 @@ fn explore<P: StaticPolicy>(cases: u32, shrink: u32, seed: u64, lie: Lie) -> Res
     let mut runner = TestRunner::new_with_rng(config, rng);
     let all = (machine(), prop::collection::vec(op(), 1..MOST_STEPS));
     let tested = runner.run(&all, |(machine, ops)| {
-        run::<P>(&machine, &ops, lie, Mode::Random);
+        run(policy, &machine, &ops, lie, Mode::Random);
         Ok::<(), TestCaseError>(())
     });
     tested.map_err(|e| format!("seed {seed}: {e}"))
@@ -85,41 +92,40 @@ fn case(data: &[u8], mode: Mode) {
     let Some((first, steps)) = parts.split_first() else { return };
     let machine = machine_of(first);
     let ops: Vec<Op> = steps.iter().take(MOST_STEPS).map(op_of).collect();
-    let run = match first[0] % 8 {
-        0..4 => run::<TypeChecked>,
-        4..7 => run::<Packed>,
-        _ => run::<Older>,
-    };
-    run(&machine, &ops, Lie::None, mode);
+    match first[0] % 8 {
+        0..4 => run(LINUX612, &machine, &ops, Lie::None, mode),
+        4..7 => run(Packed, &machine, &ops, Lie::None, mode),
+        _ => run(OLDER, &machine, &ops, Lie::None, mode),
+    }
 }
 
-fn agrees<P: StaticPolicy>() {
+fn agrees(policy: impl Policy) {
     let asked = number("PAGEYARD_CASES").or_else(|| number("PROPTEST_CASES"));
     let cases = asked.map_or(CASES, |n| n as u32);
     let seed = number("PAGEYARD_SEED").unwrap_or(1);
-    if let Err(e) = explore::<P>(cases, 4096, seed, Lie::None) {
+    if let Err(e) = explore(policy, cases, 4096, seed, Lie::None) {
         panic!("{e}");
     }
 }
 
 #[test]
 fn linux612_matches_the_model() {
-    agrees::<TypeChecked>();
+    agrees(LINUX612);
 }
 
 #[test]
 fn owned_blocks_match_the_model() {
-    agrees::<TypeChecked<OwnedBlocks>>();
+    agrees(&TypeChecked::<OwnedBlocks>::RULES);
 }
 
 #[test]
 fn the_packed_engine_matches_the_model() {
-    agrees::<Packed>();
+    agrees(Packed);
 }
 
 #[test]
 fn an_older_kernel_with_guards_matches_the_model() {
-    agrees::<Older>();
+    agrees(OLDER);
 }
 
 /// Inputs that the fuzzer kept, and mutations of them (`fuzz/`, docs/verification.md).
@@ -132,7 +138,7 @@ fn the_fuzzers_corpus() {
 #[test]
 fn random_steps_reach_every_operation() {
     REACHED.take();
-    explore::<TypeChecked>(150, 0, 2, Lie::None).unwrap();
+    explore(LINUX612, 150, 0, 2, Lie::None).unwrap();
     let reached = REACHED.take();
     eprintln!("{reached:?}");
     let never: Vec<_> = REACHES.iter().filter(|r| !reached.contains_key(*r)).collect();
@@ -149,7 +155,7 @@ fn each_planted_defect_is_detected() {
             told(info);
         }
     }));
-    let found = LIES.map(|(lie, words)| (lie, words, explore::<TypeChecked>(300, 0, 1, lie)));
+    let found = LIES.map(|(lie, words)| (lie, words, explore(LINUX612, 300, 0, 1, lie)));
     drop(std::panic::take_hook());
     for (lie, words, found) in found {
         let said = found.expect_err(&format!("{lie:?} is not found"));

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::Policy;
 use pageyard::{
     AllocError, FreeError, Gfp, HotplugError, IsolateError, MigrateType, NodeChoice, Order, Pfn,
     PlaceError, PoisonError, Poisoned, ZoneId, ZoneInfo,
@@ -66,14 +66,14 @@ pub(super) const LIES: [(Lie, &str); 14] = [
 ];
 
 /// A yard behind a defect.
-pub(super) struct Port<'y, P: StaticPolicy> {
+pub(super) struct Port<'y, P: Policy> {
     pub(super) y: &'y Y<'y, P>,
     lie: Lie,
     calls: Cell<u32>,
     last: Cell<Option<(Pfn, Order)>>,
 }
 
-impl<'y, P: StaticPolicy> Port<'y, P> {
+impl<'y, P: Policy> Port<'y, P> {
     pub(super) fn new(y: &'y Y<'y, P>, lie: Lie) -> Self {
         Port { y, lie, calls: Cell::new(0), last: Cell::new(None) }
     }

@@ -4,20 +4,19 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use pageyard::policy::{Engine, StaticPolicy};
+use pageyard::policy::{Engine, Policy};
 use pageyard::{
-    AllocError, CpuId, Gfp, Hooked, HotplugError, KNOBS, MigrateType, NodeChoice, NodeId, NodeMask,
-    Order, OwnedStorage, PAGEBLOCK_PAGES, Pfn, Place, Record, SECTION_PAGES, Yard, ZoneId,
-    ZoneInfo,
+    AllocError, CpuId, Gfp, HotplugError, KNOBS, MigrateType, NodeChoice, NodeId, NodeMask, Order,
+    PAGEBLOCK_PAGES, Pfn, Place, Record, SECTION_PAGES, Yard, ZoneId, ZoneInfo,
 };
 
 use super::ops::{GFPS, Op, TYPES};
 use super::port::{Lie, Port};
 use super::reach::reached;
 use super::table::{Block, Where};
-use super::world::{Mood, Y};
+use super::world::{Mood, World, Y};
 use crate::common::view::{Seen, list_order, view};
-use crate::common::{Lock, Machine, all_records, o, records};
+use crate::common::{self, Machine, Stage, all_records, o, records};
 
 /// The state of the zones before a request.
 struct Before {
@@ -46,18 +45,29 @@ impl Mode {
     }
 }
 
-pub(super) struct Session<'m, 'y, P: StaticPolicy> {
+pub(super) struct Session<'m, 'y, P: Policy> {
     y: &'y Y<'y, P>,
+    world: &'y World<'y, P>,
+    policy: P,
     port: Port<'y, P>,
     machine: &'m Machine,
     mode: Mode,
 }
 
-impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
-    const IS_PACKED: bool = matches!(P::RULES.engine, Engine::Packed);
+impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
+    pub(super) fn new(
+        y: &'y Y<'y, P>,
+        world: &'y World<'y, P>,
+        policy: P,
+        machine: &'m Machine,
+        lie: Lie,
+        mode: Mode,
+    ) -> Self {
+        Session { y, world, policy, port: Port::new(y, lie), machine, mode }
+    }
 
-    pub(super) fn new(y: &'y Y<'y, P>, machine: &'m Machine, lie: Lie, mode: Mode) -> Self {
-        Session { y, port: Port::new(y, lie), machine, mode }
+    fn is_packed(&self) -> bool {
+        self.policy.rules().engine == Engine::Packed
     }
 
     // The rules.
@@ -65,7 +75,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     /// Asserts that the yard and the model agree, frame by frame, and that the yard is valid.
     pub(super) fn check(&self) {
         self.y.validate().unwrap_or_else(|e| panic!("{e}"));
-        let t = self.y.hooks().table.borrow();
+        let t = self.world.table.borrow();
         assert_eq!(t.complaint, None);
         let mut seen = vec![Where::Nowhere; t.frames().len()];
         let mut blocks = BTreeSet::new();
@@ -91,7 +101,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                     let b = t.blocks.get(&pfn.0).map(|b| (b.order, b.movable));
                     // On the packed engine a block requested as movable is movable until its owner
                     // says otherwise.
-                    let movable = movable && (!Self::IS_PACKED || b.is_some_and(|b| b.1));
+                    let movable = movable && (!self.is_packed() || b.is_some_and(|b| b.1));
                     assert_eq!(
                         b,
                         Some((order.get(), movable)),
@@ -151,12 +161,12 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let blocks = self.len().div_ceil(u64::from(PAGEBLOCK_PAGES));
         let labels = (0..blocks).map(|b| self.y.block_type(Pfn(b << 9))).collect();
         let guards = self.y.zone_ids().map(|z| self.y.out_of_use(z).unwrap().guards).sum();
-        Before { zones, labels, freed: self.y.hooks().freed.get(), guards }
+        Before { zones, labels, freed: self.world.freed.get(), guards }
     }
 
     /// Records a block returned to a request with these flags.
     fn took(&self, pfn: Pfn, order: Order, gfp: Gfp, before: &Before) {
-        let taken = self.y.hooks().table.borrow_mut().take(pfn.0, order.get(), false);
+        let taken = self.world.table.borrow_mut().take(pfn.0, order.get(), false);
         taken.unwrap_or_else(|e| panic!("{e}"));
         let label = before.labels[(pfn.0 >> 9) as usize];
         let movable = gfp.contains(Gfp::MOVABLE);
@@ -172,7 +182,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     /// blocks for requests of any type.
     fn types_mix(&self) -> bool {
         let grouping_disabled = |zone| view(self.y, zone).zone.grouping_disabled;
-        P::RULES.carried_types || self.y.zone_ids().any(grouping_disabled)
+        self.policy.rules().carried_types || self.y.zone_ids().any(grouping_disabled)
     }
 
     /// §3.7: an ordinary request leaves a zone its MIN mark and its reserve. Pages that hooks free
@@ -186,7 +196,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let zone = before.zones.iter().find(|z| Some(id(z)) == self.y.zone_of(pfn)).unwrap();
         let mut most = zone.free.max(zone.free_exact);
         if gfp.contains(Gfp::DIRECT_RECLAIM) {
-            most += zone.cached + self.y.hooks().freed.get() - before.freed;
+            most += zone.cached + self.world.freed.get() - before.freed;
             // Guards become free pages when their neighbours are freed.
             most += before.guards;
         }
@@ -216,13 +226,13 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     // The steps.
 
     fn len(&self) -> u64 {
-        self.y.hooks().table.borrow().len()
+        self.world.table.borrow().len()
     }
 
     /// One of the blocks in use. For fuzzed cases it is the first one at or above a
     /// frame, or else the first one of all, which takes less time than counting blocks.
     fn pick(&self, n: usize) -> Option<(Pfn, Order)> {
-        let t = self.y.hooks().table.borrow();
+        let t = self.world.table.borrow();
         let found = if self.mode == Mode::Random {
             t.blocks.iter().nth(n.checked_rem(t.blocks.len())?)
         } else {
@@ -240,7 +250,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     fn alloc(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> bool {
         let before = self.before();
-        let here = self.y.node_of(CpuId(self.y.hooks().cpu.get())).unwrap();
+        let here = self.y.node_of(CpuId(self.world.cpu.get())).unwrap();
         let wanted = nodes.preferred.unwrap_or(here);
         match self.port.alloc(nodes, order, gfp) {
             Ok(pfn) => {
@@ -276,11 +286,11 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     }
 
     fn give(&self, pfn: Pfn, order: Order) {
-        self.y.hooks().table.borrow_mut().give(pfn.0, order.get());
+        self.world.table.borrow_mut().give(pfn.0, order.get());
     }
 
     pub(super) fn apply(&self, op: &Op) {
-        let (y, world) = (self.y, self.y.hooks());
+        let (y, world) = (self.y, self.world);
         match *op {
             Op::Alloc { order, gfp, node, n } => {
                 let nodes = node.map_or(NodeChoice::LOCAL, |n| NodeId(n).into());
@@ -369,7 +379,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                     *t.isolated.iter().nth(n).unwrap()
                 };
                 let pfn = Pfn(block << 9);
-                let cma = Self::IS_PACKED && TYPES[t] == MigrateType::Cma;
+                let cma = self.is_packed() && TYPES[t] == MigrateType::Cma;
                 let label = if cma { MigrateType::Movable } else { TYPES[t] };
                 y.unisolate(pfn..Pfn(pfn.0 + 1), label).unwrap();
                 world.table.borrow_mut().isolated.remove(&block);
@@ -448,7 +458,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     /// Frees a block except for its first page.
     fn keep_first(&self, pfn: Pfn, order: Order) {
-        let mut t = self.y.hooks().table.borrow_mut();
+        let mut t = self.world.table.borrow_mut();
         let movable = t.blocks[&pfn.0].movable;
         t.give(pfn.0, order.get());
         t.set(pfn.0..pfn.0 + 1, Where::Owned);
@@ -456,7 +466,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     }
 
     fn bad_free(&self, pfn: Pfn, order: Order) {
-        let t = self.y.hooks().table.borrow();
+        let t = self.world.table.borrow();
         if t.blocks.get(&pfn.0).is_some_and(|b| b.order == order.get()) {
             return;
         }
@@ -501,7 +511,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         let before = self.before();
         let all = pfn.0..pfn.0 + u64::from(order.pages());
         let idle = {
-            let t = self.y.hooks().table.borrow();
+            let t = self.world.table.borrow();
             all.clone().all(|p| t.frame(p) == Where::Idle)
         };
         if self.port.alloc_at(pfn, order, gfp).is_err() {
@@ -510,7 +520,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         assert!(idle, "{pfn} of order {order} was not idle");
         reached("a chosen place");
         // The frame determines the zone, whatever the flags say.
-        let taken = self.y.hooks().table.borrow_mut().take(pfn.0, order.get(), false);
+        let taken = self.world.table.borrow_mut().take(pfn.0, order.get(), false);
         taken.unwrap_or_else(|e| panic!("{e}"));
         let z = before.zones.iter().find(|z| Some(id(z)) == self.y.zone_of(pfn)).unwrap();
         let most = z.free.max(z.free_exact) + z.cached;
@@ -521,7 +531,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     /// Records the frames of a range as single pages of a caller.
     fn own_range(&self, range: Range<u64>) {
-        let mut t = self.y.hooks().table.borrow_mut();
+        let mut t = self.world.table.borrow_mut();
         for p in range {
             t.take(p, 0, false).unwrap_or_else(|e| panic!("{e}"));
         }
@@ -531,7 +541,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
     fn labels_changed(&self) {
         // Per-CPU lists keep pages of pageblocks whose type has changed.
         self.y.drain_all(None);
-        let mut t = self.y.hooks().table.borrow_mut();
+        let mut t = self.world.table.borrow_mut();
         let isolated = |b: &u64| self.y.block_type(Pfn(*b << 9)) == Some(MigrateType::Isolate);
         t.isolated.retain(isolated);
     }
@@ -551,7 +561,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         reached(if block { "a contiguous block" } else { "a contiguous range" });
         if block {
             let order = pages.trailing_zeros() as u8;
-            let taken = self.y.hooks().table.borrow_mut().take(start, order, false);
+            let taken = self.world.table.borrow_mut().take(start, order, false);
             taken.unwrap_or_else(|e| panic!("{e}"));
         } else {
             self.own_range(start..start + pages);
@@ -569,12 +579,12 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
             return self.check_refused();
         }
         reached("an isolated range");
-        self.y.hooks().table.borrow_mut().isolated.extend(first..end);
+        self.world.table.borrow_mut().isolated.extend(first..end);
     }
 
     fn section(&self, n: u64) -> (Range<u64>, Range<Pfn>, bool, bool) {
         let range = n * SECTION_PAGES..(n + 1) * SECTION_PAGES;
-        let t = self.y.hooks().table.borrow();
+        let t = self.world.table.borrow();
         let inside = range.start.min(t.len()) as usize..range.end.min(t.len()) as usize;
         let there = t.frames()[inside].iter().filter(|&&w| w != Where::Nowhere).count() as u64;
         (range.clone(), Pfn(range.start)..Pfn(range.end), there == 0, there == SECTION_PAGES)
@@ -587,7 +597,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
                 assert!(absent, "section {n} was there");
                 assert!(self.y.zone_of(range.start).is_some(), "section {n} is of no zone");
                 reached("memory that comes");
-                self.y.hooks().table.borrow_mut().plug(frames, true);
+                self.world.table.borrow_mut().plug(frames, true);
             }
             Err(HotplugError::Refused(_)) => {
                 let zone = |p| self.y.zone_of(Pfn(p));
@@ -605,7 +615,7 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
         if self.y.offline(range).is_ok() {
             assert!(whole, "section {n} was not all there");
             reached("memory that goes");
-            let mut t = self.y.hooks().table.borrow_mut();
+            let mut t = self.world.table.borrow_mut();
             for p in frames.clone() {
                 assert!(t.frame(p) != Where::Owned, "frame {p:#x} is in use, and gone");
             }
@@ -630,15 +640,13 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
             return;
         }
         let twin = Machine { knobs: y.knobs(), ..self.machine.clone() };
-        let layout = twin.layout();
-        let needs = layout.needs_on::<Lock>(P::RULES.engine).unwrap();
-        let mut maps = OwnedStorage::for_needs(&needs).unwrap();
-        let mut z: Yard<'_, Hooked<Lock, (), P>> =
-            Yard::blank(&layout, maps.storage(), ()).unwrap();
+        let mut maps = twin.maps(self.policy.rules());
+        let mut z: common::Y<'_, P> = Yard::with_policy(Stage::default(), self.policy);
+        z.init_blank(&twin.layout(), maps.storage()).unwrap();
         for (zone, before) in &zones {
             z.restore(*zone, before.iter().copied()).unwrap_or_else(|e| panic!("{zone}: {e}"));
             let after = records(&z, *zone);
-            if Self::IS_PACKED {
+            if self.is_packed() {
                 Seen::of(&after).expect(&Seen::of(before));
             } else {
                 assert!(after == *before, "{zone}: not restored as it was");
@@ -650,13 +658,13 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
 
     fn poison(&self, pfn: Pfn) {
         let y = self.y;
-        let was = y.hooks().table.borrow().frame(pfn.0);
-        let known = y.hooks().table.borrow().poisoned.contains(&pfn.0);
+        let was = self.world.table.borrow().frame(pfn.0);
+        let known = self.world.table.borrow().poisoned.contains(&pfn.0);
         if was == Where::Nowhere || known {
             return self.unchanged(|| assert!(y.poison_frame(pfn).is_err()));
         }
         self.port.poison(pfn).unwrap();
-        let mut t = y.hooks().table.borrow_mut();
+        let mut t = self.world.table.borrow_mut();
         t.poisoned.insert(pfn.0);
         if was == Where::Owned {
             reached("a faulty frame in use");
@@ -674,16 +682,16 @@ impl<'m, 'y, P: StaticPolicy> Session<'m, 'y, P> {
             self.restore();
         }
         let y = self.y;
-        y.hooks().reclaim.set(Mood::Refusing);
+        self.world.reclaim.set(Mood::Refusing);
         while let Some((pfn, order)) = self.pick(0) {
             self.port.free(pfn, order).unwrap();
             self.give(pfn, order);
         }
-        let blocks: Vec<u64> = y.hooks().table.borrow().isolated.iter().copied().collect();
+        let blocks: Vec<u64> = self.world.table.borrow().isolated.iter().copied().collect();
         for b in blocks {
             y.unisolate(Pfn(b << 9)..Pfn((b << 9) + 1), MigrateType::Movable).unwrap();
         }
-        y.hooks().table.borrow_mut().isolated.clear();
+        self.world.table.borrow_mut().isolated.clear();
         y.drain_all(None);
         self.check();
         for zone in y.zone_ids() {

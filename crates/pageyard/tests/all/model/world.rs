@@ -1,19 +1,21 @@
 //! The platform under the model: hooks that work, refuse, or answer falsely.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::mem::ManuallyDrop;
 
-use pageyard::policy::StaticPolicy;
+use pageyard::policy::Policy;
 use pageyard::{
-    CpuId, Defences, Hooked, Observer, Order, OwnedStorage, Pfn, Platform, Reclaim, ReclaimJob,
-    Relocation, Yard, ZoneId,
+    CpuId, Defences, Hooked, Observer, Order, Pfn, Platform, Reclaim, ReclaimJob, Relocation, Yard,
+    ZoneId,
 };
 
 use super::reach::reached;
 use super::table::Table;
+use crate::common::any::{AnyHooks, any_hooks};
 use crate::common::{Lock, Machine, o};
 
 /// A yard that its own hooks can call.
-pub(super) type Y<'y, P> = Yard<'y, Hooked<Lock, World<'y, P>, P>>;
+pub(super) type Y<'y, P> = Yard<'y, Hooked<Lock, AnyHooks<'y>, P>>;
 
 /// How a hook behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +33,7 @@ pub(super) enum Mood {
 pub(super) const MOODS: [Mood; 4] = [Mood::Willing, Mood::Busy, Mood::Refusing, Mood::Moody];
 
 /// The owners of frames, and the answers of the hooks.
-pub(super) struct World<'y, P: StaticPolicy> {
+pub(super) struct World<'y, P: Policy> {
     pub(super) table: RefCell<Table>,
     pub(super) cpu: Cell<u32>,
     pub(super) clock: Cell<u64>,
@@ -43,7 +45,7 @@ pub(super) struct World<'y, P: StaticPolicy> {
     yard: OnceCell<&'y Y<'y, P>>,
 }
 
-impl<P: StaticPolicy> World<'_, P> {
+impl<P: Policy> World<'_, P> {
     fn next(&self) -> u64 {
         self.calls.set(self.calls.get() + 1);
         self.calls.get()
@@ -72,7 +74,7 @@ impl<P: StaticPolicy> World<'_, P> {
     }
 }
 
-impl<P: StaticPolicy> Platform for World<'_, P> {
+impl<P: Policy> Platform for World<'_, P> {
     fn cpu(&self) -> CpuId {
         CpuId(self.cpu.get())
     }
@@ -83,7 +85,7 @@ impl<P: StaticPolicy> Platform for World<'_, P> {
     }
 }
 
-impl<P: StaticPolicy> Reclaim for World<'_, P> {
+impl<P: Policy> Reclaim for World<'_, P> {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let mood = match self.relocate.get() {
             Mood::Moody if self.next().is_multiple_of(3) => Mood::Busy,
@@ -134,14 +136,16 @@ impl<P: StaticPolicy> Reclaim for World<'_, P> {
     }
 }
 
-impl<P: StaticPolicy> Observer for World<'_, P> {}
-impl<P: StaticPolicy> Defences for World<'_, P> {}
+impl<P: Policy> Observer for World<'_, P> {}
+impl<P: Policy> Defences for World<'_, P> {}
 
 /// A yard over a machine, and the model of it.
-pub(super) fn with_yard<P: StaticPolicy>(machine: &Machine, f: impl for<'y> FnOnce(&'y Y<'y, P>)) {
-    let layout = machine.layout();
-    let needs = layout.needs_on::<Lock>(P::RULES.engine).unwrap();
-    let mut maps = OwnedStorage::for_needs(&needs).unwrap();
+pub(super) fn with_yard<P: Policy>(
+    policy: P,
+    machine: &Machine,
+    f: impl for<'y> FnOnce(&'y Y<'y, P>, &'y World<'y, P>),
+) {
+    let mut maps = machine.maps(policy.rules());
     let world = World {
         table: RefCell::new(Table::new(machine)),
         cpu: Cell::new(0),
@@ -152,7 +156,8 @@ pub(super) fn with_yard<P: StaticPolicy>(machine: &Machine, f: impl for<'y> FnOn
         calls: Cell::new(0),
         yard: OnceCell::new(),
     };
-    let yard: Y<'_, P> = Yard::new(&layout, maps.storage(), world).unwrap();
-    assert!(yard.hooks().yard.set(&yard).is_ok());
-    f(&yard);
+    // Dropping the pointer to the hooks, which refer to the yard, could touch the yard.
+    let yard = ManuallyDrop::new(machine.yard(any_hooks(&world), policy, &mut maps));
+    assert!(world.yard.set(&yard).is_ok());
+    f(&yard, &world);
 }
