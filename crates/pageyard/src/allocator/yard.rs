@@ -311,8 +311,9 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Returns a zone's size and state; `None` if the zone does not exist.
-    // Inlined, so that the caller's stack holds only the figures that it uses.
-    #[inline(always)]
+    // Inlined, so that the caller's stack holds only the figures that it uses. Not in debug builds, as
+    // `alloc_from`.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub fn zone_info(&self, zone: impl Into<ZoneId>) -> Option<ZoneInfo> {
         let z = self.zone(zone)?;
         let counter = z.nr_free.load(Relaxed);

@@ -150,7 +150,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.alloc_from(NodeChoice::LOCAL, order, gfp)
     }
 
-    #[inline(always)]
+    // Not in debug builds: tests call it at a thousand places, and compile it at each.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn alloc_from(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         if self.hooks.fail(order, gfp) {
             return Err(AllocError::NoMemory);

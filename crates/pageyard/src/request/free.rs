@@ -78,7 +78,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.free_as::<true>(pfn, order)
     }
 
-    #[inline(always)]
+    // Not in debug builds, as `alloc_from`.
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn free_as<const OWNED: bool>(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // Both arms for the same reason as in `alloc_ready`: single pages get their own code.
         let elsewhere = |order: Order| self.free_elsewhere::<OWNED>(pfn, order.get());
