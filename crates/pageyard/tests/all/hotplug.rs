@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
-use common::any::{On, SharedHooks};
+use common::any::{On, Shared, SharedHooks};
 use common::by_thread::CPU;
 use common::check::{Owned, check};
 use common::state::State;
@@ -568,7 +568,7 @@ fn s8_4_poisoned_frames_do_not_block_offlining() {
 /// Two tasks, each a thread. While task 0 moves a block, task 1 adds memory.
 #[derive(Default)]
 struct Tasks {
-    yard: OnceLock<&'static Yard<'static, Hooked<Lock, Tasks, Chosen>>>,
+    yard: OnceLock<&'static Shared<'static, Tasks>>,
     waits: AtomicBool,
     other: Mutex<Option<JoinHandle<Result<(), HotplugError>>>>,
 }
@@ -611,7 +611,9 @@ impl Defences for Tasks {}
 #[test]
 fn s8_4_another_task_waits_until_memory_is_removed() {
     let machine = Machine::new().span(NORMAL, 0..3 * S).usable(0..S).usable(2 * S..3 * S);
-    let y = leaked(&machine, Tasks::default(), LINUX612);
+    let all = Reused::new(machine);
+    let y: &'static Shared<'static, Tasks> =
+        On::new(Tasks::default(), |hooks| all.next(hooks)).leak();
     assert!(y.hooks().yard.set(y).is_ok());
     y.alloc_at(Pfn(5), o(0), USER).unwrap();
     y.set_movable(Pfn(5), o(0), true).unwrap();

@@ -4,10 +4,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::common::by_thread::ByThread;
+use crate::common::by_thread::{ByThread, by_thread};
 use crate::common::interpose::{Interposed, at_each_point};
 use crate::common::view::normal;
-use crate::common::{Chosen, Machine, Y, all_records, frames, o};
+use crate::common::{Chosen, Machine, Reused, Y, all_records, frames, o};
 use pageyard::MigrateType::{Cma, Movable};
 use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{CpuId, Gfp, Hooked, Pfn, Record, Yard, ZoneInfo, ZoneKind};
@@ -33,16 +33,14 @@ fn give_all(y: &Y<'_>, order: u8, blocks: Vec<Pfn>) {
 /// Once its frames are taken, an isolated range is neither free nor withheld.
 #[test]
 fn s4_12_a_range_is_subtracted_from_the_free_counter_once() {
-    type Y = Yard<'static, Hooked<Interposed, ByThread, Packed>>;
+    type Y = Yard<'static, Hooked<Interposed, ByThread, Chosen>>;
+    let all = Reused::under(PACKED, Machine::normal(4096));
     let least = Rc::new(Cell::new(u64::MAX));
     let seen = least.clone();
     let points = at_each_point(
-        || -> Y {
-            let usable = std::slice::from_ref(&(0x1_0000_0000..0x1_0100_0000));
-            Yard::from_memory_map(usable, &[], 1, ByThread).unwrap()
-        },
+        || -> Y { all.next(by_thread()) },
         |y| {
-            let range = || frames((1 << 20) + 1000..(1 << 20) + 2000);
+            let range = || frames(1000..2000);
             y.alloc_contig(range(), Movable, Gfp::KERNEL).unwrap();
             y.free_contig(range()).unwrap();
         },
