@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::any::any_hooks;
-use common::by_thread::{ByThread, CPU, by_thread};
+use common::by_thread::{CPU, by_thread};
 use common::check::{Owned, check};
 use common::view::{normal, view};
 use common::{Chosen, LINUX612, Lock, Machine, Stage, Y, frames, o};
@@ -245,63 +245,58 @@ fn release_runs_beside_requests_and_hotplug() {
     for round in 0..rounds {
         let reserved = 1024 + 64 * round..20_000;
         let machine = Machine::normal(2 * S).cpus(&[0; 4]).reserved(reserved.clone());
-        machine.run_on_under(
-            by_thread(),
-            LINUX612,
-            |y: &Yard<'_, Hooked<Lock, ByThread, Chosen>>| {
-                let start = Barrier::new(4);
-                let released = AtomicU32::new(0);
-                std::thread::scope(|s| {
-                    for cpu in 0..2 {
-                        let (start, released, reserved) = (&start, &released, reserved.clone());
-                        s.spawn(move || {
-                            CPU.set(cpu);
-                            start.wait();
-                            for pfn in reserved.step_by(50) {
-                                // Both threads try each piece; one succeeds.
-                                let end = (pfn + 50).min(20_000);
-                                match y.release(frames(pfn..end)) {
-                                    Ok(()) => _ = released.fetch_add((end - pfn) as u32, Relaxed),
-                                    Err(e) => {
-                                        assert_eq!(e, ReleaseError::AlreadyReleased(Pfn(pfn)))
-                                    }
+        machine.run_on_under(by_thread(), LINUX612, |y: &Yard<'_, Hooked<Lock, _, _>>| {
+            let start = Barrier::new(4);
+            let released = AtomicU32::new(0);
+            std::thread::scope(|s| {
+                for cpu in 0..2 {
+                    let (start, released, reserved) = (&start, &released, reserved.clone());
+                    s.spawn(move || {
+                        CPU.set(cpu);
+                        start.wait();
+                        for pfn in reserved.step_by(50) {
+                            // Both threads try each piece; one succeeds.
+                            let end = (pfn + 50).min(20_000);
+                            match y.release(frames(pfn..end)) {
+                                Ok(()) => _ = released.fetch_add((end - pfn) as u32, Relaxed),
+                                Err(e) => {
+                                    assert_eq!(e, ReleaseError::AlreadyReleased(Pfn(pfn)))
                                 }
                             }
-                        });
+                        }
+                    });
+                }
+                s.spawn(|| {
+                    CPU.set(2);
+                    start.wait();
+                    for i in 0..2000u32 {
+                        let order = o([0, 0, 3, 9, 10][i as usize % 5]);
+                        let taken = y.alloc(order, ALL);
+                        if i % 100 == 0 {
+                            let range = frames(1024..2048);
+                            if y.alloc_contig(range.clone(), MigrateType::Movable, ALL).is_ok() {
+                                y.free_contig(range).unwrap();
+                            }
+                        }
+                        taken.into_iter().for_each(|p| y.free(p, order).unwrap());
                     }
-                    s.spawn(|| {
-                        CPU.set(2);
-                        start.wait();
-                        for i in 0..2000u32 {
-                            let order = o([0, 0, 3, 9, 10][i as usize % 5]);
-                            let taken = y.alloc(order, ALL);
-                            if i % 100 == 0 {
-                                let range = frames(1024..2048);
-                                if y.alloc_contig(range.clone(), MigrateType::Movable, ALL).is_ok()
-                                {
-                                    y.free_contig(range).unwrap();
-                                }
-                            }
-                            taken.into_iter().for_each(|p| y.free(p, order).unwrap());
-                        }
-                    });
-                    s.spawn(|| {
-                        CPU.set(3);
-                        start.wait();
-                        for _ in 0..20 {
-                            if y.offline(frames(S..2 * S)).is_ok() {
-                                y.online(frames(S..2 * S)).unwrap();
-                            }
-                        }
-                    });
                 });
-                let pages = reserved.end - reserved.start;
-                assert_eq!(u64::from(released.load(Relaxed)), pages, "each frame once");
-                y.drain_all(None);
-                check(y, &whole(&machine), &Owned::new());
-                assert_eq!(y.validate(), Ok(()));
-                assert_eq!(y.node_of(CpuId(3)), Some(NodeId(0)));
-            },
-        );
+                s.spawn(|| {
+                    CPU.set(3);
+                    start.wait();
+                    for _ in 0..20 {
+                        if y.offline(frames(S..2 * S)).is_ok() {
+                            y.online(frames(S..2 * S)).unwrap();
+                        }
+                    }
+                });
+            });
+            let pages = reserved.end - reserved.start;
+            assert_eq!(u64::from(released.load(Relaxed)), pages, "each frame once");
+            y.drain_all(None);
+            check(y, &whole(&machine), &Owned::new());
+            assert_eq!(y.validate(), Ok(()));
+            assert_eq!(y.node_of(CpuId(3)), Some(NodeId(0)));
+        });
     }
 }
