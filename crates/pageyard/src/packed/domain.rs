@@ -265,9 +265,10 @@ impl<'a> Depots<'a> {
             && (self.domains.get(domain).is_some_and(full) || self.node().is_some_and(full))
     }
 
-    /// Returns whether any depot has a full magazine.
-    pub(crate) fn any_full(&self, class: usize) -> bool {
-        self.domains.iter().filter_map(|d| d.full.get(class)).any(|stack| stack.len() > 0)
+    /// Returns whether any depot has a full magazine of these classes.
+    pub(crate) fn has_any_full(&self, classes: impl Iterator<Item = usize> + Clone) -> bool {
+        let full = |d: &Domain| classes.clone().any(|c| d.full.get(c).is_some_and(|s| s.len() > 0));
+        self.domains.iter().any(full)
     }
 
     pub(crate) fn returned(&self) -> u64 {

@@ -7,7 +7,6 @@ use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGE
 use crate::packed::bits::{self, WORDS};
 use crate::packed::blocks::Blocks;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, order_of};
-use crate::packed::cpu::PerCpu;
 use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
 use crate::packed::stack::ENTRIES;
@@ -287,12 +286,10 @@ impl<R: RawMutex> Region<'_, R> {
 
     /// Returns whether CPUs that are not in a request, or depots, keep a block of at least this order.
     pub(crate) fn idle_keeps_block(&self, order: u8) -> bool {
-        let mut classes = (0..CLASSES).filter(|&class| order_of(class) >= order);
-        let idle = |class| {
-            let kept = |part: &PerCpu<R>| Some(part.own.try_lock()?.keeps(class));
-            self.cpus.iter().filter_map(kept).any(|keeps| keeps)
-        };
-        classes.any(|class| self.depots.any_full(class) || idle(class))
+        let classes = (0..CLASSES).filter(|&class| order_of(class) >= order);
+        let mut idle = self.cpus.iter().filter_map(|part| part.own.try_lock());
+        self.depots.has_any_full(classes.clone())
+            || idle.any(|own| classes.clone().any(|class| own.keeps(class)))
     }
 
     /// Returns the pages that CPUs keep, and those in depots. Waits for CPUs in a request.
