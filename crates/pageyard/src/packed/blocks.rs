@@ -692,7 +692,7 @@ impl<'a> Blocks<'a> {
     /// Takes all frames of these words of a pageblock, or none.
     pub(super) fn take_all_of(&self, block: u32, words: &[AtomicU64]) -> bool {
         let taken = take_full(words);
-        if taken {
+        if taken && self.has_set_apart() {
             self.note_set_apart(block, -(words.len() as i64 * 64));
         }
         taken

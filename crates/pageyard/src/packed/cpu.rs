@@ -5,7 +5,6 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::base::shared::{AtomicBool, AtomicU32};
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
-use crate::packed::bits;
 use crate::packed::class::{CLASSES, KEPT_TYPES, order_of};
 use crate::packed::domain::Backoff;
 
@@ -146,13 +145,6 @@ impl Cpu {
     #[inline(always)]
     pub(crate) fn slot(&mut self, class: usize) -> &mut Slot {
         &mut self.slots[class & 15]
-    }
-
-    /// Returns whether the CPU keeps a block of a class, or one of its order that it collected for the zone.
-    pub(crate) fn keeps(&self, class: usize) -> bool {
-        let order = order_of(class);
-        let collected = order < 6 && bits::run_heads(self.pending, order) != 0;
-        collected || self.slots.get(class).is_some_and(|slot| slot.blocks() > 0)
     }
 
     /// Returns the pages that the CPU keeps, outside depots.

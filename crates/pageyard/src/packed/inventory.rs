@@ -7,6 +7,7 @@ use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGE
 use crate::packed::bits::{self, WORDS};
 use crate::packed::blocks::Blocks;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, order_of};
+use crate::packed::cpu::Cpu;
 use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
 use crate::packed::stack::ENTRIES;
@@ -284,12 +285,21 @@ impl<R: RawMutex> Region<'_, R> {
         idle.map(|own| own.pages()).sum::<u64>() + self.depots.pages()
     }
 
+    /// Returns whether a CPU keeps a block of a class, or collected one of its order for a pageblock from which
+    /// such requests are served.
+    pub(crate) fn keeps(&self, own: &Cpu, class: usize) -> bool {
+        let order = order_of(class);
+        let collected = || order < 6 && bits::run_heads(own.pending, order) != 0;
+        own.slots.get(class).is_some_and(|slot| slot.blocks() > 0)
+            || collected() && self.blocks.is_open(own.pending_word / WORDS as u32)
+    }
+
     /// Returns whether CPUs that are not in a request, or depots, keep a block of at least this order.
     pub(crate) fn idle_keeps_block(&self, order: u8) -> bool {
         let classes = (0..CLASSES).filter(|&class| order_of(class) >= order);
         let mut idle = self.cpus.iter().filter_map(|part| part.own.try_lock());
         self.depots.has_any_full(classes.clone())
-            || idle.any(|own| classes.clone().any(|class| own.keeps(class)))
+            || idle.any(|own| classes.clone().any(|class| self.keeps(&own, class)))
     }
 
     /// Returns the pages that CPUs keep, and those in depots. Waits for CPUs in a request.

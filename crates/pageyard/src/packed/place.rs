@@ -144,7 +144,9 @@ impl super::blocks::Blocks<'_> {
     pub(crate) fn take_mask(&self, word: u32, mask: u64) -> u64 {
         let words = self.words_of(word / WORDS as u32);
         let got = words.get(word as usize % WORDS).map_or(0, |w| w.fetch_and(!mask, SeqCst) & mask);
-        self.note_set_apart(word / WORDS as u32, -i64::from(got.count_ones()));
+        if self.has_set_apart() {
+            self.note_set_apart(word / WORDS as u32, -i64::from(got.count_ones()));
+        }
         got
     }
 

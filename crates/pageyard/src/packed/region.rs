@@ -591,6 +591,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
         let ticked = self.depots.tick(cpu, most, spill);
         if ticked.leads {
             self.set_levels();
+            self.blocks.recount_set_apart();
         }
         ticked.keeps
     }

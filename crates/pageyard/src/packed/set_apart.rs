@@ -67,7 +67,8 @@ impl<'a> Blocks<'a> {
         self.free_set_apart.add(t, -i64::from(self.free_in(block)));
     }
 
-    /// Counts pages of a pageblock that became free, or were taken if negative, if it is set apart.
+    /// Counts pages of a pageblock that became free, or were taken if negative, if it is set apart. Callers ask
+    /// [`has_set_apart`](Self::has_set_apart) first, so that the label is not read for nothing.
     #[cold]
     #[inline(never)]
     pub(super) fn note_set_apart(&self, block: u32, pages: i64) {
@@ -96,12 +97,17 @@ impl<'a> Blocks<'a> {
     }
 
     /// Counts these pages again. What is freed or taken while a pageblock is set apart, or that ends, may be
-    /// counted twice or not at all.
+    /// counted twice or not at all. If a counter changes meanwhile, the sum is not what it should be, and the
+    /// next call counts.
     pub(crate) fn recount_set_apart(&self) {
         if self.has_set_apart() {
+            let counters =
+                [MigrateType::HighAtomic, MigrateType::Cma].map(|t| self.free_set_apart.of(t));
+            let seen = counters.map(|counter| counter.load(Relaxed));
             let (highatomic, cma) = self.sum_set_apart(|block| self.free_in(block));
-            self.free_set_apart.of(MigrateType::HighAtomic).store(highatomic as i64, Relaxed);
-            self.free_set_apart.of(MigrateType::Cma).store(cma as i64, Relaxed);
+            for ((counter, seen), sum) in counters.into_iter().zip(seen).zip([highatomic, cma]) {
+                _ = counter.compare_exchange(seen, sum as i64, Relaxed, Relaxed);
+            }
         }
     }
 

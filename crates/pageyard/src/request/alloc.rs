@@ -127,6 +127,12 @@ impl Request {
     pub(crate) fn reachable(&self) -> NodeMask {
         if self.gfp.contains(Gfp::THISNODE) { NodeMask::only(self.node) } else { NodeMask::ALL }
     }
+
+    /// Returns whether the task's cpuset lets an attempt with these flags use a node's memory.
+    pub(crate) fn may_use(&self, node: NodeId, flags: AllocFlags) -> bool {
+        let hardwall = self.gfp.contains(Gfp::HARDWALL);
+        !flags.contains(AllocFlags::CPUSET) || self.context.allows(node, hardwall)
+    }
 }
 
 impl<'a, C: Config> Yard<'a, C> {
@@ -386,8 +392,7 @@ impl<'a, C: Config> Yard<'a, C> {
         'scan: loop {
             zones.rewind();
             for zone in zones.by_ref() {
-                let hardwall = req.gfp.contains(Gfp::HARDWALL);
-                if flags.contains(AllocFlags::CPUSET) && !req.context.allows(zone.node, hardwall) {
+                if !req.may_use(zone.node, flags) {
                     continue;
                 }
                 if req.spread_dirty {
@@ -547,8 +552,9 @@ impl<C: Config> At<'_, '_, C> {
     fn holds(&self, mark: usize, req: &Request, flags: AllocFlags) -> bool {
         let (zone, order) = (self.zone, req.order.get());
         let mark = zone.watermarks.effective(mark);
+        // What the CPU keeps first: a zone without the block is searched as a whole.
         let has_block =
-            || zone.has_block(order, flags) || self.keeps_block(order, req.migrate_type);
+            || self.keeps_block(order, req.migrate_type) || zone.has_block(order, flags);
         zone.watermarks.ok_fast(order, mark, req.highest, flags, zone.supply(), has_block)
     }
 

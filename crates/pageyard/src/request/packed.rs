@@ -67,7 +67,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         kept && self.own().is_some_and(|(region, own)| {
             let class = class_of(order, t as usize);
             own.is_enabled
-                && (own.keeps(class) || region.depots.has_full(own.domain as usize, class))
+                && (region.keeps(&own, class) || region.depots.has_full(own.domain as usize, class))
         })
     }
 
@@ -398,7 +398,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.slot.fold(self.zone, &mut own);
         self.slot.counters.ticks.add(1);
         drop(own);
-        region.blocks.recount_set_apart();
+        self.zone.note_above_high();
         let depots_keep = region.tick_cpu(self.cpu.0, most);
         self.count_frees(region);
         depots_keep

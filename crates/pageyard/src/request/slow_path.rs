@@ -202,7 +202,8 @@ impl<'a, C: Config> Yard<'a, C> {
             let order = c.req.order.get();
             for zone in self.zones_for(c.req) {
                 let mark = zone.watermarks.effective(c.flags.mark());
-                if zone.lacks_kept(order, mark, c.req.highest, c.flags)
+                if c.req.may_use(zone.node, c.flags)
+                    && zone.lacks_kept(order, mark, c.req.highest, c.flags)
                     && let Some(at) = self.at(zone, c.req.cpu)
                 {
                     at.free_kept();

@@ -4,13 +4,17 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::common::any::On;
 use crate::common::by_thread::{ByThread, by_thread};
 use crate::common::interpose::{Interposed, at_each_point};
 use crate::common::view::normal;
 use crate::common::{Chosen, Machine, Reused, Y, all_records, frames, o};
 use pageyard::MigrateType::{Cma, Movable};
 use pageyard::policy::{Packed, StaticPolicy};
-use pageyard::{CpuId, Gfp, Hooked, Pfn, Record, Yard, ZoneInfo, ZoneKind};
+use pageyard::{
+    Context, CpuId, Cpuset, Defences, Gfp, Hooked, NodeId, NodeMask, Observer, Order, Pfn,
+    Platform, Reclaim, Record, Yard, ZoneId, ZoneInfo, ZoneKind,
+};
 
 const PACKED: Chosen = &<Packed>::RULES;
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -220,5 +224,101 @@ fn s4_12_no_page_of_an_area_is_in_a_magazine_after_a_restore() {
         y.alloc(o(0), MOVABLE).unwrap();
         let since = y.cpu_stats(ZONE, CpuId(0)).unwrap().since(&before);
         assert_eq!((since.direct_allocs, since.allocs.blocks()), (1, 1));
+    });
+}
+
+/// Takes all memory and gives back every page whose number is not a multiple of `stride`, so that no two
+/// neighbours are free.
+fn leave_pieces(y: &Y<'_>, stride: u64) {
+    let pages = take_all(y, 0, KERNEL | Gfp::MEMALLOC);
+    give_all(y, 0, pages.into_iter().filter(|p| p.0 % stride == 0).collect());
+    y.drain_all(None);
+}
+
+/// A huge request finds no block; the zone has more pages than HIGH.
+#[test]
+fn s5_10_a_tick_ends_below_high_where_memory_is_plentiful() {
+    Machine::normal(16384).run_under(PACKED, |y: &Y<'_>| {
+        leave_pieces(y, 2);
+        assert!(y.alloc(Order::HUGE, KERNEL | Gfp::NORETRY).is_err());
+        assert!(info(y).below_high && info(y).free > info(y).watermarks[2]);
+        y.tick(CpuId(0));
+        assert!(!info(y).below_high);
+    });
+}
+
+/// Pages of an area that another CPU collected are no block for an unmovable request, so that CPU keeps its
+/// magazines.
+#[test]
+fn pages_of_areas_are_no_kept_block() {
+    Machine::normal(16384).cpus(&[0, 0]).run_under(PACKED, |y: &Y<'_>| {
+        y.make_cma(frames(0..8192)).unwrap();
+        leave_pieces(y, 3);
+        y.hooks().on(1);
+        let page = y.alloc(o(0), KERNEL).unwrap();
+        y.free(page, o(0)).unwrap();
+        let area: Vec<_> = (0..64).map(|_| y.alloc(o(0), MOVABLE).unwrap()).collect();
+        assert!(area.iter().all(|p| p.0 < 8192));
+        give_all(y, 0, area);
+        let kept = y.pageset(ZONE, CpuId(1)).unwrap().count;
+        y.hooks().on(0);
+        assert!(y.alloc(o(3), Gfp::ATOMIC | Gfp::NOWARN).is_err());
+        assert_eq!((kept > 64, y.pageset(ZONE, CpuId(1)).unwrap().count), (true, kept));
+    });
+}
+
+/// Hooks of CPU 0, whose task may use node 0 only if `bound`, and of CPU 1.
+#[derive(Default)]
+struct Bound {
+    cpu: Cell<u32>,
+    bound: Cell<bool>,
+}
+
+impl Platform for Bound {
+    fn cpu(&self) -> CpuId {
+        CpuId(self.cpu.get())
+    }
+}
+
+impl Reclaim for Bound {
+    fn is_plain(&self, _: Gfp) -> bool {
+        !self.bound.get()
+    }
+
+    fn context(&self) -> Context {
+        let near = NodeMask::only(NodeId(0));
+        let cpuset = Cpuset { allowed: near, hardwall: near };
+        Context { cpuset: self.bound.get().then_some(cpuset), ..Context::default() }
+    }
+}
+
+impl Observer for Bound {}
+impl Defences for Bound {}
+
+#[test]
+fn s2_8_kept_blocks_of_forbidden_nodes_stay() {
+    const S: u64 = 16384;
+    let machine = Machine::new().zone_on(0, ZONE, 0..S).zone_on(1, ZONE, S..2 * S).cpus(&[0, 1]);
+    machine.run_with(Bound::default(), PACKED, |y: &On<'_, Bound>| {
+        let far = ZoneId { node: NodeId(1), kind: ZONE };
+        y.hooks().cpu.set(1);
+        let huge = y.alloc_on(NodeId(1), Order::HUGE, MOVABLE | Gfp::THISNODE).unwrap();
+        for node in [0, 1].map(NodeId) {
+            let all = KERNEL | Gfp::MEMALLOC | Gfp::THISNODE;
+            let pages: Vec<_> = std::iter::from_fn(|| y.alloc_on(node, o(0), all).ok()).collect();
+            for page in pages.into_iter().filter(|p| p.0 % 2 == 0) {
+                y.free(page, o(0)).unwrap();
+            }
+        }
+        y.drain_all(None);
+        y.free(huge, Order::HUGE).unwrap();
+        let kept = y.pageset(far, CpuId(1)).unwrap().count;
+        y.hooks().cpu.set(0);
+        y.hooks().bound.set(true);
+        assert!(y.alloc(Order::HUGE, MOVABLE.difference(Gfp::DIRECT_RECLAIM)).is_err());
+        assert_eq!((kept, y.pageset(far, CpuId(1)).unwrap().count), (512, 512));
+        // Without the cpuset it is drained for the request.
+        y.hooks().bound.set(false);
+        assert!(y.alloc(Order::HUGE, MOVABLE.difference(Gfp::DIRECT_RECLAIM)).is_ok());
     });
 }
