@@ -63,6 +63,7 @@ const FILES: &[&str] = &[
     "crates/pageyard/src/packed/region.rs",
     "crates/pageyard/src/packed/route.rs",
     "crates/pageyard/src/packed/set.rs",
+    "crates/pageyard/src/packed/free_set_apart.rs",
     "crates/pageyard/src/packed/set_apart.rs",
     "crates/pageyard/src/packed/stack.rs",
     "crates/pageyard/src/packed/steps.rs",

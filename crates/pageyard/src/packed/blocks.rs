@@ -11,11 +11,11 @@ use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
+use crate::packed::free_set_apart::FreeSetApart;
 use crate::packed::label::{BUCKETS, Label, Meta, bucket_of};
 use crate::packed::planted::{Bug, fence_for_loom, planted};
 use crate::packed::route::{ALWAYS_TO_ZONE, Route, Routes};
 use crate::packed::set::{BlockSet, IndexWord, ones, words_of_set};
-use crate::packed::set_apart::FreeSetApart;
 use crate::packed::whole::WholeSet;
 
 /// One bit in sixteen of a word. A free that sets one of them counts its pageblock's free frames

@@ -46,6 +46,7 @@ pub(crate) mod class;
 pub(crate) mod cpu;
 mod domain;
 mod faulty;
+mod free_set_apart;
 pub(crate) mod inventory;
 mod isolation;
 mod label;

@@ -9,7 +9,6 @@ use core::ops::Range;
 
 use lock_api::RawMutex;
 
-use crate::base::shared::AtomicI64;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::blocks::Blocks;
@@ -18,29 +17,6 @@ use crate::packed::inventory::SHORT_SEARCH;
 use crate::packed::label::Meta;
 use crate::packed::region::Region;
 use crate::packed::set::BlockSet;
-
-/// The free pages of the highatomic reserve and of CMA pageblocks, on a line of their own: each request
-/// reads them while such pageblocks exist, and the sum over all pageblocks would take microseconds.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct FreeSetApart {
-    highatomic: AtomicI64,
-    cma: AtomicI64,
-}
-
-impl FreeSetApart {
-    pub(super) const fn new() -> Self {
-        FreeSetApart { highatomic: AtomicI64::new(0), cma: AtomicI64::new(0) }
-    }
-
-    fn of(&self, t: MigrateType) -> &AtomicI64 {
-        if t == MigrateType::Cma { &self.cma } else { &self.highatomic }
-    }
-
-    fn add(&self, t: MigrateType, pages: i64) {
-        self.of(t).fetch_add(pages, Relaxed);
-    }
-}
 
 impl<'a> Blocks<'a> {
     /// Returns whether a pageblock was ever set apart.
