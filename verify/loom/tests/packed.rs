@@ -9,8 +9,8 @@ use pageyard_loom::packed::{self as m, Bug};
 const LOST: &str = "is in no index";
 const TWICE: &str = "two owners";
 
-/// The most preemptions of a model that has more than five thousand executions with so many: one less
-/// in CI.
+/// The bound on preemptions of a model that takes seconds with `most` of them: `most` for
+/// `scripts/interleavings.sh`, one less in CI.
 fn large(most: usize) -> Option<usize> {
     let all = std::env::var_os("PAGEYARD_SCHEDULES").is_some();
     Some(if all { most } else { most - 1 })

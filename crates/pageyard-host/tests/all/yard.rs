@@ -22,8 +22,8 @@ fn free_pages<P: StaticPolicy>(yard: &HostYard<P>) -> u64 {
     zones.iter().map(|&z| yard.zone_info(z).unwrap().free_exact).sum()
 }
 
-/// Asserts that so many pages are free. Waits for a tick of the yard's worker: while it moves a part of a
-/// free counter, a reader may see the part twice.
+/// Asserts that this many pages are free. The yard's worker may be moving a CPU's part to the free counter, in
+/// which case a reader sees the part twice: then counts again until the worker has finished.
 fn assert_free<P: StaticPolicy>(yard: &HostYard<P>, pages: u64) {
     let mut free = free_pages(yard);
     for _ in 0..1_000 {

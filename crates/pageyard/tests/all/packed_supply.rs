@@ -34,6 +34,14 @@ fn give_all(y: &Y<'_>, order: u8, blocks: Vec<Pfn>) {
     blocks.into_iter().for_each(|p| y.free(p, o(order)).unwrap());
 }
 
+/// Allocates all memory, then frees every page whose number is a multiple of `stride`, so that no two
+/// neighbours are free.
+fn leave_pieces(y: &Y<'_>, stride: u64) {
+    let pages = take_all(y, 0, KERNEL | Gfp::MEMALLOC);
+    give_all(y, 0, pages.into_iter().filter(|p| p.0 % stride == 0).collect());
+    y.drain_all(None);
+}
+
 /// Once its frames are taken, an isolated range is neither free nor withheld.
 #[test]
 fn s4_12_a_range_is_subtracted_from_the_free_counter_once() {
@@ -75,23 +83,18 @@ fn s5_10_a_zone_is_no_longer_below_high_once_memory_is_free_again() {
 /// such blocks.
 #[test]
 fn requests_get_what_magazines_and_depots_keep() {
-    for (order, blocks) in [(1, 300), (3, 64), (3, 192), (9, 4), (9, 8)] {
+    // CPU 0 frees the blocks; this CPU requests them.
+    for (order, blocks, cpu) in [(1, 300, 1), (3, 64, 0), (3, 192, 0), (9, 4, 0), (9, 8, 1)] {
         for gfp in [Gfp::ATOMIC | Gfp::NOWARN, KERNEL] {
             Machine::normal(16384).cpus(&[0, 0]).run_under(PACKED, |y: &Y<'_>| {
                 y.set_min_free_kbytes(0).unwrap();
                 let large: Vec<_> =
                     (0..blocks).map(|_| y.alloc(o(order), Gfp::KERNEL).unwrap()).collect();
-                let mut pages = take_all(y, 0, KERNEL | Gfp::MEMALLOC);
-                pages.sort();
-                for page in pages.iter().filter(|p| p.0 % 2 == 1) {
-                    y.free(*page, o(0)).unwrap();
-                }
-                y.drain_all(None);
+                leave_pieces(y, 2);
                 assert_eq!(take_all(y, order, gfp | Gfp::MEMALLOC), []);
                 y.drain_all(None);
                 give_all(y, order, large);
-                // On both CPUs: the second finds what the first keeps.
-                y.hooks().on(blocks as u32 / 8 % 2);
+                y.hooks().on(cpu);
                 assert_eq!(take_all(y, order, gfp).len(), blocks, "order {order}, {gfp:?}");
                 y.validate().unwrap();
             });
@@ -225,14 +228,6 @@ fn s4_12_no_page_of_an_area_is_in_a_magazine_after_a_restore() {
         let since = y.cpu_stats(ZONE, CpuId(0)).unwrap().since(&before);
         assert_eq!((since.direct_allocs, since.allocs.blocks()), (1, 1));
     });
-}
-
-/// Takes all memory and gives back every page whose number is not a multiple of `stride`, so that no two
-/// neighbours are free.
-fn leave_pieces(y: &Y<'_>, stride: u64) {
-    let pages = take_all(y, 0, KERNEL | Gfp::MEMALLOC);
-    give_all(y, 0, pages.into_iter().filter(|p| p.0 % stride == 0).collect());
-    y.drain_all(None);
 }
 
 /// A huge request finds no block; the zone has more pages than HIGH.
