@@ -130,8 +130,8 @@ impl Actor {
                 block[0] = 1;
             } else if self.world.plant_now(Plant::Twice) {
                 let duplicate = Item::Block(raw::duplicate(&tracked.yard, block));
-                // Both are leaked: one of them does not belong to the caller.
-                std::mem::forget(Held::new(tracked, duplicate, self.owner(row), zero, patterns)?);
+                // Both leak: one of them does not belong to the caller.
+                Held::new(tracked, duplicate, self.owner(row), zero, patterns)?;
             }
         }
         let mut held = Held::new(tracked, item, self.owner(row), zero, patterns)?;
@@ -212,7 +212,7 @@ impl Actor {
 
     /// Grows or shrinks an item.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Found> {
-        let sized = |held: &&mut Held| matches!(held.item, Item::Rows(_) | Item::Heap(_));
+        let sized = |held: &&mut Held| matches!(held.item(), Item::Rows(_) | Item::Heap(_));
         self.held.iter_mut().find(sized).map_or(Ok(()), |held| held.resize(bytes))
     }
 
@@ -227,7 +227,7 @@ impl Actor {
             return Ok(());
         }
         let own = |held: &Held| {
-            std::ptr::eq(held.tracked, tracked) && matches!(held.item, Item::Block(_))
+            std::ptr::eq(held.tracked, tracked) && matches!(held.item(), Item::Block(_))
         };
         if let Some(at) = self.held.iter().position(own) {
             let held = self.remove(at);
@@ -268,9 +268,7 @@ impl Actor {
                 all.is_empty()
             }),
             ("has different contents than its parent", &mut || {
-                let same = copies.iter_mut().all(|held| held.check().is_ok());
-                copies.clear();
-                same
+                copies.drain(..).all(|held| held.release().is_ok())
             }),
             ("cannot drain", &mut || {
                 yard.drain();
@@ -289,7 +287,7 @@ impl Actor {
     ) -> Result<(), Found> {
         let gfp = self.gfp();
         let Some(held) = self.take_block(tracked, Order::ZERO, gfp, false)? else { return Ok(()) };
-        match &held.item {
+        match held.item() {
             Item::Block(block) if !holds(block) => {
                 Err(Found::Wrong(format!("the information about {block:?} is wrong")))
             }

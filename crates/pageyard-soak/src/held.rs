@@ -1,5 +1,6 @@
 //! The items that threads hold, and the patterns in their pages.
 
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 use crate::found::Found;
@@ -48,9 +49,11 @@ pub(crate) struct Terms {
     pages: u64,
 }
 
-/// An item whose pages are entered as owned.
+/// An item whose pages are entered as owned. One that is dropped leaks: after a finding no
+/// page is freed that still has an owner, or another thread might be allocated it and report that
+/// first.
 pub(crate) struct Held {
-    pub(crate) item: Item,
+    item: ManuallyDrop<Item>,
     pub(crate) tracked: &'static TrackedYard,
     pub(crate) terms: Terms,
 }
@@ -80,12 +83,8 @@ impl Held {
         zero: bool,
         patterns: bool,
     ) -> Result<Held, Found> {
-        let mut held = Held { item, tracked, terms: Terms { owner, patterns, pages: 0 } };
-        if let Err(found) = held.enter() {
-            // The item belongs to another owner, so it must not be freed.
-            std::mem::forget(held);
-            return Err(found);
-        }
+        let mut held = Held::entered(tracked, item, Terms { owner, patterns, pages: 0 });
+        held.enter()?;
         let mut pages = 0;
         held.each(&mut |frames, bytes| {
             pages += frames.end - frames.start;
@@ -99,6 +98,15 @@ impl Held {
         Ok(held)
     }
 
+    /// Holds an item whose owner is entered already.
+    pub(crate) fn entered(tracked: &'static TrackedYard, item: Item, terms: Terms) -> Held {
+        Held { item: ManuallyDrop::new(item), tracked, terms }
+    }
+
+    pub(crate) fn item(&self) -> &Item {
+        &self.item
+    }
+
     pub(crate) fn pages(&self) -> u64 {
         self.terms.pages
     }
@@ -106,7 +114,7 @@ impl Held {
     /// Calls `f` for each piece of the item. A movable block's piece is entered as owned meanwhile.
     pub(crate) fn each(&mut self, f: &mut Look<'_>) -> Result<(), Found> {
         let Held { item, tracked, terms: Terms { owner, .. } } = self;
-        match item {
+        match &mut **item {
             Item::Block(b) => f(frames(b.pfn().0, b), b),
             Item::Bulk(all) => all.iter_mut().try_for_each(|b| f(frames(b.pfn().0, b), b)),
             Item::Range(r) => f(frames(r.frames().start.0, r), r),
@@ -114,8 +122,10 @@ impl Held {
                 let mut pinned = m.lock();
                 let frames = frames(pinned.pfn().0, &pinned);
                 tracked.owners.acquire(frames.clone(), *owner)?;
-                f(frames.clone(), &mut pinned)?;
-                tracked.owners.release(frames, *owner)
+                let done = f(frames.clone(), &mut pinned);
+                // Even after a finding: compaction may move the block as soon as it is unlocked.
+                tracked.owners.release(frames, *owner)?;
+                done
             }
             Item::Rows(rows) => f(tracked.frames(rows.as_ptr(), rows.capacity()), rows),
             Item::Heap(heap) => f(tracked.frames(heap.as_ptr(), heap.size()), heap),
@@ -125,7 +135,7 @@ impl Held {
     /// Enters the owner of all pages.
     pub(crate) fn enter(&mut self) -> Result<(), Found> {
         let (tracked, owner) = (self.tracked, self.terms.owner);
-        match self.item {
+        match *self.item {
             Item::Movable(_) => Ok(()),
             _ => self.each(&mut |frames, _| tracked.owners.acquire(frames, owner)),
         }
@@ -134,7 +144,7 @@ impl Held {
     /// Removes the owner of all pages.
     pub(crate) fn leave(&mut self) -> Result<(), Found> {
         let (tracked, owner) = (self.tracked, self.terms.owner);
-        match self.item {
+        match *self.item {
             Item::Movable(_) => Ok(()),
             _ => self.each(&mut |frames, _| tracked.owners.release(frames, owner)),
         }
@@ -180,13 +190,14 @@ impl Held {
 
     /// Removes the item's owner and checks its patterns, in preparation for the free.
     pub(crate) fn end(mut self) -> Result<Item, Found> {
-        match self.leave().and_then(|()| self.check()) {
-            Ok(()) => Ok(self.item),
-            Err(found) => {
-                std::mem::forget(self);
-                Err(found)
-            }
-        }
+        self.leave()?;
+        self.check()?;
+        Ok(self.into_item())
+    }
+
+    /// Returns the item, whose owner stays entered unless it was removed before.
+    pub(crate) fn into_item(self) -> Item {
+        ManuallyDrop::into_inner(self.item)
     }
 
     /// Checks the item and drops it.
@@ -198,7 +209,7 @@ impl Held {
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), Found> {
         self.check()?;
         self.leave()?;
-        match &mut self.item {
+        match &mut *self.item {
             Item::Rows(rows) => {
                 rows.resize(bytes, 0);
                 rows.shrink_to_fit();
@@ -208,5 +219,47 @@ impl Held {
         }
         self.enter()?;
         self.mark()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pageyard::{Gfp, Order};
+
+    use super::*;
+    use crate::Plan;
+    use crate::actor::ALLOC;
+    use crate::operations::NAMES;
+    use crate::phase::Phase;
+
+    fn tracked() -> &'static TrackedYard {
+        let phase = Phase::new(&Plan { size: 16 << 20, ..Plan::new(1) }, 1);
+        Box::leak(Box::new(TrackedYard::new(0, phase.yards[0], &NAMES).unwrap()))
+    }
+
+    #[test]
+    fn a_dropped_item_is_not_freed() {
+        let tracked = tracked();
+        let block = tracked.yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        let frame = block.pfn().0;
+        let owner = Owner::new(1, ALLOC, 1, &NAMES);
+        Held::new(tracked, Item::Block(block), owner, false, false).unwrap();
+        assert_eq!(tracked.owners.release(frame..frame + 1, owner), Ok(()));
+        assert!(tracked.yard.status().used > 0);
+    }
+
+    #[test]
+    fn a_finding_in_a_movable_block_leaves_no_owner() {
+        let tracked = tracked();
+        let movable = tracked.yard.alloc_movable(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+        let owner = Owner::new(1, ALLOC, 1, &NAMES);
+        let mut held = Held::new(tracked, Item::Movable(movable), owner, false, true).unwrap();
+        let mut frame = 0;
+        let found = held.each(&mut |frames, _| {
+            frame = frames.start;
+            Err(Found::NotZero { frame, owner })
+        });
+        assert_eq!(found, Err(Found::NotZero { frame, owner }));
+        assert_eq!(tracked.owners.acquire(frame..frame + 1, owner), Ok(()));
     }
 }

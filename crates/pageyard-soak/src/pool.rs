@@ -19,7 +19,8 @@ pub(crate) struct Pool(Mutex<HashMap<Pfn, (Order, Terms)>>);
 impl Pool {
     /// Lends a block; any other item is dropped.
     pub(crate) fn put(&self, held: Held) {
-        let Held { item: Item::Block(block), tracked, terms } = held else { return };
+        let (tracked, terms) = (held.tracked, held.terms);
+        let Some(block) = held.into_item().block() else { return };
         let (pfn, order) = block.into_raw();
         let mut all = lock(&self.0);
         all.insert(pfn, (order, terms));
@@ -34,7 +35,7 @@ impl Pool {
         let (order, terms) = all.remove(&pfn)?;
         // SAFETY: `put` gave up its ownership, and the relocator moves only blocks in the table.
         let block = unsafe { tracked.yard.from_raw(pfn, order) }.expect("a block of this yard");
-        Some(Held { item: Item::Block(block), tracked, terms })
+        Some(Held::entered(tracked, Item::Block(block), terms))
     }
 }
 

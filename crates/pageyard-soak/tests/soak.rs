@@ -32,34 +32,35 @@ fn a_soak_finds_no_errors_and_uses_every_operation() {
 
 #[test]
 fn a_double_allocation_is_detected() {
-    let Found::HandedOut { owner, to, .. } = found(Plant::Twice) else { panic!("as another one") };
+    let found = found(Plant::Twice);
+    let Found::HandedOut { owner, to, .. } = found else { panic!("{found}") };
     assert_ne!(owner, to);
 }
 
 #[test]
 fn a_lost_page_is_detected() {
-    let Found::NotEmpty { used, free, managed, .. } = found(Plant::Lose) else {
-        panic!("as another one")
-    };
+    let found = found(Plant::Lose);
+    let Found::NotEmpty { used, free, managed, .. } = found else { panic!("{found}") };
     assert!(used > 0 && free < managed);
 }
 
 #[test]
 fn a_nonzero_page_is_detected() {
-    assert!(matches!(found(Plant::Dirt), Found::NotZero { .. }));
+    let found = found(Plant::Dirt);
+    assert!(matches!(found, Found::NotZero { .. }), "{found}");
 }
 
 #[test]
 fn a_free_by_the_wrong_owner_is_detected() {
-    let Found::NotOwner { owner, by, .. } = found(Plant::WrongOwner) else {
-        panic!("as another one")
-    };
+    let found = found(Plant::WrongOwner);
+    let Found::NotOwner { owner, by, .. } = found else { panic!("{found}") };
     assert_ne!(owner, by);
 }
 
 #[test]
 fn an_overwritten_page_is_detected() {
-    assert!(matches!(found(Plant::Scribble), Found::Pattern { at: 0, .. }));
+    let found = found(Plant::Scribble);
+    assert!(matches!(found, Found::Pattern { at: 0, .. }), "{found}");
 }
 
 #[test]
