@@ -24,8 +24,9 @@ fn found(plant: Plant) -> Found {
 
 #[test]
 fn a_soak_finds_no_errors_and_uses_every_operation() {
-    let report = run(&plan(10, None));
-    assert_eq!((report.phases, report.found), (10, None));
+    // Five phases of many kinds: each operation succeeds 20 times at least, and as a rule more.
+    let report = run(&Plan { seed: 3, ..plan(5, None) });
+    assert_eq!((report.phases, report.found), (5, None));
     let unused: Vec<_> = report.counts.0.iter().filter(|(_, n)| **n == 0).collect();
     assert!(unused.is_empty(), "{unused:?}");
 }
