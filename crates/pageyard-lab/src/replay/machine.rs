@@ -51,10 +51,8 @@ pub struct MachineZone {
     pub managed: u64,
     /// Free pages when the state was recorded; `None` if that was not recorded.
     pub free: Option<u64>,
-    /// The watermarks MIN, LOW, HIGH and PROMO.
+    /// The watermarks MIN, LOW, HIGH and PROMO, without the boost.
     pub watermarks: [u64; 4],
-    /// Watermark boost.
-    pub boost: u64,
     /// Pages reserved against requests for higher zones.
     pub lowmem_reserve: [u64; ZONE_KINDS],
     /// Batch size of the per-CPU lists.
@@ -260,7 +258,7 @@ fn check(zones: &[MachineZone]) -> Result<(), ReplayError> {
                 format!("the sizes of node {} zone {} contradict each other", z.node, z.kind);
             return Err(ReplayError::machine(what, fix));
         }
-        if !z.watermarks.is_sorted() || z.watermarks[3] >= 1 << 52 || z.boost >= 1 << 52 {
+        if !z.watermarks.is_sorted() || z.watermarks[3] >= 1 << 52 {
             let what = format!("the watermarks of node {} zone {} do not ascend", z.node, z.kind);
             return Err(ReplayError::machine(what, fix));
         }
@@ -314,8 +312,8 @@ fn from_zoneinfo(
             present: z.present,
             managed: z.managed,
             free: start.map(|s| s.free),
-            watermarks: [w.min, w.low, w.high, promo],
-            boost: w.boost,
+            // The kernel prints the marks as in force, with the boost (spec §3.3).
+            watermarks: [w.min, w.low, w.high, promo].map(|mark| mark.saturating_sub(w.boost)),
             lowmem_reserve: std::array::from_fn(|k| {
                 z.protection.get(k).copied().unwrap_or(0).min((1 << 52) - 1)
             }),
@@ -369,7 +367,6 @@ fn from_options(
                 managed: end - start,
                 free: None,
                 watermarks: [0; 4],
-                boost: 0,
                 lowmem_reserve: [0; ZONE_KINDS],
                 batch: tuning::batch(end - start),
                 stat_threshold: stat_threshold(cpus, end - start),

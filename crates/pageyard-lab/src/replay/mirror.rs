@@ -14,6 +14,7 @@ use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
 use super::machine::Machine;
 use super::names::Names;
 use super::plan::{Op, OpKind, Origin, Plan, PlanWriter, pack_gfp};
+use super::reclaim::ends_work;
 use super::requests::Requests;
 use super::scan::{Scan, place};
 
@@ -56,6 +57,10 @@ struct Cpu {
     commit: u32,
     /// The frame that the zone supplies directly to a request, plus one.
     direct: u32,
+    /// Whether reclaim or compaction ended here since this CPU's last page event but drains.
+    ended: bool,
+    /// Number of times that drains could begin anew here.
+    turn: u64,
 }
 
 /// How well the trace could be reconstructed. Counts are in blocks unless stated otherwise.
@@ -94,7 +99,8 @@ pub(super) struct Mirror<'m, 's> {
     /// Per frame: order plus one of a block that was in use at the start and begins there.
     pub(super) live: Vec<u8>,
     block_types: Vec<u8>,
-    last_remote_ns: Vec<Option<u64>>,
+    /// Per zone: the CPU, and its turn, that last drained all lists by request.
+    requested: Vec<Option<(usize, u64)>>,
     plan: PlanWriter,
     pub(super) holds: Holds,
     pub(super) idle: Idle,
@@ -114,9 +120,6 @@ pub(super) struct Mirror<'m, 's> {
     /// What follows the recorded state, in a pass after the one that finds its start.
     pub(super) follower: Option<&'s mut dyn Follow>,
 }
-
-/// Drains of another CPU's lists within this time count as one requested drain.
-const REMOTE_GAP_NS: u64 = 50_000_000;
 
 impl<'m, 's> Mirror<'m, 's> {
     pub(super) fn new(
@@ -150,7 +153,7 @@ impl<'m, 's> Mirror<'m, 's> {
             flags: vec![0; frames],
             live: vec![0; frames],
             block_types: scan.block_types.iter().map(|t| t.saturating_sub(1)).collect(),
-            last_remote_ns: vec![None; machine.zones.len()],
+            requested: vec![None; machine.zones.len()],
             plan,
             holds: Holds::new(machine.cpus.len()),
             idle: Idle::default(),
@@ -439,16 +442,25 @@ impl<'m, 's> Mirror<'m, 's> {
             None => self.understanding.unexplained_drains += 1,
             Some(_) => {
                 if owner != slot {
-                    let last = self.last_remote_ns[zone].replace(self.t_ns);
-                    if last.is_none_or(|t| self.t_ns.saturating_sub(t) > REMOTE_GAP_NS) {
-                        self.understanding.requested_drains += 1;
-                        self.emit(OpKind::DrainAll, slot, frame, 0, 0, 0);
-                    }
+                    self.drain_of_all(cpu, zone, slot, frame);
                 }
                 self.lists.remove(frame);
             }
         }
         self.add(owner, -(1 << order));
+    }
+
+    /// Rule 6: a drain of another CPU's list is part of a drain of all lists. A task requests that
+    /// once its reclaim or compaction has ended, so where this is recorded, others are mistakes of
+    /// the mirror.
+    fn drain_of_all(&mut self, cpu: usize, zone: usize, slot: usize, frame: u32) {
+        let Cpu { ended, turn, .. } = self.cpus[cpu];
+        let this = Some((cpu, turn));
+        if self.requested[zone] != this && (ended || !self.scan.ends_recorded) {
+            self.requested[zone] = this;
+            self.understanding.requested_drains += 1;
+            self.emit(OpKind::DrainAll, slot, frame, 0, 0, 0);
+        }
     }
 
     fn relabel(&mut self, frame: u32, order: u8, migratetype: u8) {
@@ -478,7 +490,8 @@ impl Visitor for Mirror<'_, '_> {
         }
         self.idle.until(event.t_ns);
         if !matches!(event.kind, Kind::Drain { .. }) {
-            self.cpus[cpu].drain = 0;
+            let at = &mut self.cpus[cpu];
+            (at.drain, at.ended, at.turn) = (0, false, at.turn + 1);
         }
         let claimed = std::mem::take(&mut self.claimed[cpu]);
         let Some((frame, zone)) = place else {
@@ -590,6 +603,9 @@ impl Visitor for Mirror<'_, '_> {
     }
 
     fn point(&mut self, t_ns: u64, cpu: u16, task: u32, what: &Compaction) {
+        if let Some(at) = self.cpus.get_mut(usize::from(cpu)).filter(|_| ends_work(what)) {
+            (at.ended, at.turn) = (true, at.turn + 1);
+        }
         if let Some(follower) = &mut self.follower {
             follower.point(t_ns, cpu, task, what);
         }

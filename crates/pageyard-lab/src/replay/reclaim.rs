@@ -57,6 +57,12 @@ impl fmt::Display for ReclaimFigures {
     }
 }
 
+/// Returns whether a request's reclaim, or a compaction, ended. Whoever lacks memory afterwards has
+/// the lists of all CPUs drained.
+pub(super) fn ends_work(what: &Compaction) -> bool {
+    matches!(what, Compaction::DirectReclaimEnd { .. } | Compaction::End { .. })
+}
+
 /// A start or end of reclaim on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transition {

@@ -83,7 +83,7 @@ fn spec(zone: &MachineZone) -> ZoneSpec {
 
 /// Returns the limits that a policy sets for a zone's lists (spec §5.4), from the recorded batch.
 fn limits(rules: &Rules, machine: &Machine, zone: &MachineZone) -> Limits {
-    let low = zone.watermarks[1] + zone.boost;
+    let low = zone.watermarks[1];
     let size =
         |fraction| high_size(zone.managed, low, machine.cpus_of(zone.node), fraction, zone.batch);
     let fraction = machine.high_fraction;
@@ -144,7 +144,7 @@ fn records<'a>(
         present: zone.present,
         managed: zone.managed,
         watermarks: zone.watermarks,
-        boost: zone.boost,
+        boost: 0,
         flags: 0,
         reserved_highatomic: 0,
         isolated_blocks: 0,

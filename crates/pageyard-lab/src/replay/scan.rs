@@ -134,6 +134,8 @@ pub(super) struct Scan<'m> {
     /// The starts and ends of background reclaim, and their summary.
     pub(super) transitions: Vec<Transition>,
     pub(super) reclaimed: ReclaimFigures,
+    /// Whether the trace shows when reclaim by requests, or compaction, ended.
+    pub(super) ends_recorded: bool,
     /// Time of the record before [`Scan::snapshot_start`].
     pub(super) snapshot_ns: u64,
     /// Per frame: the FREE that waits for its batched event, as the low 31 bits of its record and a
@@ -182,6 +184,7 @@ impl<'m> Scan<'m> {
             reclaim: reclaim::Observations::default(),
             transitions: Vec::new(),
             reclaimed: ReclaimFigures::default(),
+            ends_recorded: false,
             snapshot_ns: 0,
             freed: vec![0; frames],
             cpus: vec![Last { record: 0, frame: 0, what: Waiting::No }; machine.cpus.len()],
@@ -315,6 +318,7 @@ impl Visitor for Scan<'_> {
 
     fn point(&mut self, t_ns: u64, _: u16, _: u32, what: &Compaction) {
         self.reclaim.see_point(t_ns, what);
+        self.ends_recorded |= reclaim::ends_work(what);
     }
 }
 

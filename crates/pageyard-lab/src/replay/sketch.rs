@@ -109,11 +109,7 @@ impl Sketch {
         Sketch {
             base: machine.base(),
             cpus,
-            watermarks: machine
-                .zones
-                .iter()
-                .map(|z| [0, 1, 2].map(|i| z.watermarks[i] + z.boost))
-                .collect(),
+            watermarks: machine.zones.iter().map(|z| [0, 1, 2].map(|i| z.watermarks[i])).collect(),
             blocks: FreeBlocks::new(pages),
             lists: start.cached.iter().map(|lists| (on(lists), 0, 0)).collect(),
             last: vec![None; cpus],

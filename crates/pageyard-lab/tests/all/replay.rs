@@ -190,6 +190,27 @@ fn another_cpus_drain_was_requested() {
     assert_eq!((ours.moved.drain_pages, ours.moved.drain_holds), (2, 1));
 }
 
+#[test]
+fn each_end_of_reclaim_may_be_followed_by_a_drain_of_all_lists() {
+    // Two requests of one task, 10 us apart: both drain CPU 0's list.
+    let end = "mm_vmscan_direct_reclaim_end: nr_reclaimed=0";
+    let one = |t: Trace, us: u64, pfn: u64| {
+        let t = t.line(0, "a-1", us, &format!("mm_page_free: page=0x1 pfn={pfn:#x} order=0"));
+        t.line(1, "b-2", us + 1, end).line(1, "b-2", us + 2, &drain(pfn, 0, 1))
+    };
+    let r = one(one(Trace::new(), 10_000_000, F), 10_000_010, F + 1).replay("Linux612");
+    assert_eq!(r.understanding.requested_drains, 2);
+    assert_eq!(r.policies[0].figures.moved, r.recorded.moved);
+    assert_eq!(r.recorded.moved.drain_pages, 2);
+    // Where such ends are recorded, a drain without one is no drain of all lists, but a page that
+    // the mirror has on the wrong list.
+    let t = Trace::new().line(1, "b-2", 9_000_000, end).free(F, 0).free(F + 1, 0);
+    let other = "mm_page_free: page=0x1 pfn=0x2100 order=0";
+    let t = t.line(1, "b-2", 10_000_010, other).line(1, "b-2", 10_000_011, &drain(F, 0, 1));
+    let r = t.replay("Linux612");
+    assert_eq!((r.understanding.requested_drains, r.policies[0].figures.moved.drain_pages), (0, 0));
+}
+
 /// 21 frees of pages in use before the trace.
 fn frees() -> Trace {
     (0..21).fold(Trace::new(), |t, i| t.free(F + i, 0))
@@ -394,6 +415,33 @@ fn state_files_beside_a_trace_are_used_where_only_the_release_is_attached() {
     assert_eq!(r.machine.kernel.release.as_deref(), Some("6.12.30"));
     let shown = show(&path, Form::Zoneinfo, When::default()).unwrap();
     assert_eq!(shown.state, "traced_start");
+}
+
+/// The kernel prints the marks as in force, with the boost of that moment.
+#[test]
+fn s3_3_a_recorded_boost_is_no_part_of_the_watermarks() {
+    let reader = TraceReader::open(sample("kbuild.pgy"), pageyard_trace::Options::default());
+    let reader = reader.unwrap();
+    let plain = std::str::from_utf8(reader.attachments().get("zoneinfo.traced_start").unwrap());
+    let marks = |zoneinfo: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("zoneinfo.traced_start"), zoneinfo).unwrap();
+        let trace = folder.path().join("trace.txt");
+        std::fs::write(&trace, Trace::new().free(0x12345, 0).0).unwrap();
+        let options = Options { machine: MachineOptions::default(), ..options("Linux612") };
+        let report = replay(Input::Path(trace), &options, &mut |_, _, _| {}).unwrap();
+        report.machine.zones.iter().map(|z| z.watermarks).collect::<Vec<_>>()
+    };
+    let boosted = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [name @ ("boost" | "min" | "low" | "high" | "promo"), n] => {
+            format!("        {name:<9}{}\n", n.parse::<u64>().unwrap() + 50)
+        }
+        _ => format!("{line}\n"),
+    };
+    let plain = plain.unwrap();
+    let all = marks(plain);
+    assert_eq!(all[1], [11_192, 13_990, 16_788, 19_586]);
+    assert_eq!(marks(&plain.lines().map(boosted).collect::<String>()), all);
 }
 
 /// The relative distance in percent.
