@@ -330,7 +330,8 @@ impl<P: Policy> HostYard<P> {
     pub fn drain(&self) {
         if self.born.is_here() {
             self.thread_caches.drain();
-            self.raw.core().drain_all(None);
+            // For one zone, a drain by another thread is waited for.
+            self.zones().for_each(|zone| self.raw.core().drain_all(Some(zone)));
         }
     }
 

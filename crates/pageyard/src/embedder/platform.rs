@@ -60,7 +60,7 @@ pub trait Platform {
     ///
     /// The drain takes the lock of each CPU's lists in turn, also for a request that must not sleep:
     /// if interrupt handlers make requests, the locks must disable interrupts, as they must anyway.
-    /// If another CPU is draining already, the request does not wait for it.
+    /// If another CPU is draining already, the request waits for its turn.
     #[inline(always)]
     fn drain_on_failure(&self) -> bool {
         false

@@ -605,7 +605,11 @@ impl<'a, C: Config> Yard<'a, C> {
             return Step::On;
         }
         c.drained = true;
-        self.drain_all(None);
+        // Zone by zone, each of which waits for a drain by another CPU: that may have passed the CPU
+        // that has the pages.
+        for zone in self.zones {
+            self.drain_all(Some(zone.id()));
+        }
         self.try_for(c.req, c.flags)
     }
 

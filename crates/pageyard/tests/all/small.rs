@@ -5,14 +5,16 @@ use crate::common;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use common::any::{AnyHooks, any_hooks};
+use common::any::{AnyHooks, SharedHooks, any_hooks, shared_hooks};
 use common::by_thread::CPU;
 use common::{Chosen, LINUX612, Lock, Machine, frames};
+use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
     CpuId, Defences, Gfp, Hooked, Knobs, Observer, Order, Pfn, Platform, Reclaim, Yard, ZoneKind,
 };
 
 const MIB: u64 = 256;
+const PACKED: Chosen = &<Packed>::RULES;
 
 /// A machine whose threads set their CPU, and which may drain before a request fails.
 #[derive(Default)]
@@ -33,6 +35,7 @@ impl Observer for NoReclaim {}
 impl Defences for NoReclaim {}
 
 type Y<'y, 'm> = Yard<'y, Hooked<Lock, AnyHooks<'m>, Chosen>>;
+type SharedYard<'y, 'm> = Yard<'y, Hooked<Lock, SharedHooks<'m>, Chosen>>;
 
 /// Allocates single pages until a request fails.
 fn all_pages(y: &Y<'_, '_>, gfp: Gfp) -> Vec<Pfn> {
@@ -113,4 +116,38 @@ fn a_large_block_is_had_after_a_drain() {
         hooks.drains.store(true, Relaxed);
         assert_eq!(y.alloc(Order::MAX, gfp), Ok(Pfn(0)));
     });
+}
+
+/// A drain that another CPU is in may have passed the CPU that has the pages. The request waits for it
+/// and drains again.
+#[test]
+fn a_drain_by_another_cpu_is_no_reason_to_fail() {
+    let gfp = Gfp::ATOMIC | Gfp::MEMALLOC | Gfp::NOWARN;
+    let hooks = NoReclaim::default();
+    hooks.drains.store(true, Relaxed);
+    let machine = Machine::normal(4096).cpus(&[0; 4]);
+    for policy in [LINUX612, PACKED] {
+        machine.run_on_under(shared_hooks(&hooks), policy, |y: &SharedYard<'_, '_>| {
+            let all = || std::iter::from_fn(|| y.alloc(Order::ZERO, gfp).ok());
+            let mut pages: Vec<Pfn> = all().collect();
+            let over = AtomicBool::new(false);
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    CPU.set(1);
+                    while !over.load(Relaxed) {
+                        y.drain_all(None);
+                    }
+                });
+                for _ in 0..3000 {
+                    CPU.set(3);
+                    let freed = pages.split_off(pages.len() - 10);
+                    freed.into_iter().for_each(|p| y.free(p, Order::ZERO).unwrap());
+                    CPU.set(0);
+                    pages.extend(all().take(10));
+                }
+                over.store(true, Relaxed);
+            });
+            assert_eq!(pages.len(), 4096);
+        });
+    }
 }

@@ -186,7 +186,8 @@ impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
     }
 
     /// §3.7: an ordinary request leaves a zone its MIN mark and its reserve. Pages that hooks free
-    /// and per-CPU lists drain meanwhile count for the request.
+    /// and per-CPU lists drain meanwhile count for the request. On the packed engine CPUs are drained
+    /// also for a request that must not wait.
     fn left_enough(&self, pfn: Pfn, order: Order, gfp: Gfp, before: &Before) {
         let reserves = Gfp::HIGH | Gfp::MEMALLOC | Gfp::NOFAIL;
         assert!(!self.y.is_pfmemalloc(pfn) || gfp.intersects(reserves), "{pfn}: all reserves");
@@ -195,10 +196,13 @@ impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
         }
         let zone = before.zones.iter().find(|z| Some(id(z)) == self.y.zone_of(pfn)).unwrap();
         let mut most = zone.free.max(zone.free_exact);
-        if gfp.contains(Gfp::DIRECT_RECLAIM) {
-            most += zone.cached + self.world.freed.get() - before.freed;
+        let waits = gfp.contains(Gfp::DIRECT_RECLAIM);
+        if waits || self.is_packed() {
+            most += zone.cached;
+        }
+        if waits {
             // Guards become free pages when their neighbours are freed.
-            most += before.guards;
+            most += self.world.freed.get() - before.freed + before.guards;
         }
         let highest = gfp.highest_zone().unwrap();
         let mark = zone.watermarks[0] + zone.boost + zone.lowmem_reserve[highest as usize];
