@@ -17,6 +17,9 @@ use crate::yard::HostYard;
 const CHUNK: Order = Order::new(3).expect("an order of a block");
 /// Most bytes of a fragment.
 const MOST: usize = (PAGE_SIZE as usize) << CHUNK.get();
+/// Single pages after a request for a larger block failed. While memory is in pieces, such a request
+/// looks at every pageblock.
+const PAGES: u32 = 64;
 /// References of a new chunk that its cache holds: one for each fragment that it can have, of a byte
 /// each, and one more, so that fragments never drop the last one while the cache uses the chunk.
 const CHARGE: usize = MOST + 1;
@@ -112,6 +115,8 @@ pub struct FragmentCache<P: Policy = Packed> {
     yard: Held<P>,
     gfp: Gfp,
     open: Option<Open<P>>,
+    /// Chunks that are to be single pages, after there was no larger block.
+    pages: u32,
 }
 
 // SAFETY: it owns its references to the chunk, whose owner may be any thread if the yard's may
@@ -124,7 +129,7 @@ impl<P: Policy> FragmentCache<P> {
     /// Creates a cache of fragments of a yard. `gfp`: flags of its requests for blocks; with
     /// [`ZERO`](Gfp::ZERO), each fragment is zeroed.
     pub fn new(yard: &Arc<HostYard<P>>, gfp: Gfp) -> FragmentCache<P> {
-        FragmentCache { yard: Held::new(yard.clone()), gfp, open: None }
+        FragmentCache { yard: Held::new(yard.clone()), gfp, open: None, pages: 0 }
     }
 
     /// Allocates a fragment of `bytes` bytes, 1 to 32,768, whose address is a multiple of `align`
@@ -192,16 +197,23 @@ impl<P: Policy> FragmentCache<P> {
     }
 
     /// Allocates a chunk for a fragment of `bytes` bytes.
-    fn chunk(&self, bytes: usize) -> Result<Open<P>, AllocError> {
+    fn chunk(&mut self, bytes: usize) -> Result<Open<P>, AllocError> {
         let gfp = self.gfp.difference(Gfp::ZERO);
+        let fits = bytes <= PAGE_SIZE as usize;
         // A page will do, so the larger block is not worth reclaim.
         let eager = gfp.difference(Gfp::DIRECT_RECLAIM).union(Gfp::NOWARN | Gfp::NORETRY);
-        let block = match self.yard.alloc_owned(CHUNK, eager) {
-            Err(AllocError::NoMemory) if bytes <= PAGE_SIZE as usize => {
-                self.yard.alloc_owned(Order::ZERO, gfp)
+        let block = if fits && self.pages > 0 {
+            self.pages -= 1;
+            self.yard.alloc_owned(Order::ZERO, gfp)
+        } else {
+            match self.yard.alloc_owned(CHUNK, eager) {
+                Err(AllocError::NoMemory) if fits => {
+                    self.pages = PAGES;
+                    self.yard.alloc_owned(Order::ZERO, gfp)
+                }
+                Err(AllocError::NoMemory) => self.yard.alloc_owned(CHUNK, gfp),
+                answer => answer,
             }
-            Err(AllocError::NoMemory) => self.yard.alloc_owned(CHUNK, gfp),
-            answer => answer,
         }?;
         let left = block.len();
         let chunk = Box::new(Chunk { references: AtomicUsize::new(CHARGE), block });

@@ -180,3 +180,28 @@ fn impossible_fragments_are_errors() {
     let text = format!("{cache:?} {:?}", cache.alloc(10, 1).unwrap());
     assert!(text.contains("FragmentCache") && text.contains("bytes: 10"), "{text}");
 }
+
+#[test]
+fn after_a_larger_block_was_missing_the_next_chunks_are_pages() {
+    let yard = yard::<Packed>();
+    let all = Gfp::ATOMIC | Gfp::MEMALLOC;
+    let pieces: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, all).ok()).collect();
+    let odd: Vec<_> = pieces.into_iter().filter(|b| b.pfn().0 % 2 == 1).collect();
+    let mut cache = FragmentCache::new(&yard, Gfp::KERNEL);
+    let mut fragments = vec![cache.alloc(4096, 1).unwrap()];
+    drop(odd);
+    yard.drain();
+    assert_eq!(used(&yard), 1);
+    // 64 pages, and then the larger block that there is again.
+    let mut next = |n| fragments.extend((0..n).map(|_| cache.alloc(4096, 1).unwrap()));
+    next(1);
+    assert_eq!(used(&yard), 1 + 1);
+    next(63);
+    assert_eq!(used(&yard), 1 + 64);
+    next(1);
+    assert_eq!(used(&yard), 1 + 64 + 8);
+    // What needs a larger block asks for one at once.
+    let mut other = FragmentCache::new(&yard, Gfp::KERNEL);
+    fragments.push(other.alloc(4097, 1).unwrap());
+    assert_eq!(used(&yard), 1 + 64 + 8 + 8);
+}
