@@ -128,13 +128,18 @@ impl<W: Write> TextWriter<W> {
         if task.comm.len() > MAX_COMM {
             return Err(self.error(Fault::Unwritable("a command name of more than 127 bytes")));
         }
-        // Only a name that contains something like `-1 [0]`, ` 1 [0]`, `-1 0d.. 1.0:` or `name:  ` can
-        // be misread.
+        // Only a name that contains something like `-1 [0]`, ` 1 [0]`, `-1 0d.. 1.0:` or `name:  `, or
+        // ends with a blank, can be misread.
         let may_mislead = |c: &str| {
-            c.contains('[') || c.contains(":  ") || ['-', '.', ':'].iter().all(|&b| c.contains(b))
+            let blank = c.ends_with(|c: char| c.is_ascii_whitespace());
+            blank
+                || c.contains('[')
+                || c.contains(":  ")
+                || ['-', '.', ':'].iter().all(|&b| c.contains(b))
         };
         if may_mislead(&task.comm) {
-            let line = format!("{:>16}-{:<5} [000]     0.0: mm_page_free:", task.comm, task.pid);
+            let Task { pid, comm } = task;
+            let line = format!("{}{comm}-{pid:<5} [000]     0.0: mm_page_free:", padding(comm));
             let read = line::parse(line.as_bytes());
             let same = |l: Line<'_>| l.comm == task.comm.as_bytes() && l.pid == task.pid;
             if !matches!(read, Ok(Form::Event(l)) if same(l)) {
@@ -155,7 +160,8 @@ impl<W: Write> TextWriter<W> {
         let (s, ns) = split(t_ns);
         let Task { pid, comm } = task;
         let out = &mut self.out;
-        write!(out, "{comm:>16}-{pid:<5} [{cpu:03}] {s:5}.{ns:09}: {name:<21} ")
+        let pad = padding(comm);
+        write!(out, "{pad}{comm}-{pid:<5} [{cpu:03}] {s:5}.{ns:09}: {name:<21} ")
     }
 
     fn try_event(&mut self, event: &Event, task: &Task) -> io::Result<()> {
@@ -218,6 +224,11 @@ impl<W: Write> TextWriter<W> {
 
 fn split(t_ns: u64) -> (u64, u64) {
     (t_ns / 1_000_000_000, t_ns % 1_000_000_000)
+}
+
+/// Returns the blanks before a name, which the kernel aligns by bytes, not characters.
+fn padding(comm: &str) -> &'static str {
+    &"                "[comm.len().min(16)..]
 }
 
 fn name_and_frame(kind: &Kind) -> (&'static str, Option<u64>) {

@@ -338,10 +338,18 @@ fn names_of_other_events_are_bounded() {
 /// no line can represent.
 #[test]
 fn unrepresentable_names_are_not_written() {
-    let names = ["a-1 [000] 5.0: e", "b-7 [1", "foo:              cc1"];
+    let names = [
+        "a-1 [000] 5.0: e",
+        "b-7 [1",
+        "foo:              cc1",
+        // With its blank, the dash and the pid look like the pid -1 of `perf script`.
+        "more than sixteen bytes ",
+        "no ASCII: \u{11d}  ",
+        "blanks  ",
+    ];
     for comm in ["\\xff".repeat(100)].into_iter().chain(names.map(str::to_owned)) {
         let mut tasks = pageyard_trace::Tasks::new();
-        let task = tasks.intern(3, &comm);
+        let task = tasks.intern(1, &comm);
         let event = Event { t_ns: 0, cpu: 0, task, kind: Kind::Free { pfn: 1, order: 0 } };
         let mut writer = TextWriter::new(Vec::new(), None).unwrap();
         match writer.write(&tasks, &Record::Event(event)) {
