@@ -393,8 +393,11 @@ impl Shared {
     fn refill(self: &Arc<Self>, kind: Kind, gfp: Gfp) -> Option<Ready> {
         let _busy = self.begin()?;
         let mine = self.mine()?;
-        if self.stays_pressed() || kind.is_huge() {
-            return None;
+        // Another yard of the thread may have taken the seat, so that the caller's `pop` did not
+        // look into this magazine.
+        let kept = mine.pop(kind);
+        if kept.is_some() || self.stays_pressed() || kind.is_huge() {
+            return kept;
         }
         let wanted = (mine.limit(kind) / 2) as usize;
         if wanted < 2 {
@@ -432,6 +435,9 @@ impl Shared {
         }
         // If the push succeeds, only the seat was missing.
         if !mine.push(kind, start) {
+            if kind.is_huge() {
+                return None;
+            }
             let mut cold = [None; ROOM];
             let n = mine.take_cold(kind, limit.div_ceil(2), &mut cold);
             let kept = mine.push(kind, start);

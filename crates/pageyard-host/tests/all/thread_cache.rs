@@ -80,6 +80,22 @@ fn a_freed_page_is_reused_from_the_thread_cache() {
     assert!(block.iter().all(|&b| b == 0));
 }
 
+/// A thread finds only a few yards' magazines directly, each by the yard's number modulo 4.
+#[test]
+fn yards_that_a_thread_uses_in_turn_serve_it_from_its_caches() {
+    // Two of any five share a place.
+    let yards: Vec<_> = (0..5).map(|_| yard(1 << 30)).collect();
+    for _ in 0..100 {
+        for yard in &yards {
+            drop(yard.alloc(ONE, Gfp::KERNEL).unwrap());
+            drop(yard.alloc(huge(), Gfp::KERNEL).unwrap());
+        }
+    }
+    for stats in yards.iter().map(HostYard::thread_cache_stats) {
+        assert_eq!((stats.refills, stats.hits, stats.huge_hits), (1, 99 + 99, 99), "{stats:?}");
+    }
+}
+
 #[test]
 fn two_ticks_drain_a_sleeping_thread() {
     let yard = yard(1 << 30);
