@@ -5,7 +5,7 @@
 //! freed:
 //!
 //! - when the thread ends,
-//! - when a tick finds the cache unused since the last one,
+//! - when a tick finds blocks of a kind unused since the last one,
 //! - before a request fails,
 //! - when a zone falls below its low watermark; after that, threads keep nothing until the zone has
 //!   room for all that they may keep.
@@ -293,19 +293,20 @@ impl ThreadCaches {
 
     /// Drains all magazines. Returns the number of pages.
     pub(crate) fn drain(&self) -> u64 {
-        self.shared.as_ref().filter(|s| s.born.is_here()).map_or(0, |s| s.drain(|_| true))
+        self.shared.as_ref().filter(|s| s.born.is_here()).map_or(0, |s| s.drain(Magazine::has))
     }
 
-    /// Drains magazines unused since the last tick; all magazines if memory is short.
+    /// Drains what was not used since the last tick; all magazines if memory is short.
     pub(crate) fn tick(&self) {
         let Some(shared) = &self.shared else { return };
         if shared.backing.room() < 0 {
             shared.press();
         } else if shared.stays_pressed() {
             // Drain what a busy owner kept when its magazine was to be drained.
-            shared.drain(|_| true);
+            shared.drain(Magazine::has);
         } else {
             shared.drain(Magazine::is_idle);
+            shared.roster.list().iter().for_each(|m| m.note_activity());
         }
     }
 
@@ -487,18 +488,19 @@ impl Shared {
         });
     }
 
-    /// Drains the magazines that `meant` selects. Returns the number of pages.
-    fn drain(&self, meant: impl Fn(&Magazine) -> bool) -> u64 {
+    /// Drains the kinds of magazines that `meant` selects. Returns the number of pages.
+    fn drain(&self, meant: impl Fn(&Magazine, Kind) -> bool) -> u64 {
         let _busy = Busy::begin();
         let mut pages = 0;
-        self.roster.drain(meant, barrier::all_threads, |m| pages += self.take_all(m));
+        let any = |m: &Magazine| Kind::ALL.iter().any(|&kind| meant(m, kind));
+        self.roster.drain(any, barrier::all_threads, |m| pages += self.take(m, &meant));
         pages
     }
 
-    /// Frees all blocks of a claimed magazine. Returns the number of pages.
-    fn take_all(&self, m: &Magazine) -> u64 {
+    /// Frees the blocks of a claimed magazine that `meant` selects. Returns the number of pages.
+    fn take(&self, m: &Magazine, meant: impl Fn(&Magazine, Kind) -> bool) -> u64 {
         let mut pages = 0;
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().filter(|&kind| meant(m, kind)) {
             let mut all = [None; ROOM];
             let n = m.take_all(kind, &mut all);
             self.backing.free(kind, &all[..n]);
@@ -515,7 +517,7 @@ impl Shared {
     fn press(&self) {
         let _busy = Busy::begin();
         let take = |m: &Magazine| {
-            self.take_all(m);
+            self.take(m, Magazine::has);
         };
         self.roster.press(barrier::all_threads, take);
     }

@@ -136,6 +136,28 @@ fn ticks_keep_the_pages_of_an_active_thread() {
 }
 
 #[test]
+fn ticks_drain_the_huge_blocks_of_a_thread_that_uses_only_pages() {
+    let yard = yard(1 << 30);
+    let tick = || std::thread::scope(|s| s.spawn(|| yard.tick()).join().unwrap());
+    drop([(); 3].map(|()| yard.alloc(huge(), Gfp::KERNEL).unwrap()));
+    drop(yard.alloc(huge(), Gfp::HIGHUSER_MOVABLE).unwrap());
+    let huge_pages = || yard.thread_cache_stats().huge_pages;
+    // With refills and flushes, as many as hits.
+    let use_pages = || drop(take(&yard, 300));
+    use_pages();
+    tick();
+    use_pages();
+    drop(yard.alloc(huge(), Gfp::KERNEL).unwrap());
+    tick();
+    assert_eq!(huge_pages(), 3 * 512, "only those of the type that was used again");
+    use_pages();
+    tick();
+    let stats = yard.thread_cache_stats();
+    assert_eq!((stats.huge_pages, stats.drains, stats.drained_pages), (0, 2, 4 * 512));
+    assert!(stats.pages > 0);
+}
+
+#[test]
 fn an_exiting_thread_frees_its_cache() {
     let yard = yard(1 << 30);
     for _ in 0..50 {
