@@ -16,7 +16,7 @@ use pageyard::{
 use crate::callback::guarded;
 use crate::clock;
 use crate::cpu;
-use crate::give_back::{GiveBack, Idle, Sample};
+use crate::give_back::{GiveBack, Idle, Sample, whole_blocks};
 use crate::latch::{Causes, System};
 use crate::limits::Limits;
 use crate::lock::HostLock;
@@ -409,8 +409,10 @@ impl<'y, P: Policy> Worker<'y, P> {
         let least = if pressure || idle.is_quiet() { Order::ZERO } else { Order::MAX };
         let mut given = 0;
         for &zone in &self.zones {
-            if given < most {
-                given += core.report_free_pages(zone, least, most - given);
+            // The last block is reported as a whole, also if it is larger than what is left.
+            let left = whole_blocks(most.saturating_sub(given));
+            if left > 0 {
+                given += core.report_free_pages(zone, least, left);
             }
         }
         idle.record_returned(given);
