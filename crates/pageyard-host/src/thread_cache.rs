@@ -7,8 +7,8 @@
 //! - when the thread ends,
 //! - when a tick finds blocks of a kind unused since the last one,
 //! - before a request fails,
-//! - when a zone falls below its low watermark; after that, threads keep nothing until the zone has
-//!   room for all that they may keep.
+//! - when a zone falls below its low watermark; after that, threads keep nothing until a tick finds
+//!   that the zone has room for all that they may keep.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -130,8 +130,8 @@ pub struct ThreadCacheStats {
     pub drained_pages: u64,
     /// Number of times a zone was found below its low watermark.
     pub presses: u64,
-    /// Set while threads keep nothing: a zone was below its low watermark and has not had enough
-    /// room since.
+    /// Set while threads keep nothing: a zone was below its low watermark, and no tick
+    /// ([`HostYard::tick`](crate::HostYard::tick), or the worker's) has found enough room since.
     pub pressed: bool,
 }
 
@@ -392,12 +392,15 @@ impl Shared {
 
     #[cold]
     fn refill(self: &Arc<Self>, kind: Kind, gfp: Gfp) -> Option<Ready> {
+        if self.roster.is_pressed() {
+            return None;
+        }
         let _busy = self.begin()?;
         let mine = self.mine()?;
         // Another yard of the thread may have taken the seat, so that the caller's `pop` did not
         // look into this magazine.
         let kept = mine.pop(kind);
-        if kept.is_some() || self.stays_pressed() || kind.is_huge() {
+        if kept.is_some() || kind.is_huge() {
             return kept;
         }
         let wanted = (mine.limit(kind) / 2) as usize;
@@ -425,9 +428,12 @@ impl Shared {
 
     #[cold]
     fn make_room(self: &Arc<Self>, kind: Kind, start: NonNull<u8>) -> Option<()> {
+        if self.roster.is_pressed() {
+            return None;
+        }
         let _busy = self.begin()?;
         let mine = self.mine()?;
-        if self.stays_pressed() || !mine.is_near(start) {
+        if !mine.is_near(start) {
             return None;
         }
         let limit = mine.limit(kind) as usize;
@@ -523,7 +529,8 @@ impl Shared {
     }
 
     /// Returns whether threads still must not keep blocks. They may again once all of them could
-    /// fill up without any zone falling below its low watermark.
+    /// fill up without any zone falling below its low watermark. Called by ticks only: requests
+    /// would contend for the lock as long as memory is short.
     fn stays_pressed(&self) -> bool {
         self.roster.relax(|| self.backing.room())
     }

@@ -224,12 +224,29 @@ fn thread_caches_are_drained_before_a_request_fails() {
         held.truncate(held.len() - 5);
         assert_eq!(used(&yard), held.len() as u64);
         drop(held);
-        // Memory is free again, so pages are cached again.
+        // Memory is free again, so pages are cached again from the next tick on.
+        s.spawn(|| yard.tick()).join().unwrap();
         drop(take(&yard, 100));
         let stats = yard.thread_cache_stats();
         assert!(stats.pages > 0 && !stats.pressed, "{stats:?}");
         wake.wait();
     });
+}
+
+/// Until then requests do not ask for it, which would contend for a lock.
+#[test]
+fn only_a_tick_lets_threads_cache_pages_after_a_shortage() {
+    let yard = yard(64 << 20);
+    let all = || yard.alloc(ONE, Gfp::KERNEL | Gfp::NOWARN).ok();
+    drop(std::iter::from_fn(all).collect::<Vec<_>>());
+    let before = yard.thread_cache_stats();
+    drop(take(&yard, 1000));
+    let after = yard.thread_cache_stats();
+    assert_eq!((after.pressed, after.pages, after.hits), (true, 0, before.hits));
+    std::thread::scope(|s| s.spawn(|| yard.tick()).join().unwrap());
+    drop(take(&yard, 100));
+    let stats = yard.thread_cache_stats();
+    assert!(stats.pages > 0 && stats.hits > after.hits && !stats.pressed, "{stats:?}");
 }
 
 #[test]
