@@ -172,6 +172,7 @@ impl<P: Policy> HostYard<P> {
         // As single pages, because they are freed as single pages.
         let gfp = gfp.difference(Gfp::COMP);
         let first = self.raw().core().alloc_contig_pages(pages, align, all, t, gfp)?;
+        self.raw().service().requests.count_range(pages);
         let start = self.raw().region().address(first, pages).ok_or(ContigError::NoPlace)?;
         Ok(PageRange { yard: self, start, frames: first..Pfn(first.0 + pages) })
     }

@@ -4,8 +4,9 @@
 //! All quantities are in pages. `resident` is what the system backs, as far as the allocator knows:
 //! all memory except what was returned and not taken again since. The target is the peak use during
 //! the last [`after`](GiveBack::after) plus an eighth, and at least the [`floor`](GiveBack::floor).
-//! Memory resident above the target is returned, at most at [`rate`](GiveBack::rate). The allocator
-//! records peaks between two steps. If the load still takes returned memory again, because no block
+//! Memory resident above the target is returned in blocks of up to 4 MiB, at most at
+//! [`rate`](GiveBack::rate). The block that exceeds what the rate allows yet is followed by a pause
+//! that makes up for it. The allocator records peaks between two steps. If the load still takes returned memory again, because no block
 //! of that size or type is left, the target rises by as much.
 //!
 //! Requests use the smallest blocks that fit. So while use goes up and down, only the largest
@@ -14,7 +15,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pageyard::{PAGE_SIZE, PAGEBLOCK_PAGES};
+use pageyard::{MAX_ORDER, PAGE_SIZE, PAGEBLOCK_PAGES};
+
+/// Pages of the largest block that is returned at once.
+const LARGEST: u64 = 1 << MAX_ORDER;
+
+const SECOND: u64 = 1_000_000_000;
 
 /// How idle memory is returned to the system ([`Builder::give_back`](crate::Builder::give_back)).
 ///
@@ -33,8 +39,8 @@ pub struct GiveBack {
     pub after: Duration,
     /// Bytes that stay resident in any case. Default: 0.
     pub floor: u64,
-    /// Maximum rate in bytes per second. `None`, the default: the whole yard in a quarter of a
-    /// second.
+    /// Maximum rate in bytes per second, on average: memory is returned in blocks of up to 4 MiB.
+    /// `None`, the default: the whole yard in a quarter of a second.
     pub rate: Option<u64>,
     /// Uses `MADV_FREE` instead of `MADV_DONTNEED`. The system takes the pages when it needs them,
     /// and until then they count as resident. Allocating a page that it has not taken yet costs one
@@ -78,9 +84,10 @@ pub(crate) struct Idle {
     /// Use when it last changed much, and the time of that.
     level: (u64, u64),
     retaken: u64,
-    /// Time of the last credit update, and pages that the rate still allows.
+    /// Time of the last credit update, and pages that the rate still allows, in pages times
+    /// nanoseconds per second. Below 0 after a block that was larger.
     charged: u64,
-    credit: u64,
+    credit: i128,
 }
 
 impl Idle {
@@ -101,7 +108,7 @@ impl Idle {
         }
     }
 
-    /// Returns how many pages to return now. Under `pressure` recent use does not count, but the
+    /// Returns how many pages to return now, in whole blocks of any order. Under `pressure` recent use does not count, but the
     /// floor does.
     pub(crate) fn step(&mut self, s: &Sample, pressure: bool) -> u64 {
         let fetched = s.retaken.saturating_sub(self.retaken);
@@ -126,20 +133,23 @@ impl Idle {
         let wanted = if pressure { s.used } else { peak + peak / 8 };
         self.target = wanted.max(self.floor);
 
-        let second = 1_000_000_000;
-        let passed = u128::from(s.now.saturating_sub(self.charged).min(second));
+        let passed = s.now.saturating_sub(self.charged).min(SECOND);
         self.charged = s.now;
-        let earned = (passed * u128::from(self.rate) / u128::from(second)) as u64;
         // Limit the credit, so that unused credit does not allow a burst.
-        self.credit = self.credit.saturating_add(earned).min(self.rate / 4 + 1);
+        let most = i128::from(self.rate / 4 + 1) * i128::from(SECOND);
+        self.credit = (self.credit + i128::from(passed) * i128::from(self.rate)).min(most);
+        let allowed = u64::try_from(self.credit / i128::from(SECOND)).unwrap_or(0);
         let spare = s.resident.saturating_sub(self.target).min(s.waiting);
         // Peaks vary slightly from second to second.
-        if spare < block + peak / 64 { 0 } else { spare.min(self.credit) }
+        if spare < block + peak / 64 {
+            return 0;
+        }
+        whole_blocks(spare).min(allowed.next_multiple_of(LARGEST))
     }
 
     /// Records that `pages` pages were returned.
     pub(crate) fn record_returned(&mut self, pages: u64) {
-        self.credit = self.credit.saturating_sub(pages);
+        self.credit -= i128::from(pages) * i128::from(SECOND);
     }
 
     /// Returns whether use has been about constant for a while, so that all free memory is idle.
@@ -153,11 +163,15 @@ impl Idle {
     }
 }
 
+/// Returns the pages of as many of the largest blocks as these pages hold.
+pub(crate) fn whole_blocks(pages: u64) -> u64 {
+    pages / LARGEST * LARGEST
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
     const PAGES: u64 = 1 << 18;
 
     /// A yard, a load, and a worker that runs a step every 100 ms.
@@ -270,10 +284,10 @@ mod tests {
         let mut y = Yard::new(GiveBack { rate, floor: 512 << 20, ..GiveBack::default() });
         let mut most = 0;
         (0..200).for_each(|_| most = most.max(y.look(false)));
-        assert!(0 < most && most <= (10 << 20) / PAGE_SIZE / 4 + 1, "{most}");
+        assert_eq!(most, LARGEST, "a block, for a quarter of a second at most");
         assert!(y.resident >= PAGES - 20 * 2560, "20 seconds of 10 MiB: {}", y.resident);
         (0..2000).for_each(|_| _ = y.look(true));
-        assert!((1 << 17..(1 << 17) + 512).contains(&y.resident), "{}", y.resident);
+        assert_eq!(y.resident, 1 << 17);
     }
 
     #[test]
@@ -312,27 +326,56 @@ mod tests {
         assert_eq!(target_at(SECOND + 1), 0);
     }
 
+    /// At 16 pages a second, a block of 1024 pages may be returned every 64 seconds.
+    #[test]
+    fn a_block_is_followed_by_as_long_a_pause_as_the_rate_takes_for_it() {
+        let rate = Some(16 * PAGE_SIZE);
+        let mut idle = Idle::new(&GiveBack { rate, ..GiveBack::default() }, PAGES, 0);
+        let mut returned = Vec::new();
+        // Also of steps that are too short for a page.
+        for now in (0..200 * SECOND).step_by(SECOND as usize / 20) {
+            let s = Sample { now, resident: PAGES, waiting: PAGES, ..Sample::default() };
+            let pages = idle.step(&s, false);
+            if pages > 0 {
+                assert_eq!(pages, LARGEST);
+                idle.record_returned(pages);
+                returned.push(now / SECOND);
+            }
+        }
+        assert_eq!(returned, [1, 64, 128, 192], "five pages may be saved up");
+    }
+
     #[test]
     fn the_lowest_rate_is_a_page_per_second() {
-        let rate = Some(PAGE_SIZE);
+        let rate = Some(1);
         let mut idle = Idle::new(&GiveBack { rate, ..GiveBack::default() }, PAGES, 0);
         let mut step = |now| {
             let s = Sample { now, resident: PAGES, waiting: PAGES, ..Sample::default() };
-            idle.step(&s, false)
+            let pages = idle.step(&s, false);
+            idle.record_returned(pages);
+            pages
         };
         assert_eq!(step(SECOND), 0, "all of it was in use a second ago");
-        assert_eq!(step(SECOND + SECOND / 2), 1);
-        assert_eq!(step(10 * SECOND), 1, "unused rates add up to no burst");
+        assert_eq!(step(SECOND + 1), LARGEST);
+        assert!((2..1026).all(|n| step(n * SECOND) == 0));
+        assert_eq!(step(1026 * SECOND), LARGEST);
+    }
+
+    #[test]
+    fn no_block_is_returned_that_exceeds_what_is_spare() {
+        for (spare, back) in [(1023, 0), (1024, 1024), (2047, 1024), (2048, 2048)] {
+            assert_eq!(given(100, 100, 112 + spare, false).0, back);
+        }
     }
 
     #[test]
     fn less_than_a_pageblock_and_a_64th_of_the_peak_is_kept() {
-        let least = 512 + 100;
-        assert_eq!(given(6400, 100, 7200 + least - 1, false).0, 0);
-        assert_eq!(given(6400, 100, 7200 + least, false).0, least);
+        let (peak, least) = (64_000, 512 + 1000);
+        assert_eq!(given(peak, 100, 72_000 + least - 1, false).0, 0);
+        assert_eq!(given(peak, 100, 72_000 + least, false).0, LARGEST);
         // The peak counts, whatever the target is.
-        assert_eq!(given(6400, 100, 100 + least - 1, true).0, 0);
-        assert_eq!(given(6400, 100, 100 + least, true).0, least);
+        assert_eq!(given(peak, 100, 100 + least - 1, true).0, 0);
+        assert_eq!(given(peak, 100, 100 + least, true).0, LARGEST);
     }
 
     #[test]

@@ -235,8 +235,8 @@ pub(crate) struct Magazine {
     /// Thread ID of the owner.
     pub(crate) thread: u32,
     pub(crate) tally: Tally,
-    /// Activity at the last call of `is_idle`.
-    seen: AtomicU64,
+    /// Activity of each kind at the last call of `note_activity`.
+    seen: [AtomicU64; KINDS],
     stacks: [Stack; KINDS],
 }
 
@@ -249,7 +249,7 @@ impl Magazine {
             near_bytes: AtomicUsize::new(0),
             thread,
             tally: Tally::default(),
-            seen: AtomicU64::new(0),
+            seen: std::array::from_fn(|_| AtomicU64::new(0)),
             stacks: std::array::from_fn(|_| Stack::new()),
         }
     }
@@ -359,11 +359,31 @@ impl Magazine {
         all
     }
 
-    /// Returns whether the magazine is unused since the last call. One caller at a time.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Returns whether it has blocks of the kind; may be stale when read by another thread.
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        self.stacks[kind as usize].count() > 0
+    }
+
+    /// Returns a number that differs if the owner used the kind in the meantime.
+    fn activity(&self, kind: Kind) -> u64 {
+        let head = self.stacks[kind as usize].head.load(Relaxed);
+        if kind.is_huge() {
+            // Neither refilled nor flushed, so that every use changes the head.
+            return head;
+        }
         let slow = self.tally.refills.load(Relaxed) + self.tally.flushes.load(Relaxed);
-        let now = self.hits().wrapping_add(slow << 24).wrapping_add(self.pages() << 48);
-        self.seen.swap(now, Relaxed) == now
+        head.wrapping_add(slow << 48)
+    }
+
+    /// Returns whether the magazine has blocks of the kind that its owner has not used since
+    /// `note_activity`.
+    pub(crate) fn is_idle(&self, kind: Kind) -> bool {
+        self.has(kind) && self.activity(kind) == self.seen[kind as usize].load(Relaxed)
+    }
+
+    /// Begins another period for `is_idle`.
+    pub(crate) fn note_activity(&self) {
+        Kind::ALL.iter().for_each(|&k| self.seen[k as usize].store(self.activity(k), Relaxed));
     }
 
     /// Announces the claim of a thread other than the owner. A barrier must follow, and in any case
@@ -556,27 +576,42 @@ mod tests {
         assert_eq!(m.enter(|_| Some(())), Some(()));
     }
 
+    /// Returns whether pages, and whether blocks of 2 MiB, are idle, and begins another period.
+    fn idle(m: &Magazine) -> (bool, bool) {
+        let idle = (m.is_idle(Kind::Movable), m.is_idle(Kind::HugeMovable));
+        m.note_activity();
+        idle
+    }
+
     #[test]
-    fn unused_magazines_are_idle() {
+    fn unused_kinds_are_idle() {
         let m = magazine();
-        m.is_idle();
-        assert!(m.is_idle());
-        m.push(Kind::Movable, block(1));
-        assert!(!m.is_idle());
-        assert!(m.is_idle());
+        m.set_limit(Kind::HugeMovable, 4);
+        assert!(m.push(Kind::Movable, block(1)) && m.push(Kind::HugeMovable, block(512)));
+        assert_eq!(idle(&m), (false, false));
+        assert_eq!(idle(&m), (true, true));
         m.pop(Kind::Movable);
         m.push(Kind::Movable, block(1));
-        assert!(!m.is_idle(), "the same blocks are there, but it was used");
+        assert_eq!(idle(&m), (false, true), "the same pages are there, but they were used");
+        m.pop(Kind::HugeMovable);
+        m.push(Kind::HugeMovable, block(512));
+        assert_eq!(idle(&m), (true, false));
+        m.pop(Kind::Movable);
+        m.pop(Kind::HugeMovable);
+        m.note_activity();
+        assert_eq!(idle(&m), (false, false), "nothing is there");
     }
 
     #[test]
     fn activity_on_slow_paths_is_not_idle() {
         let m = magazine();
-        m.is_idle();
+        m.set_limit(Kind::HugeMovable, 4);
+        assert!(m.push(Kind::Movable, block(1)) && m.push(Kind::HugeMovable, block(512)));
+        m.note_activity();
         for counter in [&m.tally.flushes, &m.tally.refills, &m.tally.flushes] {
             add(counter, 1);
-            assert!(!m.is_idle());
-            assert!(m.is_idle());
+            assert_eq!(idle(&m), (false, true), "blocks of 2 MiB are moved one by one");
+            assert_eq!(idle(&m), (true, true));
         }
     }
 

@@ -8,6 +8,9 @@
 //!   each refill passes one block to its caller and keeps the rest;
 //! - frees = those of the allocator + blocks in the cache - blocks fetched by refills + refills
 //!   + hits: what left a magazine other than by a hit was freed to the allocator.
+//!
+//! The allocator counts the pages of a range when they are freed, as single pages, but not when it
+//! takes them; so ranges are counted here.
 
 use pageyard::{CpuStats, MAX_ORDER, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 
@@ -62,12 +65,20 @@ impl Behind {
 pub(crate) struct Requests {
     allocs: [AtomicU64; ORDERS],
     frees: [AtomicU64; ORDERS],
+    /// Pages ever allocated in ranges.
+    ranges: AtomicU64,
 }
 
 impl Requests {
+    /// Counts a range of `pages` pages that a caller allocated.
+    pub(crate) fn count_range(&self, pages: u64) {
+        self.ranges.fetch_add(pages, Relaxed);
+    }
+
     /// Returns the blocks that callers allocated and freed, by order.
     pub(crate) fn report(&self, behind: Behind, cache: &ThreadCacheStats) -> [Vec<u64>; 2] {
-        let now = behind.with_cache(cache);
+        let mut now = behind.with_cache(cache);
+        now.allocs[0] = now.allocs[0].wrapping_add(self.ranges.load(Relaxed));
         let most = |(most, now): (&AtomicU64, u64)| most.fetch_max(now, Relaxed).max(now);
         [
             self.allocs.iter().zip(now.allocs).map(most).collect(),

@@ -59,8 +59,8 @@ pub struct YardStats {
     /// Blocks that compaction moved.
     pub moved: u64,
     /// Blocks that callers allocated and freed, by order, including those that the thread cache
-    /// served, and blocks that the hard limit takes out of circulation. Empty if the process
-    /// publishes none, because its pageyard-host is older.
+    /// served, and blocks that the hard limit takes out of circulation. A range counts as single
+    /// pages. Empty if the process publishes none, because its pageyard-host is older.
     #[serde(default)]
     pub allocs: Vec<u64>,
     /// See `allocs`.

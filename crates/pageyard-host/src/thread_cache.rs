@@ -5,10 +5,10 @@
 //! freed:
 //!
 //! - when the thread ends,
-//! - when a tick finds the cache unused since the last one,
+//! - when a tick finds blocks of a kind unused since the last one,
 //! - before a request fails,
-//! - when a zone falls below its low watermark; after that, threads keep nothing until the zone has
-//!   room for all that they may keep.
+//! - when a zone falls below its low watermark; after that, threads keep nothing until a tick finds
+//!   that the zone has room for all that they may keep.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -130,8 +130,8 @@ pub struct ThreadCacheStats {
     pub drained_pages: u64,
     /// Number of times a zone was found below its low watermark.
     pub presses: u64,
-    /// Set while threads keep nothing: a zone was below its low watermark and has not had enough
-    /// room since.
+    /// Set while threads keep nothing: a zone was below its low watermark, and no tick
+    /// ([`HostYard::tick`](crate::HostYard::tick), or the worker's) has found enough room since.
     pub pressed: bool,
 }
 
@@ -293,19 +293,20 @@ impl ThreadCaches {
 
     /// Drains all magazines. Returns the number of pages.
     pub(crate) fn drain(&self) -> u64 {
-        self.shared.as_ref().filter(|s| s.born.is_here()).map_or(0, |s| s.drain(|_| true))
+        self.shared.as_ref().filter(|s| s.born.is_here()).map_or(0, |s| s.drain(Magazine::has))
     }
 
-    /// Drains magazines unused since the last tick; all magazines if memory is short.
+    /// Drains what was not used since the last tick; all magazines if memory is short.
     pub(crate) fn tick(&self) {
         let Some(shared) = &self.shared else { return };
         if shared.backing.room() < 0 {
             shared.press();
         } else if shared.stays_pressed() {
             // Drain what a busy owner kept when its magazine was to be drained.
-            shared.drain(|_| true);
+            shared.drain(Magazine::has);
         } else {
             shared.drain(Magazine::is_idle);
+            shared.roster.list().iter().for_each(|m| m.note_activity());
         }
     }
 
@@ -391,10 +392,16 @@ impl Shared {
 
     #[cold]
     fn refill(self: &Arc<Self>, kind: Kind, gfp: Gfp) -> Option<Ready> {
+        if self.roster.is_pressed() {
+            return None;
+        }
         let _busy = self.begin()?;
         let mine = self.mine()?;
-        if self.stays_pressed() || kind.is_huge() {
-            return None;
+        // Another yard of the thread may have taken the seat, so that the caller's `pop` did not
+        // look into this magazine.
+        let kept = mine.pop(kind);
+        if kept.is_some() || kind.is_huge() {
+            return kept;
         }
         let wanted = (mine.limit(kind) / 2) as usize;
         if wanted < 2 {
@@ -421,9 +428,12 @@ impl Shared {
 
     #[cold]
     fn make_room(self: &Arc<Self>, kind: Kind, start: NonNull<u8>) -> Option<()> {
+        if self.roster.is_pressed() {
+            return None;
+        }
         let _busy = self.begin()?;
         let mine = self.mine()?;
-        if self.stays_pressed() || !mine.is_near(start) {
+        if !mine.is_near(start) {
             return None;
         }
         let limit = mine.limit(kind) as usize;
@@ -432,6 +442,9 @@ impl Shared {
         }
         // If the push succeeds, only the seat was missing.
         if !mine.push(kind, start) {
+            if kind.is_huge() {
+                return None;
+            }
             let mut cold = [None; ROOM];
             let n = mine.take_cold(kind, limit.div_ceil(2), &mut cold);
             let kept = mine.push(kind, start);
@@ -481,18 +494,19 @@ impl Shared {
         });
     }
 
-    /// Drains the magazines that `meant` selects. Returns the number of pages.
-    fn drain(&self, meant: impl Fn(&Magazine) -> bool) -> u64 {
+    /// Drains the kinds of magazines that `meant` selects. Returns the number of pages.
+    fn drain(&self, meant: impl Fn(&Magazine, Kind) -> bool) -> u64 {
         let _busy = Busy::begin();
         let mut pages = 0;
-        self.roster.drain(meant, barrier::all_threads, |m| pages += self.take_all(m));
+        let any = |m: &Magazine| Kind::ALL.iter().any(|&kind| meant(m, kind));
+        self.roster.drain(any, barrier::all_threads, |m| pages += self.take(m, &meant));
         pages
     }
 
-    /// Frees all blocks of a claimed magazine. Returns the number of pages.
-    fn take_all(&self, m: &Magazine) -> u64 {
+    /// Frees the blocks of a claimed magazine that `meant` selects. Returns the number of pages.
+    fn take(&self, m: &Magazine, meant: impl Fn(&Magazine, Kind) -> bool) -> u64 {
         let mut pages = 0;
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().filter(|&kind| meant(m, kind)) {
             let mut all = [None; ROOM];
             let n = m.take_all(kind, &mut all);
             self.backing.free(kind, &all[..n]);
@@ -509,13 +523,14 @@ impl Shared {
     fn press(&self) {
         let _busy = Busy::begin();
         let take = |m: &Magazine| {
-            self.take_all(m);
+            self.take(m, Magazine::has);
         };
         self.roster.press(barrier::all_threads, take);
     }
 
     /// Returns whether threads still must not keep blocks. They may again once all of them could
-    /// fill up without any zone falling below its low watermark.
+    /// fill up without any zone falling below its low watermark. Called by ticks only: requests
+    /// would contend for the lock as long as memory is short.
     fn stays_pressed(&self) -> bool {
         self.roster.relax(|| self.backing.room())
     }

@@ -16,7 +16,7 @@ use pageyard::{
 use crate::callback::guarded;
 use crate::clock;
 use crate::cpu;
-use crate::give_back::{GiveBack, Idle, Sample};
+use crate::give_back::{GiveBack, Idle, Sample, whole_blocks};
 use crate::latch::{Causes, System};
 use crate::limits::Limits;
 use crate::lock::HostLock;
@@ -41,6 +41,8 @@ const ASLEEP: u64 = 500 * MS;
 const PUBLISH: u64 = 450 * MS;
 /// Per-CPU lists unused by their CPU for this many nanoseconds are drained.
 const UNUSED: u64 = 400 * MS;
+/// Nanoseconds between two attempts of background reclaim that has given up.
+const AGAIN: u64 = 1000 * MS;
 /// Maximum number of reclaim jobs of a node in one step; the rest follows in the next step.
 const RECLAIMS: u32 = 64;
 
@@ -86,6 +88,8 @@ struct NodeWork<'y, P: Policy> {
     kswapd: Reclaimer<'y, P>,
     /// Napping until this time.
     nap: Option<u64>,
+    /// If reclaim has given up, not tried again before this time.
+    again: u64,
     /// When compaction is due; `None`: in the next step; [`UNTIL_WOKEN`].
     compact: Option<u64>,
 }
@@ -168,7 +172,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         nodes.dedup();
         let behind = |node| {
             let kswapd = core.kswapd(node)?;
-            Some(NodeWork { node, kswapd, nap: None, compact: None })
+            Some(NodeWork { node, kswapd, nap: None, again: 0, compact: None })
         };
         let signals = Signals::open(&plan.system);
         service.set_states(states(&signals, plan));
@@ -214,7 +218,7 @@ impl<'y, P: Policy> Worker<'y, P> {
         let usage = Usage::of(self.raw);
         let limits = service.balloon.limits();
         let level = self.judge(&usage, limits, now);
-        self.reclaim(now);
+        self.reclaim(usage.low, now);
         self.compact(now);
         self.drain_unused(now);
         let spare = self.give_back(level >= Level::Moderate && self.system_is_short(now), now);
@@ -317,11 +321,17 @@ impl<'y, P: Policy> Worker<'y, P> {
         }
     }
 
-    /// Reclaims in the background, on nodes that were woken or whose nap is over.
-    fn reclaim(&mut self, now: u64) {
+    /// Reclaims in the background, on nodes that were woken or whose nap is over. `low`: a node is
+    /// below its LOW watermark. Then also on nodes whose reclaim has given up, as soon as a shrinker
+    /// has pages: no request wakes these.
+    fn reclaim(&mut self, low: bool, now: u64) {
         let service = self.raw.service();
         for n in &mut self.nodes {
-            let woken = service.reclaim.take(n.node);
+            let mut woken = service.reclaim.take(n.node);
+            if low && now >= n.again && self.raw.core().is_hopeless(n.node) {
+                n.again = now + AGAIN;
+                woken |= service.reclaimable() > 0;
+            }
             if !woken && n.nap.is_none_or(|until| now < until) {
                 continue;
             }
@@ -409,8 +419,10 @@ impl<'y, P: Policy> Worker<'y, P> {
         let least = if pressure || idle.is_quiet() { Order::ZERO } else { Order::MAX };
         let mut given = 0;
         for &zone in &self.zones {
-            if given < most {
-                given += core.report_free_pages(zone, least, most - given);
+            // The last block is reported as a whole, also if it is larger than what is left.
+            let left = whole_blocks(most.saturating_sub(given));
+            if left > 0 {
+                given += core.report_free_pages(zone, least, left);
             }
         }
         idle.record_returned(given);

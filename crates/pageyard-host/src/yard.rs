@@ -346,7 +346,8 @@ impl<P: Policy> HostYard<P> {
     }
 
     /// Runs one tick for every CPU ([`RawYard::tick`]), for a yard without a worker thread. Binds
-    /// the calling thread.
+    /// the calling thread. Without ticks, threads keep blocks that they do not use, and after memory
+    /// was short once they keep none.
     pub fn tick(&self) {
         if self.born.is_here() {
             self.thread_caches.tick();

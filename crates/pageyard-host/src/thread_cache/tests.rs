@@ -209,7 +209,7 @@ fn a_tick_finds_a_zone_below_its_low_watermark() {
     assert_eq!((stats.presses, stats.drains, stats.drained_pages), (1, 1, 1));
 }
 
-/// After a shortage, threads keep nothing until there is room for all that all threads may keep.
+/// After a shortage, threads keep nothing until a tick finds room for all that all threads may keep.
 #[test]
 fn threads_keep_nothing_after_a_shortage() {
     let (cache, behind) = cache(8, 1);
@@ -221,9 +221,11 @@ fn threads_keep_nothing_after_a_shortage() {
         let each = 3 * 8 + 2 * 512;
         for room in [0, each, 2 * each - 1] {
             behind.room.store(room, Relaxed);
+            cache.tick();
             assert!(!put(&cache, ONE, 4) && cache.stats().pressed, "{room}");
         }
         behind.room.store(2 * each, Relaxed);
+        cache.tick();
         assert!(put(&cache, ONE, 4) && !cache.stats().pressed);
     });
 }

@@ -101,19 +101,46 @@ fn compaction_is_due_at_its_time_while_blocks_are_movable() {
 fn reclaim_naps_until_its_time() {
     let yard: HostYard = bare(16 * MIB).build().unwrap();
     let mut worker = one_node(&yard);
-    worker.reclaim(1000);
+    worker.reclaim(false, 1000);
     assert_eq!(worker.nodes[0].nap, None, "it was not woken");
     let wakes = Gfp::NOWAIT | Gfp::NOWARN;
     drop(std::iter::from_fn(|| yard.alloc(Order::ZERO, wakes).ok()).collect::<Vec<_>>());
     yard.drain();
     // There is enough memory again, so it only naps, for a tenth of a second.
-    worker.reclaim(1000);
+    worker.reclaim(false, 1000);
     let until = 1000 + SECOND / 10;
     assert_eq!(worker.nodes[0].nap, Some(until));
-    worker.reclaim(until - 1);
+    worker.reclaim(false, until - 1);
     assert_eq!(worker.nodes[0].nap, Some(until));
-    worker.reclaim(until);
+    worker.reclaim(false, until);
     assert_eq!(worker.nodes[0].nap, None, "it sleeps until it is woken");
+}
+
+/// A shrinker has pages again, but no request may wait for it.
+#[test]
+fn reclaim_that_gave_up_is_tried_again_once_a_second() {
+    let yard: HostYard = bare(16 * MIB).build().unwrap();
+    let mut worker = one_node(&yard);
+    let node = worker.nodes[0].node;
+    let wakes = Gfp::NOWAIT | Gfp::NOWARN;
+    let _blocks: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, wakes).ok()).collect();
+    let gave_up = || yard.raw().core().is_hopeless(node);
+    let mut now = SECOND;
+    while !gave_up() {
+        worker.reclaim(false, now);
+        now += SECOND;
+    }
+    let asked = Asked::default();
+    yard.register_shrinker(asked.clone()).keep();
+    let mut asks = |low, at| {
+        assert!(yard.alloc(Order::ZERO, wakes).is_err());
+        worker.reclaim(low, at);
+        !asked.take().0.is_empty()
+    };
+    assert!(!asks(false, now), "memory is not low");
+    assert!(asks(true, now) && gave_up());
+    assert!(!asks(true, now + SECOND - 1), "within a second");
+    assert!(asks(true, now + SECOND));
 }
 
 #[test]

@@ -80,6 +80,22 @@ fn a_freed_page_is_reused_from_the_thread_cache() {
     assert!(block.iter().all(|&b| b == 0));
 }
 
+/// A thread finds only a few yards' magazines directly, each by the yard's number modulo 4.
+#[test]
+fn yards_that_a_thread_uses_in_turn_serve_it_from_its_caches() {
+    // Two of any five share a place.
+    let yards: Vec<_> = (0..5).map(|_| yard(1 << 30)).collect();
+    for _ in 0..100 {
+        for yard in &yards {
+            drop(yard.alloc(ONE, Gfp::KERNEL).unwrap());
+            drop(yard.alloc(huge(), Gfp::KERNEL).unwrap());
+        }
+    }
+    for stats in yards.iter().map(HostYard::thread_cache_stats) {
+        assert_eq!((stats.refills, stats.hits, stats.huge_hits), (1, 99 + 99, 99), "{stats:?}");
+    }
+}
+
 #[test]
 fn two_ticks_drain_a_sleeping_thread() {
     let yard = yard(1 << 30);
@@ -117,6 +133,28 @@ fn ticks_keep_the_pages_of_an_active_thread() {
         s.spawn(|| yard.tick()).join().unwrap();
     });
     assert_eq!(yard.thread_cache_stats().drains, 0);
+}
+
+#[test]
+fn ticks_drain_the_huge_blocks_of_a_thread_that_uses_only_pages() {
+    let yard = yard(1 << 30);
+    let tick = || std::thread::scope(|s| s.spawn(|| yard.tick()).join().unwrap());
+    drop([(); 3].map(|()| yard.alloc(huge(), Gfp::KERNEL).unwrap()));
+    drop(yard.alloc(huge(), Gfp::HIGHUSER_MOVABLE).unwrap());
+    let huge_pages = || yard.thread_cache_stats().huge_pages;
+    // With refills and flushes, as many as hits.
+    let use_pages = || drop(take(&yard, 300));
+    use_pages();
+    tick();
+    use_pages();
+    drop(yard.alloc(huge(), Gfp::KERNEL).unwrap());
+    tick();
+    assert_eq!(huge_pages(), 3 * 512, "only those of the type that was used again");
+    use_pages();
+    tick();
+    let stats = yard.thread_cache_stats();
+    assert_eq!((stats.huge_pages, stats.drains, stats.drained_pages), (0, 2, 4 * 512));
+    assert!(stats.pages > 0);
 }
 
 #[test]
@@ -186,12 +224,29 @@ fn thread_caches_are_drained_before_a_request_fails() {
         held.truncate(held.len() - 5);
         assert_eq!(used(&yard), held.len() as u64);
         drop(held);
-        // Memory is free again, so pages are cached again.
+        // Memory is free again, so pages are cached again from the next tick on.
+        s.spawn(|| yard.tick()).join().unwrap();
         drop(take(&yard, 100));
         let stats = yard.thread_cache_stats();
         assert!(stats.pages > 0 && !stats.pressed, "{stats:?}");
         wake.wait();
     });
+}
+
+/// Until then requests do not ask for it, which would contend for a lock.
+#[test]
+fn only_a_tick_lets_threads_cache_pages_after_a_shortage() {
+    let yard = yard(64 << 20);
+    let all = || yard.alloc(ONE, Gfp::KERNEL | Gfp::NOWARN).ok();
+    drop(std::iter::from_fn(all).collect::<Vec<_>>());
+    let before = yard.thread_cache_stats();
+    drop(take(&yard, 1000));
+    let after = yard.thread_cache_stats();
+    assert_eq!((after.pressed, after.pages, after.hits), (true, 0, before.hits));
+    std::thread::scope(|s| s.spawn(|| yard.tick()).join().unwrap());
+    drop(take(&yard, 100));
+    let stats = yard.thread_cache_stats();
+    assert!(stats.pages > 0 && stats.hits > after.hits && !stats.pressed, "{stats:?}");
 }
 
 #[test]

@@ -68,6 +68,17 @@ fn memory_in_use_is_never_returned() {
     });
 }
 
+/// Only blocks of 4 MiB are free, and one and a half of them are above the floor.
+#[test]
+fn no_block_is_returned_that_reaches_below_the_floor() {
+    let (size, floor) = (64 * MIB, 58 * MIB);
+    let how = GiveBack { floor, ..GiveBack::default() };
+    let yard = builder(size).give_back(Some(how)).build().unwrap();
+    assert!(until(|| yard.status().given_back > 0), "{:?}", yard.status());
+    let status = yard.status();
+    assert_eq!((status.target, status.resident), (floor >> 12, (size - 4 * MIB) >> 12));
+}
+
 #[test]
 fn the_floor_is_kept_and_a_disabled_give_back_is_reported() {
     let how = GiveBack { floor: 32 * MIB, ..GiveBack::default() };

@@ -39,6 +39,29 @@ impl pageyard_host::Shrinker for Cache {
     }
 }
 
+/// Requests that must not wait depend on the worker, which gave up while the cache was locked.
+#[test]
+fn a_shrinker_that_has_pages_again_is_asked_by_the_worker() {
+    let yard = forever(builder(64 * MIB).give_back(None));
+    let cache = Cache::new();
+    yard.register_shrinker(cache.share()).keep();
+    cache.blocks.lock().unwrap().extend(fill(yard, 8000));
+    let take = || yard.alloc(order(0), Gfp::NOWAIT | Gfp::NOWARN);
+    let node = yard.zone_info(yard.zones().next().unwrap()).unwrap().node;
+    let locked = cache.blocks.lock().unwrap();
+    let mut held = Vec::new();
+    let gave_up = until(|| {
+        held.extend(std::iter::from_fn(|| take().ok()));
+        // SAFETY: the core is only read.
+        #[allow(unsafe_code)]
+        unsafe { yard.core() }.is_hopeless(node)
+    });
+    assert!(gave_up && yard.status().shrunk == 0);
+    drop(locked);
+    assert!(until(|| take().is_ok()), "{:?}", yard.status());
+    assert!(yard.status().shrunk > 0 && yard.status().shrunk_directly == 0);
+}
+
 #[test]
 fn a_shrinker_yields_to_requests() {
     let yard = forever(builder(64 * MIB).give_back(None).tick(None));

@@ -1,6 +1,7 @@
 //! Options, the file behind the memory, and published statistics.
 
 use pageyard::Gfp;
+use pageyard::policy::{Linux612, Packed, StaticPolicy};
 use pageyard_host::{Backing, Builder, GiveBack, HostYard, HugePages, HugeSize};
 
 use super::{MIB, QUIET, builder, fill, order, until};
@@ -150,6 +151,24 @@ fn requests_are_counted_by_order_through_the_thread_cache() {
     yard.drain();
     let stats = yard.stats();
     assert_eq!((stats.allocs, stats.thread_cache.pages), (stats.frees, 0));
+}
+
+/// Each page of a range is freed as a single page.
+#[test]
+fn ranges_count_as_single_pages_allocated_and_freed() {
+    fn check<P: StaticPolicy + Send + Sync + 'static>() {
+        let yard = builder(64 * MIB).tick(None).build_with::<P>().unwrap();
+        let single = || (yard.stats().allocs[0], yard.stats().frees[0]);
+        let ranges = [1, 3, 700, 5000].map(|pages| yard.alloc_range(pages, 1, QUIET).unwrap());
+        assert_eq!(single(), (5704, 0), "{}", P::NAME);
+        // Not a page of it is free where it was.
+        assert!(yard.alloc_range(16_000, 1, QUIET).is_err());
+        assert_eq!(single(), (5704, 0), "{}", P::NAME);
+        drop(ranges);
+        assert_eq!(single(), (5704, 5704), "{}", P::NAME);
+    }
+    check::<Packed>();
+    check::<Linux612>();
 }
 
 /// A reader takes a counter that decreases for a restart of the program.
