@@ -273,8 +273,7 @@ impl ThreadCaches {
     /// Refills the thread's magazine with pages and returns one for the caller, whose `pop` failed.
     #[inline]
     pub(crate) fn refill(&self, kind: Kind, gfp: Gfp) -> Option<Ready> {
-        if kind.is_huge() && magazine::has_mine(self.id) {
-            // Huge blocks are not fetched in advance.
+        if self.is_closed(kind) {
             return None;
         }
         self.shared.as_ref()?.refill(kind, gfp)
@@ -284,11 +283,18 @@ impl ThreadCaches {
     /// block.
     #[inline]
     pub(crate) fn make_room(&self, kind: Kind, start: NonNull<u8>) -> bool {
-        if kind.is_huge() && magazine::has_mine(self.id) {
-            // Huge blocks are not flushed in bulk either: there is little to share.
+        if self.is_closed(kind) {
             return false;
         }
         self.shared.as_ref().is_some_and(|s| s.make_room(kind, start).is_some())
+    }
+
+    /// Returns whether the caller has seen the thread's magazine, and it is neither refilled nor
+    /// flushed: while memory is short, and for huge blocks, of which there are few to share.
+    #[inline]
+    fn is_closed(&self, kind: Kind) -> bool {
+        let is_pressed = || self.shared.as_ref().is_some_and(|s| s.roster.is_pressed());
+        magazine::has_mine(self.id) && (kind.is_huge() || is_pressed())
     }
 
     /// Drains all magazines. Returns the number of pages.
@@ -392,15 +398,12 @@ impl Shared {
 
     #[cold]
     fn refill(self: &Arc<Self>, kind: Kind, gfp: Gfp) -> Option<Ready> {
-        if self.roster.is_pressed() {
-            return None;
-        }
         let _busy = self.begin()?;
         let mine = self.mine()?;
         // Another yard of the thread may have taken the seat, so that the caller's `pop` did not
         // look into this magazine.
         let kept = mine.pop(kind);
-        if kept.is_some() || kind.is_huge() {
+        if kept.is_some() || self.roster.is_pressed() || kind.is_huge() {
             return kept;
         }
         let wanted = (mine.limit(kind) / 2) as usize;
@@ -428,12 +431,9 @@ impl Shared {
 
     #[cold]
     fn make_room(self: &Arc<Self>, kind: Kind, start: NonNull<u8>) -> Option<()> {
-        if self.roster.is_pressed() {
-            return None;
-        }
         let _busy = self.begin()?;
         let mine = self.mine()?;
-        if !mine.is_near(start) {
+        if self.roster.is_pressed() || !mine.is_near(start) {
             return None;
         }
         let limit = mine.limit(kind) as usize;

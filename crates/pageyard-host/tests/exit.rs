@@ -50,8 +50,7 @@ fn child() {
             // The thread's first request: it joins the thread cache, which allocates from the yard.
             let _ = yard.alloc(Order::ZERO, Gfp::NOWAIT);
         });
-        // Past the thread cache: once it finds memory short, no thread joins it.
-        let gfp = Gfp::MEMALLOC | Gfp::NOWARN | Gfp::NOWAIT | Gfp::THISNODE;
+        let gfp = Gfp::MEMALLOC | Gfp::NOWARN | Gfp::NOWAIT;
         for order in (0..=10).rev().filter_map(Order::new) {
             all.extend(std::iter::from_fn(|| yard.alloc(order, gfp).ok()));
         }
