@@ -32,12 +32,13 @@ PRAGMA integrity_check;
 ";
 
 fn answers(preload: Option<&Path>) -> (String, String) {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let name = if preload.is_some() { "yard" } else { "own" };
-    let database = directory.join(format!("sqlite-{name}.db"));
-    let _ = std::fs::remove_file(&database);
+    let name = if preload.is_some() { "sqlite-yard" } else { "sqlite-own" };
+    // A folder of its own, without a journal that an interrupted run may have left.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).unwrap();
     let mut sqlite = Command::new("sqlite3");
-    sqlite.arg("-bail").arg(&database).stdin(Stdio::piped());
+    sqlite.arg("-bail").arg(folder.join("test.db")).stdin(Stdio::piped());
     sqlite.stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(library) = preload {
         sqlite.env("LD_PRELOAD", library).env("PAGEYARD_SQLITE_STATS", "1");
@@ -46,7 +47,7 @@ fn answers(preload: Option<&Path>) -> (String, String) {
     let mut child = sqlite.spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), SCRIPT.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    assert!(output.status.success(), "{name}: {output:?}");
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(output.stdout), text(output.stderr))
 }
