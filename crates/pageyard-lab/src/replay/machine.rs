@@ -291,6 +291,12 @@ fn from_zoneinfo(
             .find(|k| k.to_string() == z.name)
             .ok_or_else(|| ReplayError::machine(format!("unknown zone {}", z.name), fix))?;
         let w = &z.watermarks;
+        if w.boost > w.min {
+            let (node, name, boost, min) = (z.node, &z.name, w.boost, w.min);
+            let what =
+                format!("node {node} zone {name}: its min of {min} is below its boost of {boost}");
+            return Err(ReplayError::machine(what, fix));
+        }
         let promo = w.promo.unwrap_or(w.high.saturating_add(w.high.saturating_sub(w.low)));
         let name = (z.node, z.name.as_str());
         let (start, end) = (starts.get(&name).copied(), ends.get(&name).copied());

@@ -57,10 +57,12 @@ struct Cpu {
     commit: u32,
     /// The frame that the zone supplies directly to a request, plus one.
     direct: u32,
-    /// Whether reclaim or compaction ended here since this CPU's last page event but drains.
+    /// Whether a direct reclaim or a compaction ended here since this CPU's last page event other
+    /// than a drain.
     ended: bool,
-    /// Number of times that drains could begin anew here.
-    turn: u64,
+    /// Number of the current run of drains. Any other page event, and the end of a direct reclaim or
+    /// a compaction, begins another one.
+    run: u64,
 }
 
 /// How well the trace could be reconstructed. Counts are in blocks unless stated otherwise.
@@ -99,7 +101,7 @@ pub(super) struct Mirror<'m, 's> {
     /// Per frame: order plus one of a block that was in use at the start and begins there.
     pub(super) live: Vec<u8>,
     block_types: Vec<u8>,
-    /// Per zone: the CPU, and its turn, that last drained all lists by request.
+    /// Per zone: the CPU, and its run of drains, of the last requested drain of all lists.
     requested: Vec<Option<(usize, u64)>>,
     plan: PlanWriter,
     pub(super) holds: Holds,
@@ -450,12 +452,12 @@ impl<'m, 's> Mirror<'m, 's> {
         self.add(owner, -(1 << order));
     }
 
-    /// Rule 6: a drain of another CPU's list is part of a drain of all lists. A task requests that
-    /// once its reclaim or compaction has ended, so where this is recorded, others are mistakes of
-    /// the mirror.
+    /// Rule 6: a drain of another CPU's list is part of a requested drain of all lists. A task
+    /// requests one after its direct reclaim or compaction. Where the ends of these are recorded and
+    /// none precedes the drain, the mirror has the page on the wrong list.
     fn drain_of_all(&mut self, cpu: usize, zone: usize, slot: usize, frame: u32) {
-        let Cpu { ended, turn, .. } = self.cpus[cpu];
-        let this = Some((cpu, turn));
+        let Cpu { ended, run, .. } = self.cpus[cpu];
+        let this = Some((cpu, run));
         if self.requested[zone] != this && (ended || !self.scan.ends_recorded) {
             self.requested[zone] = this;
             self.understanding.requested_drains += 1;
@@ -491,7 +493,7 @@ impl Visitor for Mirror<'_, '_> {
         self.idle.until(event.t_ns);
         if !matches!(event.kind, Kind::Drain { .. }) {
             let at = &mut self.cpus[cpu];
-            (at.drain, at.ended, at.turn) = (0, false, at.turn + 1);
+            (at.drain, at.ended, at.run) = (0, false, at.run + 1);
         }
         let claimed = std::mem::take(&mut self.claimed[cpu]);
         let Some((frame, zone)) = place else {
@@ -604,7 +606,7 @@ impl Visitor for Mirror<'_, '_> {
 
     fn point(&mut self, t_ns: u64, cpu: u16, task: u32, what: &Compaction) {
         if let Some(at) = self.cpus.get_mut(usize::from(cpu)).filter(|_| ends_work(what)) {
-            (at.ended, at.turn) = (true, at.turn + 1);
+            (at.ended, at.run) = (true, at.run + 1);
         }
         if let Some(follower) = &mut self.follower {
             follower.point(t_ns, cpu, task, what);

@@ -57,8 +57,8 @@ impl fmt::Display for ReclaimFigures {
     }
 }
 
-/// Returns whether a request's reclaim, or a compaction, ended. Whoever lacks memory afterwards has
-/// the lists of all CPUs drained.
+/// Returns whether a direct reclaim or a compaction ended. A request that still finds no block then
+/// drains the per-CPU lists of all CPUs.
 pub(super) fn ends_work(what: &Compaction) -> bool {
     matches!(what, Compaction::DirectReclaimEnd { .. } | Compaction::End { .. })
 }

@@ -423,14 +423,17 @@ fn s3_3_a_recorded_boost_is_no_part_of_the_watermarks() {
     let reader = TraceReader::open(sample("kbuild.pgy"), pageyard_trace::Options::default());
     let reader = reader.unwrap();
     let plain = std::str::from_utf8(reader.attachments().get("zoneinfo.traced_start").unwrap());
-    let marks = |zoneinfo: &str| {
+    let replayed = |zoneinfo: &str| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("zoneinfo.traced_start"), zoneinfo).unwrap();
         let trace = folder.path().join("trace.txt");
         std::fs::write(&trace, Trace::new().free(0x12345, 0).0).unwrap();
         let options = Options { machine: MachineOptions::default(), ..options("Linux612") };
-        let report = replay(Input::Path(trace), &options, &mut |_, _, _| {}).unwrap();
-        report.machine.zones.iter().map(|z| z.watermarks).collect::<Vec<_>>()
+        replay(Input::Path(trace), &options, &mut |_, _, _| {})
+    };
+    let marks = |zoneinfo: &str| {
+        let machine = replayed(zoneinfo).unwrap().machine;
+        machine.zones.iter().map(|z| z.watermarks).collect::<Vec<_>>()
     };
     let boosted = |line: &str| match line.split_whitespace().collect::<Vec<_>>()[..] {
         [name @ ("boost" | "min" | "low" | "high" | "promo"), n] => {
@@ -442,6 +445,9 @@ fn s3_3_a_recorded_boost_is_no_part_of_the_watermarks() {
     let all = marks(plain);
     assert_eq!(all[1], [11_192, 13_990, 16_788, 19_586]);
     assert_eq!(marks(&plain.lines().map(boosted).collect::<String>()), all);
+    let wrong = plain.replacen("        boost    0", "        boost    72", 1);
+    let error = replayed(&wrong).unwrap_err().to_string();
+    assert!(error.contains("node 0 zone DMA: its min of 71 is below its boost of 72"), "{error}");
 }
 
 /// The relative distance in percent.
