@@ -5,9 +5,9 @@
 //! all memory except what was returned and not taken again since. The target is the peak use during
 //! the last [`after`](GiveBack::after) plus an eighth, and at least the [`floor`](GiveBack::floor).
 //! Memory resident above the target is returned in blocks of up to 4 MiB, at most at
-//! [`rate`](GiveBack::rate). The block that exceeds what the rate allows yet is followed by a pause
-//! that makes up for it. The allocator records peaks between two steps. If the load still takes returned memory again, because no block
-//! of that size or type is left, the target rises by as much.
+//! [`rate`](GiveBack::rate): a block that exceeds what the rate allows is followed by a pause that
+//! makes up for it. The allocator records peaks between two steps. If the load still takes returned
+//! memory again, because no block of that size or type is left, the target rises by as much.
 //!
 //! Requests use the smallest blocks that fit. So while use goes up and down, only the largest
 //! blocks are returned: requests use the smaller ones first.
@@ -108,8 +108,8 @@ impl Idle {
         }
     }
 
-    /// Returns how many pages to return now, in whole blocks of any order. Under `pressure` recent use does not count, but the
-    /// floor does.
+    /// Returns how many pages to return now, a multiple of the largest block's. Under `pressure`
+    /// recent use does not count, but the floor does.
     pub(crate) fn step(&mut self, s: &Sample, pressure: bool) -> u64 {
         let fetched = s.retaken.saturating_sub(self.retaken);
         self.retaken = s.retaken;

@@ -49,9 +49,9 @@ pub(crate) struct Terms {
     pages: u64,
 }
 
-/// An item whose pages are entered as owned. One that is dropped leaks: after a finding no
-/// page is freed that still has an owner, or another thread might be allocated it and report that
-/// first.
+/// An item whose pages are entered as owned. One that is dropped leaks. So a worker that ends with a
+/// finding frees no page that still has an owner; else another thread might be allocated such a page
+/// and report that first.
 pub(crate) struct Held {
     item: ManuallyDrop<Item>,
     pub(crate) tracked: &'static TrackedYard,
