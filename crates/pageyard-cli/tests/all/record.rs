@@ -23,7 +23,9 @@ fn tree() -> TempDir {
 
 /// `pageyard record` from the tree to `recording.pgy` in it.
 fn record(tree: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pageyard"));
+    // A test that runs in the background may have been started with ignored signals, which stay so.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_pageyard")]);
     command.current_dir(tree).arg("record").args(["--instance", "ci"]);
     for root in ["tracefs", "proc", "sys"] {
         command.arg(format!("--{root}")).arg(tree.join(root));
