@@ -1,10 +1,11 @@
 //! The kind of memory behind a region: the size of its pages, and whether other processes can map
 //! it.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use pageyard::PAGE_SIZE;
 
@@ -120,24 +121,7 @@ impl Backing {
             Backing::HugeTlb(HugeSize::M2) => libc::MFD_HUGETLB | libc::MFD_HUGE_2MB,
             Backing::HugeTlb(HugeSize::G1) => libc::MFD_HUGETLB | libc::MFD_HUGE_1GB,
         };
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | huge;
-        // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(c"pageyard".as_ptr(), flags) };
-        if fd < 0 {
-            return Err(self.explain(io::Error::last_os_error(), bytes));
-        }
-        // SAFETY: the descriptor was just returned, so nothing else owns it
-        // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let length = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: the descriptor is ours, and the file is not mapped yet
-        // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`).
-        let done = unsafe {
-            libc::ftruncate(fd.as_raw_fd(), length) == 0
-                && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) == 0
-        };
-        if done { Ok(Some(fd)) } else { Err(self.explain(io::Error::last_os_error(), bytes)) }
+        memfd(c"pageyard", huge, bytes).map(Some).map_err(|error| self.explain(error, bytes))
     }
 
     /// Adds to an error of the system what is missing and how to fix it.
@@ -155,4 +139,25 @@ impl Backing {
         };
         io::Error::new(error.kind(), format!("{what} ({error})"))
     }
+}
+
+/// Creates an anonymous file of `bytes` bytes, whose size no process can change.
+pub(crate) fn memfd(name: &CStr, flags: libc::c_uint, bytes: u64) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | flags;
+    let length = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just returned, so nothing else owns it
+    // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`, `a_long_text_omits_cpus`).
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: the descriptor is ours, and the file is not mapped yet
+    // (`a_file_can_be_mapped_elsewhere_and_keeps_its_size`, `a_page_keeps_its_length`).
+    let done = unsafe {
+        libc::ftruncate(fd, length) == 0 && libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
+    };
+    if done { Ok(file) } else { Err(io::Error::last_os_error()) }
 }

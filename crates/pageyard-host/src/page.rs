@@ -21,12 +21,13 @@
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr;
 use std::ptr::NonNull;
 
+use crate::backing::memfd;
 use crate::seqlock::{HEAD, length, publish, snapshot};
 use crate::stats::YardStats;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
@@ -63,26 +64,11 @@ impl Page {
     /// Creates a page with room for a text of `room` bytes.
     pub(crate) fn new(room: usize) -> io::Result<Page> {
         let bytes = (room.min(MOST as usize) + HEAD * 8).next_multiple_of(4096);
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a static C string.
-        let fd = unsafe { libc::memfd_create(c"pageyard-stats".as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just returned, so nothing else owns it
-        // (`a_long_text_omits_cpus` fails with a closed one).
-        let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        let seals = SEALS | libc::F_SEAL_SEAL;
-        // SAFETY: the descriptor is ours. The mapping is new, at an address that the system
-        // chooses, so nothing existing changes. It is as long as the file, which is sealed
-        // (`a_page_keeps_its_length`).
+        let file = memfd(c"pageyard-stats", 0, bytes as u64)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the mapping is new, at an address that the system chooses, so nothing existing
+        // changes. It is as long as the file, which is sealed (`a_page_keeps_its_length`).
         let start = unsafe {
-            if libc::ftruncate(fd, bytes as i64) != 0
-                || libc::fcntl(fd, libc::F_ADD_SEALS, seals) != 0
-            {
-                return Err(io::Error::last_os_error());
-            }
-            let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
         if start == libc::MAP_FAILED {
