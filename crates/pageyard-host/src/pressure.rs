@@ -33,8 +33,10 @@ pub enum Level {
 }
 
 impl Level {
+    pub(crate) const ALL: [Level; 3] = [Level::Calm, Level::Moderate, Level::Critical];
+
     pub(crate) fn from_u8(n: u8) -> Level {
-        [Level::Calm, Level::Moderate, Level::Critical][usize::from(n.min(2))]
+        Self::ALL[usize::from(n.min(2))]
     }
 }
 

@@ -24,12 +24,12 @@ type Counts = [u64; ORDERS];
 
 /// Blocks that the allocator behind the cache allocated and freed.
 #[derive(Default)]
-pub(crate) struct Behind {
+pub(crate) struct BackendCounts {
     allocs: Counts,
     frees: Counts,
 }
 
-impl Behind {
+impl BackendCounts {
     /// Adds the counters of a CPU in a zone.
     pub(crate) fn add(&mut self, stats: &CpuStats) {
         for (sum, counts) in [(&mut self.allocs, &stats.allocs), (&mut self.frees, &stats.frees)] {
@@ -40,7 +40,7 @@ impl Behind {
     }
 
     /// Adds what the thread cache did since: the cache must have been read after `self`.
-    fn with_cache(mut self, cache: &ThreadCacheStats) -> Behind {
+    fn with_cache(mut self, cache: &ThreadCacheStats) -> BackendCounts {
         let huge = usize::from(PAGEBLOCK_ORDER);
         let fetched = cache.refills.wrapping_sub(cache.refilled_pages);
         let hits = (cache.hits - cache.huge_hits).wrapping_add(fetched);
@@ -76,8 +76,8 @@ impl Requests {
     }
 
     /// Returns the blocks that callers allocated and freed, by order.
-    pub(crate) fn report(&self, behind: Behind, cache: &ThreadCacheStats) -> [Vec<u64>; 2] {
-        let mut now = behind.with_cache(cache);
+    pub(crate) fn report(&self, backend: BackendCounts, cache: &ThreadCacheStats) -> [Vec<u64>; 2] {
+        let mut now = backend.with_cache(cache);
         now.allocs[0] = now.allocs[0].wrapping_add(self.ranges.load(Relaxed));
         let most = |(most, now): (&AtomicU64, u64)| most.fetch_max(now, Relaxed).max(now);
         [
@@ -91,9 +91,9 @@ impl Requests {
 mod tests {
     use super::*;
 
-    fn behind(allocs: u64, frees: u64) -> Behind {
+    fn backend(allocs: u64, frees: u64) -> BackendCounts {
         let one = |n| std::array::from_fn(|order| if order == 0 { n } else { 0 });
-        Behind { allocs: one(allocs), frees: one(frees) }
+        BackendCounts { allocs: one(allocs), frees: one(frees) }
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
             ..ThreadCacheStats::default()
         };
         // Ten more of each bypassed the cache.
-        let [allocs, frees] = Requests::default().report(behind(136, 50), &cache);
+        let [allocs, frees] = Requests::default().report(backend(136, 50), &cache);
         assert_eq!((allocs[0], frees[0]), (10 + 2 + 100, 10 + 30));
         assert!(allocs[1..].iter().chain(&frees[1..]).all(|&n| n == 0));
     }
@@ -124,7 +124,7 @@ mod tests {
             huge_hits: 8,
             ..ThreadCacheStats::default()
         };
-        let [allocs, frees] = Requests::default().report(behind(0, 0), &cache);
+        let [allocs, frees] = Requests::default().report(backend(0, 0), &cache);
         assert_eq!((allocs[0], allocs[9]), (42, 8));
         assert_eq!((frees[0], frees[9]), (45, 10));
     }
@@ -133,13 +133,13 @@ mod tests {
     fn reported_counts_never_decrease() {
         let requests = Requests::default();
         let none = ThreadCacheStats::default();
-        assert_eq!(requests.report(behind(100, 90), &none)[0][0], 100);
+        assert_eq!(requests.report(backend(100, 90), &none)[0][0], 100);
         // Read in the middle of a refill.
         let cache = ThreadCacheStats { refills: 1, refilled_pages: 63, ..none };
-        let [allocs, frees] = requests.report(behind(120, 95), &cache);
+        let [allocs, frees] = requests.report(backend(120, 95), &cache);
         assert_eq!((allocs[0], frees[0]), (100, 90));
-        let [allocs, frees] = requests.report(behind(0, 0), &cache);
+        let [allocs, frees] = requests.report(backend(0, 0), &cache);
         assert_eq!((allocs[0], frees[0]), (100, 90), "below 0");
-        assert_eq!(requests.report(behind(200, 190), &none)[0][0], 200);
+        assert_eq!(requests.report(backend(200, 190), &none)[0][0], 200);
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
-use crate::requests::Behind;
+use crate::requests::BackendCounts;
 use crate::thread_cache::ThreadCacheStats;
 use crate::usage::Usage;
 
@@ -173,14 +173,14 @@ impl YardStats {
         thread_cache: impl FnOnce() -> ThreadCacheStats,
     ) -> YardStats {
         let core = raw.core();
-        let mut behind = Behind::default();
+        let mut backend = BackendCounts::default();
         for zone in core.zone_ids() {
             let cpus = raw.cpus().iter().filter_map(|&cpu| core.cpu_stats(zone, CpuId(cpu)));
-            cpus.for_each(|stats| behind.add(&stats));
+            cpus.for_each(|stats| backend.add(&stats));
         }
         // In this order: see `Requests`.
         let thread_cache = thread_cache();
-        let [allocs, frees] = raw.service().requests.report(behind, &thread_cache);
+        let [allocs, frees] = raw.service().requests.report(backend, &thread_cache);
         let service = raw.service();
         let usage = Usage::of(raw);
         let relaxed = std::sync::atomic::Ordering::Relaxed;
@@ -261,50 +261,62 @@ impl YardStats {
     pub fn write_prometheus(&self, out: &mut impl std::fmt::Write) -> std::fmt::Result {
         // Another process may have published any number.
         let bytes = |pages: u64| pages.saturating_mul(pageyard::PAGE_SIZE);
-        let level = ["calm", "moderate", "critical"].iter().position(|l| *l == self.level);
-        let level = level.unwrap_or(0) as u64;
-        let mut one = |name: &str, kind: &str, help: &str, value: u64| {
-            writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} {kind}")?;
-            writeln!(out, "pageyard_{name} {value}")
-        };
-        one("size_bytes", "gauge", "Size of the yard.", bytes(self.pages))?;
-        one("used_bytes", "gauge", "Memory in use.", bytes(self.used))?;
-        one("resident_bytes", "gauge", "Resident memory.", bytes(self.resident))?;
-        one("kept_bytes", "gauge", "Memory withheld by the hard limit.", bytes(self.kept))?;
-        one("pressure_level", "gauge", "0 calm, 1 moderate, 2 critical.", level)?;
-        let back = bytes(self.given_back);
-        one("given_back_bytes_total", "counter", "Memory returned to the system.", back)?;
-        let again = bytes(self.fetched);
-        one(
-            "fetched_bytes_total",
-            "counter",
-            "Memory returned to the system and faulted in again.",
-            again,
-        )?;
-        let cached = bytes(self.thread_cache.pages);
-        one("thread_cache_bytes", "gauge", "Memory in use that threads keep cached.", cached)?;
+        let level =
+            crate::pressure::Level::ALL.iter().position(|level| level.to_string() == self.level);
         let cache = &self.thread_cache;
-        let threads = cache.threads as u64;
-        one("thread_cache_threads", "gauge", "Threads with a cache.", threads)?;
-        let pressed = u64::from(cache.pressed);
-        one("thread_cache_pressed", "gauge", "1 while threads must not cache.", pressed)?;
-        let hits = cache.hits;
-        one("thread_cache_hits_total", "counter", "Requests served by thread caches.", hits)?;
-        let refills = cache.refills;
-        one("thread_cache_refills_total", "counter", "Refills of thread caches.", refills)?;
-        let flushes = cache.flushes;
-        one("thread_cache_flushes_total", "counter", "Flushes of full thread caches.", flushes)?;
-        let drains = cache.drains;
-        one("thread_cache_drains_total", "counter", "Drains of thread caches.", drains)?;
-        let shrunk = bytes(self.shrunk);
-        one("shrunk_bytes_total", "counter", "Memory freed by shrinkers.", shrunk)?;
-        one("moved_blocks_total", "counter", "Blocks moved by compaction.", self.moved)?;
+        let (gauge, counter) = ("gauge", "counter");
+        for (name, kind, help, value) in [
+            ("size_bytes", gauge, "Size of the yard.", bytes(self.pages)),
+            ("used_bytes", gauge, "Memory in use.", bytes(self.used)),
+            ("resident_bytes", gauge, "Resident memory.", bytes(self.resident)),
+            ("kept_bytes", gauge, "Memory withheld by the hard limit.", bytes(self.kept)),
+            ("pressure_level", gauge, "0 calm, 1 moderate, 2 critical.", level.unwrap_or(0) as u64),
+            (
+                "given_back_bytes_total",
+                counter,
+                "Memory returned to the system.",
+                bytes(self.given_back),
+            ),
+            (
+                "fetched_bytes_total",
+                counter,
+                "Memory returned to the system and faulted in again.",
+                bytes(self.fetched),
+            ),
+            (
+                "thread_cache_bytes",
+                gauge,
+                "Memory in use that threads keep cached.",
+                bytes(cache.pages),
+            ),
+            ("thread_cache_threads", gauge, "Threads with a cache.", cache.threads as u64),
+            (
+                "thread_cache_pressed",
+                gauge,
+                "1 while threads must not cache.",
+                cache.pressed.into(),
+            ),
+            ("thread_cache_hits_total", counter, "Requests served by thread caches.", cache.hits),
+            ("thread_cache_refills_total", counter, "Refills of thread caches.", cache.refills),
+            (
+                "thread_cache_flushes_total",
+                counter,
+                "Flushes of full thread caches.",
+                cache.flushes,
+            ),
+            ("thread_cache_drains_total", counter, "Drains of thread caches.", cache.drains),
+            ("shrunk_bytes_total", counter, "Memory freed by shrinkers.", bytes(self.shrunk)),
+            ("moved_blocks_total", counter, "Blocks moved by compaction.", self.moved),
+        ] {
+            family(out, name, kind, help)?;
+            writeln!(out, "pageyard_{name} {value}")?;
+        }
 
         for (name, help, counts) in [
             ("allocs_total", "Blocks that callers allocated, by order.", &self.allocs),
             ("frees_total", "Blocks that callers freed, by order.", &self.frees),
         ] {
-            writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} counter")?;
+            family(out, name, counter, help)?;
             for (order, n) in counts.iter().enumerate() {
                 writeln!(out, "pageyard_{name}{{order=\"{order}\"}} {n}")?;
             }
@@ -312,28 +324,25 @@ impl YardStats {
 
         type Of<'a> = &'a dyn Fn(&ZoneStatus) -> u64;
         let zones: [(&str, &str, &str, Of<'_>); 5] = [
-            ("zone_free_bytes", "gauge", "Free memory of a zone.", &|z| bytes(z.free)),
-            ("zone_cached_bytes", "gauge", "Memory on per-CPU lists.", &|z| bytes(z.cached)),
-            ("zone_lock_holds_total", "counter", "Acquisitions of the zone lock.", &|z| {
-                z.lock_holds
-            }),
+            ("zone_free_bytes", gauge, "Free memory of a zone.", &|z| bytes(z.free)),
+            ("zone_cached_bytes", gauge, "Memory on per-CPU lists.", &|z| bytes(z.cached)),
+            ("zone_lock_holds_total", counter, "Acquisitions of the zone lock.", &|z| z.lock_holds),
             (
                 "zone_bypasses_total",
-                "counter",
+                counter,
                 "Operations that bypassed a busy per-CPU list.",
                 &|z| z.bypasses,
             ),
-            ("zone_failures_total", "counter", "Failed requests.", &|z| z.failures),
+            ("zone_failures_total", counter, "Failed requests.", &|z| z.failures),
         ];
         for (name, kind, help, of) in zones {
-            writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} {kind}")?;
+            family(out, name, kind, help)?;
             for z in &self.zones {
                 let (node, zone) = (z.node, &z.kind);
                 writeln!(out, "pageyard_{name}{{node=\"{node}\",zone=\"{zone}\"}} {}", of(z))?;
             }
         }
-        writeln!(out, "# HELP pageyard_free_blocks Free blocks of a zone by order.")?;
-        writeln!(out, "# TYPE pageyard_free_blocks gauge")?;
+        family(out, "free_blocks", gauge, "Free blocks of a zone by order.")?;
         for z in &self.zones {
             for (order, n) in z.free_blocks.iter().enumerate() {
                 let (node, zone) = (z.node, &z.kind);
@@ -343,6 +352,12 @@ impl YardStats {
         }
         Ok(())
     }
+}
+
+/// Writes the head of a family of metrics.
+#[cfg(feature = "prometheus")]
+fn family(out: &mut impl std::fmt::Write, name: &str, kind: &str, help: &str) -> std::fmt::Result {
+    writeln!(out, "# HELP pageyard_{name} {help}\n# TYPE pageyard_{name} {kind}")
 }
 
 #[cfg(all(test, feature = "prometheus"))]
