@@ -5,10 +5,11 @@ use std::sync::Arc;
 use pageyard::policy::Policy;
 use pageyard::{Gfp, NodeId, PAGE_SIZE, Pfn, Platform, ZoneId, ZoneKind};
 
+use crate::free_batch::FreeBatch;
 use crate::lock::HostLock;
 use crate::magazine::{Kind, Ready};
 use crate::raw_yard::RawYard;
-use crate::thread_cache::{Backing, in_batches};
+use crate::thread_cache::CacheBackend;
 
 /// A yard and the places of its zones.
 pub(crate) struct Backend<P: Policy + 'static> {
@@ -34,7 +35,7 @@ impl<P: Policy + 'static> Backend<P> {
     }
 }
 
-impl<P: Policy + Send + Sync + 'static> Backing for Backend<P> {
+impl<P: Policy + Send + Sync + 'static> CacheBackend for Backend<P> {
     fn alloc(&self, gfp: Gfp, to: &mut [Option<Ready>]) -> usize {
         let (region, platform) = (self.raw.region(), self.raw.core().hooks());
         // A page is prepared right before it is passed to `each`.
@@ -53,23 +54,15 @@ impl<P: Policy + Send + Sync + 'static> Backing for Backend<P> {
     }
 
     fn free(&self, kind: Kind, blocks: &[Option<Ready>]) {
-        let region = self.raw.region();
-        let pfn = |block: Ready| {
-            let pfn = region.frame(block.start().as_ptr())?;
+        let mut batch = FreeBatch::new(&self.raw);
+        for block in blocks.iter().flatten() {
+            let Some(pfn) = self.raw.region().frame(block.start().as_ptr()) else { continue };
             if block.is_zero() {
                 // The page was never allocated.
                 self.raw.core().hooks().note_returned(&(pfn..Pfn(pfn.0 + 1)));
             }
-            Some(pfn)
-        };
-        in_batches(kind, blocks, pfn, |batch| {
-            if self.raw.free_batch_owned(batch).is_err() {
-                // A page was taken out of use in the meantime; free the others.
-                for &(pfn, order) in batch {
-                    let _ = self.raw.free_owned(pfn, order);
-                }
-            }
-        });
+            batch.push(pfn, kind.order());
+        }
     }
 
     fn room(&self) -> i64 {

@@ -201,16 +201,7 @@ impl<P: Policy> HostYard<P> {
         order: Order,
         gfp: Gfp,
     ) -> Result<Block<'_, P>, AllocError> {
-        if !self.is_here() {
-            return Err(AllocError::NoMemory);
-        }
-        let pfn = match self.raw().alloc_on(node, order, gfp) {
-            Err(AllocError::NoMemory) if self.drain_threads() > 0 => {
-                self.raw().alloc_on(node, order, gfp)
-            }
-            answer => answer,
-        }
-        .inspect_err(|&error| self.note_failure(error, order, gfp))?;
+        let pfn = self.request(order, gfp, || self.raw().alloc_on(node, order, gfp))?;
         self.block(pfn, order, Kind::of(order, gfp)).ok_or(AllocError::NoMemory)
     }
 

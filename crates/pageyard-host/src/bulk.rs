@@ -11,12 +11,11 @@ use pageyard::{
 };
 
 use crate::block::Block;
+use crate::free_batch::FreeBatch;
 use crate::magazine::Kind;
 use crate::memory::LARGEST;
 use crate::yard::HostYard;
 
-/// Blocks freed per batch.
-const BATCH: usize = 62;
 /// Pages requested per batch.
 const CHUNK: usize = 1024;
 
@@ -69,19 +68,12 @@ impl<P: Policy> HostYard<P> {
     /// Frees blocks in bulk, locking the per-CPU lists once for many of them. Equivalent to
     /// dropping each, except that it bypasses the thread cache.
     pub fn free_bulk<'y>(&'y self, blocks: impl IntoIterator<Item = Block<'y, P>>) {
-        let mut batch = Batch { yard: self, blocks: [(Pfn(0), Order::ZERO); BATCH], n: 0 };
+        // Dropped, and so freed, also if the iterator panics.
+        let mut batch = FreeBatch::new(self.raw());
         for block in blocks {
             if block.is_of(self) && self.is_here() {
-                batch.push(block);
-            }
-        }
-    }
-
-    fn free_all(&self, batch: &[(Pfn, Order)]) {
-        if self.raw().free_batch_owned(batch).is_err() {
-            // A page was taken out of use in the meantime; free the others.
-            for &(pfn, order) in batch {
-                let _ = self.raw().free_owned(pfn, order);
+                let (pfn, order) = block.into_raw();
+                batch.push(pfn, order);
             }
         }
     }
@@ -104,24 +96,14 @@ impl<P: Policy> HostYard<P> {
         if align <= bytes {
             return Ok(self.alloc(order, gfp)?);
         }
-        if !self.is_here() {
-            return Err(AllocError::NoMemory.into());
-        }
-        let take = || {
+        let pfn = self.request(order, gfp, || {
             if align > LARGEST {
                 return self.take_at_multiple(order, align, gfp);
             }
             // Up to `LARGEST`, addresses are aligned if frame numbers are.
-            self.raw().core().alloc_with(
-                order,
-                gfp,
-                Place { align: align / PAGE_SIZE, below: None },
-            )
-        };
-        let pfn = match take() {
-            Err(PlaceError::Alloc(AllocError::NoMemory)) if self.drain_threads() > 0 => take(),
-            answer => answer,
-        }?;
+            let place = Place { align: align / PAGE_SIZE, below: None };
+            self.raw().core().alloc_with(order, gfp, place)
+        })?;
         let block = self.block(pfn, order, Kind::of(order, gfp));
         block.ok_or(AllocError::NoMemory.into())
     }
@@ -278,33 +260,5 @@ impl<P: Policy> Drop for PageRange<'_, P> {
 impl<P: Policy> fmt::Debug for PageRange<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PageRange").field(&self.frames).finish()
-    }
-}
-
-/// A batch of blocks to free. Drop frees the rest, also if the iterator that supplies them panics.
-struct Batch<'y, P: Policy> {
-    yard: &'y HostYard<P>,
-    blocks: [(Pfn, Order); BATCH],
-    n: usize,
-}
-
-impl<'y, P: Policy> Batch<'y, P> {
-    fn push(&mut self, block: Block<'y, P>) {
-        self.blocks[self.n] = block.into_raw();
-        self.n += 1;
-        if self.n == BATCH {
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        let n = std::mem::take(&mut self.n);
-        self.yard.free_all(&self.blocks[..n]);
-    }
-}
-
-impl<P: Policy> Drop for Batch<'_, P> {
-    fn drop(&mut self) {
-        self.flush();
     }
 }

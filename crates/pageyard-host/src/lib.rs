@@ -68,6 +68,7 @@ pub mod cpu;
 mod error;
 mod fork;
 mod fragment;
+mod free_batch;
 mod give_back;
 mod global;
 mod handshake;

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use pageyard::{Gfp, Order};
+use pageyard::Gfp;
 use serde::{Deserialize, Serialize};
 
 use crate::barrier;
@@ -79,7 +79,7 @@ impl ThreadCache {
 }
 
 /// The allocator behind the cache.
-pub(crate) trait Backing: Send + Sync {
+pub(crate) trait CacheBackend: Send + Sync {
     /// Fills these slots with single pages. Returns how many. When memory is short, none or one.
     fn alloc(&self, gfp: Gfp, to: &mut [Option<Ready>]) -> usize;
     /// Frees blocks of a kind. Blocks still known to be zero are recorded as never allocated.
@@ -172,7 +172,7 @@ pub(crate) struct ThreadCaches {
 /// State shared by the threads that use the cache.
 struct Shared {
     id: u64,
-    backing: Arc<dyn Backing>,
+    backend: Arc<dyn CacheBackend>,
     born: Birthplace,
     roster: Roster,
     /// Counters of magazines of ended threads.
@@ -236,7 +236,7 @@ impl ThreadCaches {
         how: ThreadCache,
         pages: u64,
         fills: bool,
-        backing: Arc<dyn Backing>,
+        backend: Arc<dyn CacheBackend>,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let limits = how.limits(pages, fills).filter(|_| barrier::is_available());
@@ -244,7 +244,7 @@ impl ThreadCaches {
         let id = NEXT.fetch_add(1, Relaxed);
         let shared = Shared {
             id,
-            backing,
+            backend,
             born: Birthplace::here(),
             roster: Roster::new(limits),
             past: Tally::default(),
@@ -305,7 +305,7 @@ impl ThreadCaches {
     /// Drains what was not used since the last tick; all magazines if memory is short.
     pub(crate) fn tick(&self) {
         let Some(shared) = &self.shared else { return };
-        if shared.backing.room() < 0 {
+        if shared.backend.room() < 0 {
             shared.press();
         } else if shared.stays_pressed() {
             // Drain what a busy owner kept when its magazine was to be drained.
@@ -324,13 +324,11 @@ impl ThreadCaches {
     pub(crate) fn threads(&self) -> Vec<ThreadCacheUse> {
         let here = self.shared.as_ref().filter(|s| s.born.is_here());
         let Some(shared) = here else { return Vec::new() };
-        let of = |m: &Arc<Magazine>| ThreadCacheUse {
-            thread: m.thread,
-            pages: m.pages(),
-            hits: m.hits(),
-            refills: m.tally.refills.load(Relaxed),
-            flushes: m.tally.flushes.load(Relaxed),
-            drains: m.tally.drains.load(Relaxed),
+        let of = |m: &Arc<Magazine>| {
+            let Reading { pages, hits, .. } = m.reading();
+            let [refills, flushes, drains] =
+                [&m.tally.refills, &m.tally.flushes, &m.tally.drains].map(|n| n.load(Relaxed));
+            ThreadCacheUse { thread: m.thread, pages, hits, refills, flushes, drains }
         };
         let mut all = Vec::new();
         loop {
@@ -391,7 +389,7 @@ impl Shared {
             return None;
         }
         let magazine = Arc::new(Magazine::new(thread_number()));
-        let (start, bytes) = self.backing.near();
+        let (start, bytes) = self.backend.near();
         magazine.set_near(start, bytes);
         self.roster.join(&magazine).then_some(magazine)
     }
@@ -410,14 +408,14 @@ impl Shared {
         if wanted < 2 {
             return None;
         }
-        let (start, bytes) = self.backing.near();
+        let (start, bytes) = self.backend.near();
         if !mine.set_near(start, bytes) {
             // The blocks in the magazine are from the node that the thread left.
             self.empty(&mine);
         }
         let mut got = [None; ROOM];
-        let n = self.backing.alloc(gfp.difference(Gfp::ZERO), &mut got[..wanted]);
-        if n < 2 && self.backing.room() < wanted as i64 {
+        let n = self.backend.alloc(gfp.difference(Gfp::ZERO), &mut got[..wanted]);
+        if n < 2 && self.backend.room() < wanted as i64 {
             self.press();
         }
         let (first, rest) = got[..n].split_first()?;
@@ -425,7 +423,7 @@ impl Shared {
         add(&mine.tally.refills, 1);
         add(&mine.tally.refilled, n as u64);
         // The magazine was claimed, or its limit lowered, in the meantime.
-        self.backing.free(kind, &rest[kept..]);
+        self.backend.free(kind, &rest[kept..]);
         *first
     }
 
@@ -458,7 +456,7 @@ impl Shared {
         if !blocks.is_empty() {
             add(&mine.tally.flushes, 1);
             add(&mine.tally.flushed, blocks.len() as u64 * u64::from(kind.order().pages()));
-            self.backing.free(kind, blocks);
+            self.backend.free(kind, blocks);
         }
     }
 
@@ -489,8 +487,9 @@ impl Shared {
             ] {
                 add(past, now.load(Relaxed));
             }
-            add(&self.past_hits, mine.hits());
-            add(&self.past_huge_hits, mine.reading().huge_hits);
+            let Reading { hits, huge_hits, .. } = mine.reading();
+            add(&self.past_hits, hits);
+            add(&self.past_huge_hits, huge_hits);
         });
     }
 
@@ -509,7 +508,7 @@ impl Shared {
         for kind in Kind::ALL.into_iter().filter(|&kind| meant(m, kind)) {
             let mut all = [None; ROOM];
             let n = m.take_all(kind, &mut all);
-            self.backing.free(kind, &all[..n]);
+            self.backend.free(kind, &all[..n]);
             pages += n as u64 * u64::from(kind.order().pages());
         }
         if pages > 0 {
@@ -532,7 +531,7 @@ impl Shared {
     /// fill up without any zone falling below its low watermark. Called by ticks only: requests
     /// would contend for the lock as long as memory is short.
     fn stays_pressed(&self) -> bool {
-        self.roster.relax(|| self.backing.room())
+        self.roster.relax(|| self.backend.room())
     }
 
     fn stats(&self) -> ThreadCacheStats {
@@ -566,27 +565,6 @@ impl Shared {
             presses: self.roster.presses(),
             pressed: self.roster.is_pressed(),
         }
-    }
-}
-
-/// Passes blocks to the allocator behind the cache in batches.
-pub(crate) fn in_batches(
-    kind: Kind,
-    blocks: &[Option<Ready>],
-    mut pfn: impl FnMut(Ready) -> Option<pageyard::Pfn>,
-    mut give: impl FnMut(&[(pageyard::Pfn, Order)]),
-) {
-    const BATCH: usize = 62;
-    for chunk in blocks.chunks(BATCH) {
-        let mut batch = [(pageyard::Pfn(0), kind.order()); BATCH];
-        let mut n = 0;
-        for block in chunk.iter().flatten() {
-            if let Some(pfn) = pfn(*block) {
-                batch[n].0 = pfn;
-                n += 1;
-            }
-        }
-        give(&batch[..n]);
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use pageyard::policy::Policy;
 use pageyard::{
-    AllocError, ContigError, Gfp, Hooked, HotplugError, Invalid, IsolateError, KnobError, Order,
-    Pfn, Platform, PoisonError, Poisoned, Yard,
+    AllocError, ContigError, Gfp, Hooked, HotplugError, Invalid, KnobError, Order, Pfn,
+    PoisonError, Poisoned, Yard,
 };
 use pageyard_report::text;
 
@@ -35,15 +35,7 @@ impl<P: Policy> HostYard<P> {
     /// # Errors
     /// As [`Yard::alloc`]; and as [`alloc`](HostYard::alloc).
     pub fn alloc_movable(&self, order: Order, gfp: Gfp) -> Result<Movable<'_, P>, AllocError> {
-        if !self.is_here() {
-            return Err(AllocError::NoMemory);
-        }
-        let take = || self.raw().alloc(order, gfp | Gfp::MOVABLE);
-        let pfn = match take() {
-            Err(AllocError::NoMemory) if self.drain_threads() > 0 => take(),
-            answer => answer,
-        };
-        let pfn = pfn.inspect_err(|&error| self.note_failure(error, order, gfp))?;
+        let pfn = self.request(order, gfp, || self.raw().alloc(order, gfp | Gfp::MOVABLE))?;
         // SAFETY: this yard, which is exclusive, just allocated the block at this order
         // (`movable_blocks_keep_their_contents`).
         Ok(unsafe { Movable::new(self.raw(), pfn, order) })
@@ -155,12 +147,11 @@ impl<P: Policy> HostYard<P> {
         let _turn = self.begin_hotplug(&sections)?;
         self.drain();
         let core = self.raw().core();
-        let offline = || with_retries(|| core.offline(sections.clone()), || core.hooks().pause());
-        let mut answer = offline();
+        let mut answer = core.offline(sections.clone());
         let balloon = &self.raw().service().balloon;
         if answer.is_err() && balloon.leave(core, &sections) {
             // There was no room to which what the hard limit keeps could be moved.
-            answer = offline();
+            answer = core.offline(sections.clone());
         }
         if answer.is_err() {
             self.raw().adjust_balloon();
@@ -341,50 +332,5 @@ impl<P: Policy> HostYard<P> {
     pub fn offset(&self, block: &Block<'_, P>) -> u64 {
         assert!(block.is_of(self), "the block is another yard's; ask that one for its offset");
         (block.pfn().0 - self.raw().region().first().0) * pageyard::PAGE_SIZE
-    }
-}
-
-/// Attempts to isolate sections before an unmovable block makes the call fail.
-const TRIES: usize = 8;
-
-/// Retries with pauses while an unmovable block is in the way: a free block that a report or
-/// compaction holds looks unmovable for a moment.
-fn with_retries(
-    mut attempt: impl FnMut() -> Result<(), HotplugError>,
-    pause: impl Fn(),
-) -> Result<(), HotplugError> {
-    for _ in 1..TRIES {
-        match attempt() {
-            Err(HotplugError::Refused(ContigError::Isolate(IsolateError::Unmovable(_)))) => pause(),
-            answer => return answer,
-        }
-    }
-    attempt()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    #[test]
-    fn a_briefly_held_block_does_not_keep_a_section_online() {
-        let unmovable = HotplugError::Refused(IsolateError::Unmovable(Pfn(7)).into());
-        // Number of refusals before the last answer; returns the answer, attempts and pauses.
-        let run = |refusals: usize, last| {
-            let (attempts, pauses) = (Cell::new(0), Cell::new(0));
-            let attempt = || {
-                attempts.set(attempts.get() + 1);
-                if attempts.get() > refusals { last } else { Err(unmovable) }
-            };
-            let answer = with_retries(attempt, || pauses.set(pauses.get() + 1));
-            (answer, attempts.get(), pauses.get())
-        };
-        assert_eq!(run(0, Ok(())), (Ok(()), 1, 0));
-        assert_eq!(run(7, Ok(())), (Ok(()), 8, 7));
-        assert_eq!(run(100, Ok(())), (Err(unmovable), 8, 7), "it is in use");
-        let hole = Err(HotplugError::Hole(Pfn(7)));
-        assert_eq!(run(1, hole), (hole, 2, 1), "no other refusal is for the moment");
     }
 }

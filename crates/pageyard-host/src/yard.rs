@@ -154,17 +154,34 @@ impl<P: Policy> HostYard<P> {
         match if again { self.raw.alloc(order, gfp) } else { Err(error) } {
             Ok(pfn) => self.start_of(pfn, order).into(),
             Err(error) => {
-                self.note_failure(error, order, gfp);
+                if error == AllocError::NoMemory {
+                    self.raw.service().failed(order, gfp);
+                }
                 error.into()
             }
         }
     }
 
-    /// Records a failed request.
-    pub(crate) fn note_failure(&self, error: AllocError, order: Order, gfp: Gfp) {
-        if error == AllocError::NoMemory {
+    /// Makes a request past the thread cache. If memory is short, it is made once more, provided
+    /// that draining the threads' magazines freed any pages. Records a failed request.
+    pub(crate) fn request<T, E: PartialEq + From<AllocError>>(
+        &self,
+        order: Order,
+        gfp: Gfp,
+        take: impl Fn() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let short = E::from(AllocError::NoMemory);
+        if !self.is_here() {
+            return Err(short);
+        }
+        let answer = match take() {
+            Err(error) if error == short && self.drain_threads() > 0 => take(),
+            answer => answer,
+        };
+        if answer.as_ref().is_err_and(|error| *error == short) {
             self.raw.service().failed(order, gfp);
         }
+        answer
     }
 
     /// Returns the address of a block from the thread cache, zeroed if the request asks for it.

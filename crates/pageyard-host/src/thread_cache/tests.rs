@@ -16,7 +16,7 @@ fn a_nested_slow_path_leaves_the_outer_one_busy() {
 
 /// An allocator that counts. Its pages have numbers and addresses, but no memory.
 #[derive(Default)]
-struct Behind {
+struct TestBackend {
     room: AtomicI64,
     /// How many pages a refill gets at most.
     most: AtomicUsize,
@@ -36,7 +36,7 @@ fn page(block: Ready) -> usize {
     (block.start().addr().get() - START) / PAGE
 }
 
-impl Backing for Behind {
+impl CacheBackend for TestBackend {
     fn alloc(&self, _: Gfp, to: &mut [Option<Ready>]) -> usize {
         let n = to.len().min(self.most.load(Relaxed));
         for slot in &mut to[..n] {
@@ -59,7 +59,7 @@ impl Backing for Behind {
     }
 }
 
-impl Behind {
+impl TestBackend {
     /// Returns the blocks freed since the last call.
     fn freed(&self) -> Vec<(Kind, usize)> {
         std::mem::take(&mut *self.freed.lock().unwrap())
@@ -67,15 +67,15 @@ impl Behind {
 }
 
 /// A yard of 2^20 pages with plenty of room, whose cache keeps this many blocks of each type.
-fn cache(pages: u32, huge: u32) -> (ThreadCaches, Arc<Behind>) {
-    let behind = Arc::new(Behind {
+fn cache(pages: u32, huge: u32) -> (ThreadCaches, Arc<TestBackend>) {
+    let backend = Arc::new(TestBackend {
         room: AtomicI64::new(1 << 20),
         most: AtomicUsize::new(usize::MAX),
         near: Mutex::new((START, START)),
-        ..Behind::default()
+        ..TestBackend::default()
     });
     let how = ThreadCache::Blocks { pages, huge };
-    (ThreadCaches::new(how, 1 << 20, false, behind.clone()), behind)
+    (ThreadCaches::new(how, 1 << 20, false, backend.clone()), backend)
 }
 
 /// Allocates as a yard does: from the magazine, else by a refill.
@@ -128,9 +128,9 @@ fn limits_leave_three_quarters_of_the_yard() {
 #[test]
 fn half_a_magazine_is_fetched_and_a_magazine_below_four_pages_none() {
     for (limit, fetched) in [(3, 0), (4, 2), (5, 2), (6, 3)] {
-        let (cache, behind) = cache(limit, 0);
+        let (cache, backend) = cache(limit, 0);
         assert_eq!(take(&cache, ONE).is_some(), fetched > 0);
-        assert_eq!(behind.allocated.load(Relaxed), fetched, "a limit of {limit}");
+        assert_eq!(backend.allocated.load(Relaxed), fetched, "a limit of {limit}");
         let stats = cache.stats();
         let wanted = (fetched as u64, u64::from(fetched > 0));
         assert_eq!((stats.refilled_pages, stats.refills), wanted);
@@ -140,7 +140,7 @@ fn half_a_magazine_is_fetched_and_a_magazine_below_four_pages_none() {
 /// A refill empties the magazine only if the thread has moved to another node.
 #[test]
 fn a_thread_on_another_node_frees_the_blocks_of_the_old_one() {
-    let (cache, behind) = cache(8, 0);
+    let (cache, backend) = cache(8, 0);
     let first = take(&cache, ONE).unwrap();
     assert!(put(&cache, Kind::Movable, 100));
     for _ in 0..3 {
@@ -148,28 +148,28 @@ fn a_thread_on_another_node_frees_the_blocks_of_the_old_one() {
     }
     // The magazine has no unmovable page; the next one is of a refill on the same node.
     take(&cache, ONE).unwrap();
-    assert_eq!((behind.freed(), cache.stats().flushes), (vec![], 0));
+    assert_eq!((backend.freed(), cache.stats().flushes), (vec![], 0));
     for _ in 0..3 {
         take(&cache, ONE).unwrap();
     }
-    *behind.near.lock().unwrap() = (2 * START, START);
+    *backend.near.lock().unwrap() = (2 * START, START);
     take(&cache, ONE).unwrap();
-    assert_eq!(behind.freed(), [(Kind::Movable, 100)]);
+    assert_eq!(backend.freed(), [(Kind::Movable, 100)]);
     assert_eq!((cache.stats().flushes, cache.stats().flushed_pages), (1, 1));
     assert!(!put(&cache, ONE, first), "a page of the old node is not kept");
 }
 
 #[test]
 fn a_block_of_another_node_flushes_nothing() {
-    let (cache, behind) = cache(8, 0);
+    let (cache, backend) = cache(8, 0);
     for n in 0..8 {
         assert!(put(&cache, ONE, n));
     }
     assert!(!put(&cache, ONE, 1 << 20));
-    assert_eq!((behind.freed(), cache.stats().pages), (vec![], 8));
+    assert_eq!((backend.freed(), cache.stats().pages), (vec![], 8));
     // One of this node makes room by half.
     assert!(put(&cache, ONE, 8));
-    assert_eq!(behind.freed(), [(ONE, 0), (ONE, 1), (ONE, 2), (ONE, 3)]);
+    assert_eq!(backend.freed(), [(ONE, 0), (ONE, 1), (ONE, 2), (ONE, 3)]);
     assert_eq!(cache.stats().pages, 5);
 }
 
@@ -180,9 +180,9 @@ fn a_refill_of_a_page_at_most_finds_a_shortage() {
     for (got, room, short) in
         [(0, 3, true), (1, 3, true), (1, 4, false), (0, 4, false), (2, 3, false), (3, -1, false)]
     {
-        let (cache, behind) = cache(8, 0);
-        behind.most.store(got, Relaxed);
-        behind.room.store(room, Relaxed);
+        let (cache, backend) = cache(8, 0);
+        backend.most.store(got, Relaxed);
+        backend.room.store(room, Relaxed);
         assert_eq!(take(&cache, ONE).is_some(), got > 0);
         let stats = cache.stats();
         let found = (stats.pressed, stats.presses);
@@ -192,16 +192,16 @@ fn a_refill_of_a_page_at_most_finds_a_shortage() {
 
 #[test]
 fn a_tick_finds_a_zone_below_its_low_watermark() {
-    let (cache, behind) = cache(8, 1);
+    let (cache, backend) = cache(8, 1);
     assert!(put(&cache, ONE, 1));
-    behind.room.store(0, Relaxed);
+    backend.room.store(0, Relaxed);
     cache.tick();
     assert!(!cache.stats().pressed && cache.stats().pages == 1);
-    behind.room.store(-1, Relaxed);
+    backend.room.store(-1, Relaxed);
     cache.tick();
     let stats = cache.stats();
     assert!(stats.pressed && stats.presses == 1 && stats.pages == 0, "{stats:?}");
-    assert_eq!((behind.freed(), stats.drains), (vec![(ONE, 1)], 1));
+    assert_eq!((backend.freed(), stats.drains), (vec![(ONE, 1)], 1));
     // Threads keep nothing now. An empty magazine is not drained again.
     assert!(!put(&cache, ONE, 2) && take(&cache, ONE).is_none());
     cache.tick();
@@ -212,19 +212,19 @@ fn a_tick_finds_a_zone_below_its_low_watermark() {
 /// After a shortage, threads keep nothing until a tick finds room for all that all threads may keep.
 #[test]
 fn threads_keep_nothing_after_a_shortage() {
-    let (cache, behind) = cache(8, 1);
+    let (cache, backend) = cache(8, 1);
     let last = || assert!(put(&cache, ONE, 2), "there is room for both threads' blocks");
     beside_an_idle_thread(&cache, last, || {
         assert!(put(&cache, ONE, 3));
-        behind.room.store(-1, Relaxed);
+        backend.room.store(-1, Relaxed);
         cache.tick();
         let each = 3 * 8 + 2 * 512;
         for room in [0, each, 2 * each - 1] {
-            behind.room.store(room, Relaxed);
+            backend.room.store(room, Relaxed);
             cache.tick();
             assert!(!put(&cache, ONE, 4) && cache.stats().pressed, "{room}");
         }
-        behind.room.store(2 * each, Relaxed);
+        backend.room.store(2 * each, Relaxed);
         cache.tick();
         assert!(put(&cache, ONE, 4) && !cache.stats().pressed);
     });
@@ -233,7 +233,7 @@ fn threads_keep_nothing_after_a_shortage() {
 #[test]
 fn many_threads_have_magazines() {
     const THREADS: usize = 40;
-    let (cache, behind) = cache(8, 0);
+    let (cache, backend) = cache(8, 0);
     let (all, done) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
     std::thread::scope(|s| {
         let (cache, all, done) = (&cache, &all, &done);
@@ -252,7 +252,7 @@ fn many_threads_have_magazines() {
         done.wait();
         threads.into_iter().for_each(|t| t.join().unwrap());
     });
-    let mut freed: Vec<_> = behind.freed().into_iter().map(|(_, page)| page).collect();
+    let mut freed: Vec<_> = backend.freed().into_iter().map(|(_, page)| page).collect();
     freed.sort_unstable();
     assert!(freed.into_iter().eq(0..THREADS));
     assert_eq!(cache.stats().threads, 0);
@@ -260,37 +260,37 @@ fn many_threads_have_magazines() {
 
 #[test]
 fn a_tick_drains_magazines_unused_since_the_last_one() {
-    let (cache, behind) = cache(8, 1);
+    let (cache, backend) = cache(8, 1);
     assert!(put(&cache, ONE, 1) && put(&cache, Kind::HugeMovable, 512));
     cache.tick();
-    assert!(behind.freed().is_empty());
+    assert!(backend.freed().is_empty());
     cache.tick();
-    assert_eq!(behind.freed(), [(ONE, 1), (Kind::HugeMovable, 512)]);
+    assert_eq!(backend.freed(), [(ONE, 1), (Kind::HugeMovable, 512)]);
     let stats = cache.stats();
     assert_eq!((stats.drains, stats.drained_pages, stats.pages), (1, 513, 0));
 }
 
 #[test]
 fn a_tick_leaves_the_magazines_of_active_threads() {
-    let (cache, behind) = cache(8, 0);
+    let (cache, backend) = cache(8, 0);
     beside_an_idle_thread(
         &cache,
         || (),
         || {
             assert!(put(&cache, ONE, 2));
             cache.tick();
-            assert!(behind.freed().is_empty());
+            assert!(backend.freed().is_empty());
             assert_eq!(take(&cache, ONE), Some(2));
             assert!(put(&cache, ONE, 2));
             cache.tick();
-            assert_eq!(behind.freed(), [(ONE, 1)]);
+            assert_eq!(backend.freed(), [(ONE, 1)]);
         },
     );
 }
 
 #[test]
 fn a_drain_returns_its_pages() {
-    let (cache, _behind) = cache(8, 1);
+    let (cache, _backend) = cache(8, 1);
     assert_eq!(format!("{cache:?}"), format!("{:?}", cache.stats()));
     assert_eq!(cache.drain(), 0);
     assert!(put(&cache, ONE, 1) && put(&cache, Kind::Reclaimable, 2));
@@ -301,7 +301,7 @@ fn a_drain_returns_its_pages() {
 
 #[test]
 fn a_threads_counters_and_blocks_outlive_it() {
-    let (cache, behind) = cache(8, 1);
+    let (cache, backend) = cache(8, 1);
     let work = || {
         // Two refills, three hits each; then a flush, and a drain.
         (0..8).for_each(|_| _ = take(&cache, ONE).unwrap());
@@ -316,7 +316,7 @@ fn a_threads_counters_and_blocks_outlive_it() {
     };
     for round in 1..=2 {
         std::thread::scope(|s| s.spawn(work).join().unwrap());
-        assert_eq!(behind.freed().last(), Some(&(Kind::HugeMovable, 512)));
+        assert_eq!(backend.freed().last(), Some(&(Kind::HugeMovable, 512)));
         let stats = cache.stats();
         let wanted = ThreadCacheStats {
             on: true,
@@ -337,7 +337,7 @@ fn a_threads_counters_and_blocks_outlive_it() {
 /// Also those of threads that have exited.
 #[test]
 fn huge_blocks_are_counted_by_themselves() {
-    let (cache, _behind) = cache(8, 1);
+    let (cache, _backend) = cache(8, 1);
     let work = |hits| {
         assert!(put(&cache, ONE, 1));
         for _ in 0..hits {
@@ -358,7 +358,7 @@ fn huge_blocks_are_counted_by_themselves() {
 /// in those that are not.
 #[test]
 fn a_thread_forgets_only_the_yards_that_are_gone() {
-    let (stays, behind) = cache(8, 0);
+    let (stays, backend) = cache(8, 0);
     let work = || {
         let known = || MEMBERSHIPS.with(|all| all.0.borrow().len());
         assert!(put(&stays, ONE, 1));
@@ -369,7 +369,7 @@ fn a_thread_forgets_only_the_yards_that_are_gone() {
         }
     };
     std::thread::scope(|s| s.spawn(work).join().unwrap());
-    assert_eq!(behind.freed(), [(ONE, 1)]);
+    assert_eq!(backend.freed(), [(ONE, 1)]);
     assert_eq!(stays.stats().threads, 0);
 }
 
@@ -377,39 +377,22 @@ fn a_thread_forgets_only_the_yards_that_are_gone() {
 /// first request.
 #[test]
 fn huge_blocks_are_kept_one_by_one() {
-    let (cache, behind) = cache(8, 4);
+    let (cache, backend) = cache(8, 4);
     let kind = Kind::HugeMovable;
     assert_eq!(take(&cache, kind), None);
     assert!((1..=4).all(|n| put(&cache, kind, 512 * n)) && !put(&cache, kind, 512 * 5));
     assert!((1..=4).rev().all(|n| take(&cache, kind) == Some(512 * n)));
     assert_eq!(take(&cache, kind), None);
-    assert_eq!((behind.freed(), behind.allocated.load(Relaxed)), (vec![], 0));
+    assert_eq!((backend.freed(), backend.allocated.load(Relaxed)), (vec![], 0));
 }
 
 /// A request made on a slow path is not served from the cache, nor is its block kept.
 #[test]
 fn a_nested_request_bypasses_the_cache() {
-    let (cache, behind) = cache(8, 0);
+    let (cache, backend) = cache(8, 0);
     let busy = Busy::begin();
     assert!(!put(&cache, ONE, 1) && take(&cache, ONE).is_none());
-    assert_eq!(behind.allocated.load(Relaxed), 0);
+    assert_eq!(backend.allocated.load(Relaxed), 0);
     drop(busy);
     assert!(put(&cache, ONE, 1));
-}
-
-#[test]
-fn blocks_are_passed_in_batches_without_gaps() {
-    let blocks: Vec<_> =
-        (0..130).map(|n| (n % 10 > 0).then(|| Ready::new(address(n), false))).collect();
-    let mut batches = Vec::new();
-    let pfn = |b: Ready| {
-        // Some are not of the yard.
-        let n = page(b) as u64;
-        (!n.is_multiple_of(13)).then_some(pageyard::Pfn(n))
-    };
-    in_batches(ONE, &blocks, pfn, |batch| batches.push(batch.to_vec()));
-    assert!(batches.iter().all(|b| b.len() <= 62) && batches.len() == 3);
-    let wanted: Vec<_> =
-        blocks.iter().flatten().filter_map(|&b| Some((pfn(b)?, Order::ZERO))).collect();
-    assert_eq!(batches.concat(), wanted);
 }
