@@ -1,5 +1,6 @@
 //! Blocks that are lent to a hypervisor until it acknowledges their return.
 
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
@@ -65,7 +66,7 @@ pub struct pageyard_balloon {
 
 // SAFETY: the two fields are followed by numbers and a pointer, of which zero is null.
 unsafe impl Growing for pageyard_balloon {
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, busy) + size_of::<u32>();
 }
 
 /// Calls a function with the balloon of a structure, and with the number of pages for which it has room.

@@ -1,6 +1,7 @@
 //! Optional hooks beyond the platform: events, defences, reports of free memory.
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 
 use pageyard::policy::{Engine, Linux612, MAX_GUARD_ORDER, Packed, Rules, Safety, StaticPolicy};
 use pageyard::{MAX_ORDER, PageFlags};
@@ -191,7 +192,7 @@ pub struct pageyard_hooks {
 // SAFETY: the structure begins with the two fields. Zero is a null pointer, a number or a missing
 // function.
 unsafe impl Growing for pageyard_hooks {
-    const LEAST: usize = size_of::<pageyard_hooks>();
+    const LEAST: usize = offset_of!(Self, report_free) + size_of::<usize>();
 }
 
 impl pageyard_hooks {

@@ -43,7 +43,7 @@ pub struct pageyard_epochs {
 
 // SAFETY: the two fields are followed by numbers and a pointer, of which zero is null.
 unsafe impl Growing for pageyard_epochs {
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, cpu_count) + size_of::<usize>();
 }
 
 /// A block of a batch. The library's.
@@ -91,7 +91,7 @@ pub struct pageyard_shootdown {
 
 // SAFETY: as for `pageyard_epochs`.
 unsafe impl Growing for pageyard_shootdown {
-    const LEAST: usize = size_of::<Self>();
+    const LEAST: usize = offset_of!(Self, busy) + size_of::<u64>();
 }
 
 // The core keeps the blocks in the caller's array.

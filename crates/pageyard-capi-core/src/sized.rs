@@ -12,7 +12,8 @@ use crate::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, pageyard_status
 /// It begins with its size and version, 32 bits each, and is at least `LEAST` bytes long. All zero
 /// bytes are a valid value, in which a zero field means "not set".
 pub unsafe trait Growing: Copy {
-    /// Length in the first version of the interface. It does not change when the structure grows.
+    /// Length in the first version of the interface: the end of what was its last field then. It does not
+    /// change when the structure grows.
     const LEAST: usize;
 }
 
@@ -47,6 +48,26 @@ pub unsafe fn read_to<T: Growing>(from: *const T, to: *mut T) -> Result<(), page
     Ok(())
 }
 
+/// Checks the first two fields of a structure. Returns the size.
+///
+/// # Safety
+/// The pointer must be null or point to these two fields.
+#[inline(always)]
+unsafe fn size_of_head<T: Growing>(from: *const T) -> Result<usize, pageyard_status> {
+    if from.is_null() || !from.is_aligned() {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
+    // SAFETY: guaranteed by the caller (`wrong_sizes_and_versions_are_refused` has nothing after
+    // them).
+    let [size, version] = unsafe { from.cast::<[u32; 2]>().read() };
+    let size = size as usize;
+    // A bound on the size, which may be garbage.
+    if version != PAGEYARD_VERSION || size < T::LEAST || size > 16 * size_of::<T>() {
+        return Err(PAGEYARD_ERR_VERSION);
+    }
+    Ok(size)
+}
+
 /// Checks the size and version of a structure, and that fields that this library does not know are zero.
 /// Returns the size. For a structure that is used where it lies, only fields of its first version may
 /// be used then.
@@ -55,17 +76,8 @@ pub unsafe fn read_to<T: Growing>(from: *const T, to: *mut T) -> Result<(), page
 /// As for [`read`].
 #[inline(always)]
 pub(crate) unsafe fn check<T: Growing>(from: *const T) -> Result<usize, pageyard_status> {
-    if from.is_null() || !from.is_aligned() {
-        return Err(PAGEYARD_ERR_ARGUMENT);
-    }
-    // SAFETY: the caller guarantees at least these two fields
-    // (`wrong_sizes_and_versions_are_refused` has nothing after them).
-    let [size, version] = unsafe { from.cast::<[u32; 2]>().read() };
-    let size = size as usize;
-    // A bound on the size, which may be garbage.
-    if version != PAGEYARD_VERSION || size < T::LEAST || size > 16 * size_of::<T>() {
-        return Err(PAGEYARD_ERR_VERSION);
-    }
+    // SAFETY: guaranteed by the caller.
+    let size = unsafe { size_of_head(from) }?;
     for at in size_of::<T>()..size {
         // SAFETY: within the size that the caller stated
         // (`a_newer_caller_may_not_ask_for_what_is_unknown`).
@@ -83,15 +95,8 @@ pub(crate) unsafe fn check<T: Growing>(from: *const T) -> Result<usize, pageyard
 /// # Safety
 /// The pointer must be null or point to a writable structure of the size in its first field.
 pub unsafe fn write<T: Growing>(to: *mut T, value: &T) -> Result<(), pageyard_status> {
-    if to.is_null() || !to.is_aligned() {
-        return Err(PAGEYARD_ERR_ARGUMENT);
-    }
-    // SAFETY: as in `read`.
-    let [size, version] = unsafe { to.cast::<[u32; 2]>().read() };
-    let size = size as usize;
-    if version != PAGEYARD_VERSION || size < T::LEAST || size > 16 * size_of::<T>() {
-        return Err(PAGEYARD_ERR_VERSION);
-    }
+    // SAFETY: guaranteed by the caller.
+    let size = unsafe { size_of_head(to) }?;
     let (head, own) = (size_of::<[u32; 2]>(), size_of::<T>().min(size));
     // SAFETY: within both structures. They cannot overlap, because one is ours and one the caller's
     // (`an_answer_fits_its_reader`).

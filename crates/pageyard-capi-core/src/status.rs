@@ -121,7 +121,7 @@ pub(crate) fn message(status: pageyard_status) -> &'static CStr {
         }
         PAGEYARD_ERR_FULL => c"the caller's array has no room for another entry",
         PAGEYARD_ERR_FOREIGN => c"the block is not of this yard",
-        PAGEYARD_ERR_RESERVED => c"the frame is reserved: it was never allocated",
+        PAGEYARD_ERR_RESERVED => c"the frame is a hole, or was never given to the allocator",
         PAGEYARD_ERR_DOUBLE_FREE => c"the block is free already",
         PAGEYARD_ERR_MISALIGNED => c"the block's start is not a multiple of its size",
         PAGEYARD_ERR_WRONG_ORDER => c"the block was allocated at another order",

@@ -299,7 +299,8 @@ pageyard_status pageyard_create(const struct pageyard_options *options, struct p
 // Its thread has exited when this function returns. The library remembers the destroyed handle
 // until the program exits, which takes a few hundred bytes.
 //
-// Errors: PAGEYARD_ERR_HANDLE.
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_BUSY if called from a registered function of any yard,
+// because the call that runs it may use this yard. Nothing changes then.
 //
 // Threads: no other thread may use the yard or its blocks during or after the call. Owner: the
 // caller owns neither the handle nor its blocks any more.

@@ -1,40 +1,27 @@
 //! The handle of a yard of real memory.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::AtomicPtr;
 
 use ::pageyard::policy::{Engine, Linux612, Packed, Policy};
 use ::pageyard::{Gfp, Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::sized::answer;
 use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_MISALIGNED,
-    PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, of_alloc, pageyard_status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUSY, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_HANDLE,
+    PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, of_alloc, pageyard_status,
 };
 use pageyard_host::{BuildError, HostYard};
 
+use crate::kept::{Contents, Kept};
 use crate::last_error::{self, done};
 use crate::options::{self, pageyard_options};
-
-const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdH");
+use crate::upkeep::is_in_callback;
 
 /// An allocator of real memory. Functions check handles. They return PAGEYARD_ERR_HANDLE for a
 /// handle that is null, misaligned or destroyed, even if other yards were created since. A pointer
 /// to anything else is not reliably detected: it is read, which faults if it is not mapped.
-pub struct pageyard(Body);
-
-/// The magic word comes first: of a pointer that is not a handle, only the word is read.
-#[repr(C)]
-struct Body {
-    magic: AtomicU64,
-    inner: UnsafeCell<Option<Inner>>,
-    /// The handle that was destroyed before this one.
-    before: AtomicPtr<pageyard>,
-}
-
-const _: () = assert!(offset_of!(pageyard, 0) == 0 && offset_of!(Body, magic) == 0);
+pub struct pageyard(#[expect(dead_code, reason = "accessed as `Kept`")] Kept<Inner>);
 
 /// A yard on the engine that its options name.
 #[derive(Debug)]
@@ -65,9 +52,14 @@ pub(crate) struct Inner {
     pub(crate) thread_cache: bool,
 }
 
-/// List of destroyed handles. They are never freed, so a stale handle is still recognized. The list
-/// also keeps them reachable for leak checkers.
-static DESTROYED: AtomicPtr<pageyard> = AtomicPtr::new(std::ptr::null_mut());
+impl Contents for Inner {
+    const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdH");
+
+    fn ended() -> &'static AtomicPtr<Kept<Inner>> {
+        static DESTROYED: AtomicPtr<Kept<Inner>> = AtomicPtr::new(std::ptr::null_mut());
+        &DESTROYED
+    }
+}
 
 impl Inner {
     fn new<P: Policy>(
@@ -126,16 +118,8 @@ impl Inner {
 /// yard must not be destroyed meanwhile.
 #[inline]
 pub(crate) unsafe fn of<'h>(handle: *const pageyard) -> Result<&'h Inner, pageyard_status> {
-    if handle.is_null() || !handle.is_aligned() {
-        return Err(PAGEYARD_ERR_HANDLE);
-    }
-    // SAFETY: the caller guarantees that it is readable; an atomic accepts any bytes.
-    if unsafe { &(*handle).0.magic }.load(Ordering::Relaxed) != MAGIC {
-        return Err(PAGEYARD_ERR_HANDLE);
-    }
-    // SAFETY: the word identifies a handle, and the caller guarantees that it is not being
-    // destroyed.
-    unsafe { &*(*handle).0.inner.get() }.as_ref().ok_or(PAGEYARD_ERR_HANDLE)
+    // SAFETY: guaranteed by the caller.
+    unsafe { Kept::get(handle.cast()) }
 }
 
 /// Like [`of`], but only in the process that created the yard. After a fork, the child has a copy
@@ -197,13 +181,8 @@ pub unsafe extern "C" fn pageyard_create(
                 builder.build_with().map_err(refused).and_then(|y| Inner::new(y, AnyYard::Packed))
             }
         }?;
-        let handle = Box::new(pageyard(Body {
-            magic: AtomicU64::new(MAGIC),
-            inner: UnsafeCell::new(Some(inner)),
-            before: AtomicPtr::default(),
-        }));
         // SAFETY: the header requires a writable result.
-        unsafe { answer(yard, Box::into_raw(handle)) }
+        unsafe { answer(yard, Kept::new(inner).cast()) }
     };
     done(create())
 }
@@ -212,27 +191,20 @@ pub unsafe extern "C" fn pageyard_create(
 /// Its thread has exited when this function returns. The library remembers the destroyed handle
 /// until the program exits, which takes a few hundred bytes.
 ///
-/// Errors: PAGEYARD_ERR_HANDLE.
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_BUSY if called from a registered function of any yard,
+/// because the call that runs it may use this yard. Nothing changes then.
 ///
 /// Threads: no other thread may use the yard or its blocks during or after the call. Owner: the
 /// caller owns neither the handle nor its blocks any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_destroy(yard: *mut pageyard) -> pageyard_status {
-    // SAFETY: the header requires a valid handle that no other thread uses.
-    done(unsafe { of(yard) }.and_then(|_| {
-        // SAFETY: `of` checked the handle.
-        let handle = unsafe { &(*yard).0 };
-        if handle.magic.swap(0, Ordering::AcqRel) != MAGIC {
-            return Err(PAGEYARD_ERR_HANDLE);
+    let yard: *mut Kept<Inner> = yard.cast();
+    // SAFETY: the header requires a valid handle.
+    done(unsafe { Kept::check(yard) }.and_then(|_| {
+        if is_in_callback() {
+            return Err(PAGEYARD_ERR_BUSY);
         }
-        // SAFETY: the header requires that no other thread uses it, and only one call wins the swap
-        // of the word.
-        drop(unsafe { &mut *handle.inner.get() }.take());
-        let keep = |before| {
-            handle.before.store(before, Ordering::Relaxed);
-            Some(yard)
-        };
-        let _ = DESTROYED.fetch_update(Ordering::Release, Ordering::Relaxed, keep);
-        Ok(())
+        // SAFETY: the header requires a handle that no other thread uses.
+        unsafe { Kept::end(yard) }.map(drop)
     }))
 }

@@ -11,6 +11,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod handle;
+mod kept;
 pub mod last_error;
 pub mod memory;
 pub mod options;

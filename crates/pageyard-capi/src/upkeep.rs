@@ -1,23 +1,24 @@
 //! Maintenance outside requests: shrinkers, pressure notifications, limits, and the file behind a
 //! yard's memory.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ::pageyard::{PAGE_SIZE, ReclaimJob, Relocation};
 use pageyard_capi_core::platform::{PAGEYARD_MOVE_BUSY, PAGEYARD_MOVED};
 use pageyard_capi_core::sized::{self, Growing, answer};
 use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUSY, PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_OPTION,
-    PAGEYARD_ERR_SYSTEM, pageyard_status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUSY, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM,
+    pageyard_status,
 };
 use pageyard_host::{Limits, Moving, PressureEvent, Registration, Relocator, Shrinker};
 
 use crate::handle::{here, of, pageyard, with_yard};
+use crate::kept::{Contents, Kept};
 use crate::last_error::{self, done};
 
 /// Memory is not short.
@@ -53,7 +54,7 @@ pub struct pageyard_shrinker {
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer or no function.
 unsafe impl Growing for pageyard_shrinker {
-    const LEAST: usize = size_of::<pageyard_shrinker>();
+    const LEAST: usize = offset_of!(Self, shrink) + size_of::<usize>();
 }
 
 /// State of a yard's memory, and totals of its maintenance since creation. All figures are in
@@ -92,7 +93,7 @@ pub struct pageyard_upkeep {
 
 // SAFETY: the structure begins with the two fields; the rest is numbers.
 unsafe impl Growing for pageyard_upkeep {
-    const LEAST: usize = size_of::<pageyard_upkeep>();
+    const LEAST: usize = offset_of!(Self, shrunk_directly) + size_of::<u64>();
 }
 
 /// A relocator: a callback of an owner of blocks that it can move, which compaction and contiguous
@@ -127,33 +128,40 @@ pub struct pageyard_relocator {
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer or no function.
 unsafe impl Growing for pageyard_relocator {
-    const LEAST: usize = 24;
+    const LEAST: usize = offset_of!(Self, relocate) + size_of::<usize>();
 }
 
 /// A registered shrinker, relocator or pressure callback. Checked like the handle of a yard, also after it has
 /// ended.
-pub struct pageyard_registration(Body);
+pub struct pageyard_registration(
+    #[expect(dead_code, reason = "accessed as `Kept`")] Kept<Registered>,
+);
 
-/// The magic word comes first, as in a yard's handle.
-#[repr(C)]
-struct Body {
-    magic: AtomicU64,
-    /// With the id of the process that created it.
-    inner: UnsafeCell<Option<(Arc<Gate>, Registration, u32)>>,
-    /// The registration that ended before this one.
-    before: AtomicPtr<pageyard_registration>,
+/// Contents of a registration.
+struct Registered {
+    gate: Arc<Gate>,
+    registration: Registration,
+    /// Id of the process that created it.
+    process: u32,
 }
 
-const _: () = assert!(offset_of!(pageyard_registration, 0) == 0 && offset_of!(Body, magic) == 0);
+impl Contents for Registered {
+    const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdR");
 
-const MAGIC: u64 = u64::from_le_bytes(*b"pageyrdR");
-
-/// List of ended registrations, never freed, like destroyed yards.
-static ENDED: AtomicPtr<pageyard_registration> = AtomicPtr::new(std::ptr::null_mut());
+    fn ended() -> &'static AtomicPtr<Kept<Registered>> {
+        static ENDED: AtomicPtr<Kept<Registered>> = AtomicPtr::new(std::ptr::null_mut());
+        &ENDED
+    }
+}
 
 thread_local! {
     /// True while this thread runs a registered function.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this thread runs a registered function.
+pub(crate) fn is_in_callback() -> bool {
+    INSIDE.get()
 }
 
 /// Whether the caller's functions may be called. Read-locked during each call.
@@ -263,13 +271,9 @@ pub(crate) unsafe fn registered(
     }
     let gate = Arc::new(Gate(RwLock::new(true)));
     let registration = register(gate.clone());
-    let handle = Box::new(pageyard_registration(Body {
-        magic: AtomicU64::new(MAGIC),
-        inner: UnsafeCell::new(Some((gate, registration, std::process::id()))),
-        before: AtomicPtr::default(),
-    }));
+    let handle = Kept::new(Registered { gate, registration, process: std::process::id() });
     // SAFETY: guaranteed by the caller.
-    unsafe { answer(to, Box::into_raw(handle)) }
+    unsafe { answer(to, handle.cast()) }
 }
 
 /// Registers a shrinker. The library calls it in the background when a node's free memory falls
@@ -366,36 +370,21 @@ pub unsafe extern "C" fn pageyard_on_pressure(
 pub unsafe extern "C" fn pageyard_unregister(
     registration: *mut pageyard_registration,
 ) -> pageyard_status {
-    if registration.is_null() || !registration.is_aligned() {
-        return done(Err(PAGEYARD_ERR_HANDLE));
-    }
-    // SAFETY: the header requires that it is readable; an atomic accepts any bytes.
-    let magic = unsafe { &(*registration).0.magic };
-    if magic.load(Ordering::Relaxed) != MAGIC {
-        return done(Err(PAGEYARD_ERR_HANDLE));
-    }
-    if INSIDE.get() {
-        return done(Err(PAGEYARD_ERR_BUSY));
-    }
-    if magic.swap(0, Ordering::AcqRel) != MAGIC {
-        return done(Err(PAGEYARD_ERR_HANDLE));
-    }
-    // SAFETY: the word identifies a handle made by `registered`, and only one call wins the swap.
-    let own = unsafe { &(*registration).0 };
-    // SAFETY: as above.
-    if let Some((gate, registration, process)) = unsafe { &mut *own.inner.get() }.take() {
+    let handle: *mut Kept<Registered> = registration.cast();
+    // SAFETY: the header requires a registration.
+    done(unsafe { Kept::check(handle) }.and_then(|_| {
+        if is_in_callback() {
+            return Err(PAGEYARD_ERR_BUSY);
+        }
+        // SAFETY: as above; only this function uses the contents.
+        let Registered { gate, registration, process } = unsafe { Kept::end(handle) }?;
         drop(registration);
         // After a fork, the child calls no functions, and calls that were in progress never finish.
         if process == std::process::id() {
             gate.close();
         }
-    }
-    let keep = |before| {
-        own.before.store(before, Ordering::Relaxed);
-        Some(registration)
-    };
-    let _ = ENDED.fetch_update(Ordering::Release, Ordering::Relaxed, keep);
-    done(Ok(()))
+        Ok(())
+    }))
 }
 
 /// Sets the limits, in pages; UINT64_MAX means no limit. Requests that would exceed the hard limit

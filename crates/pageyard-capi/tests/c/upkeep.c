@@ -30,6 +30,7 @@ static uint64_t shrink(void *context, uint64_t pages) {
     struct pool *p = context;
     uint64_t done = 0;
     EXPECT_STATUS(pageyard_unregister(p->registration), PAGEYARD_ERR_BUSY);
+    EXPECT_STATUS(pageyard_destroy(p->yard), PAGEYARD_ERR_BUSY);
     if (pthread_mutex_trylock(&p->lock) != 0)
         return 0;
     p->asked++;
