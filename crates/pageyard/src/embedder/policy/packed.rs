@@ -2,7 +2,7 @@
 
 use super::StaticPolicy;
 use super::history::LINUX612;
-use super::rules::{BulkFree, Engine, Fallback, PcpRules, Rules};
+use super::rules::{BulkFree, Engine, Fallback, Rules};
 
 /// The packed engine: the zones, watermarks, reserves and reclaim of Linux 6.12, with free memory as
 /// bits, magazines in place of per-CPU lists, and allocations in the fullest pageblocks. Modifiers
@@ -31,7 +31,7 @@ impl StaticPolicy for Packed {
 impl Rules {
     /// Returns the name of the first rule that the packed engine does not follow, if the policy asks
     /// for that engine.
-    pub(crate) const fn not_on_packed(&self) -> Option<&'static str> {
+    pub(crate) fn not_on_packed(&self) -> Option<&'static str> {
         let safety = &self.safety;
         if matches!(self.engine, Engine::Exact) {
             None
@@ -59,29 +59,10 @@ impl Rules {
             Some("type_checks")
         } else if safety.checks_pages() || safety.guard_min_order > 0 {
             Some("safety")
+        } else if self.pcp != LINUX612.pcp {
+            Some("pcp")
         } else {
-            self.pcp.differs_from(&LINUX612.pcp)
+            None
         }
-    }
-}
-
-impl PcpRules {
-    /// Returns `"pcp"` if a rule of the per-CPU lists differs.
-    const fn differs_from(&self, other: &PcpRules) -> Option<&'static str> {
-        let same = self.high as u8 == other.high as u8
-            && self.scale_max == other.scale_max
-            && self.free_high_twice == other.free_high_twice
-            && self.keep_batch as u8 == other.keep_batch as u8
-            && self.free_scale_capped == other.free_scale_capped
-            && self.alloc_scale == other.alloc_scale
-            && self.growth as u8 == other.growth as u8
-            && self.below_high as u8 == other.below_high as u8
-            && self.count_min == other.count_min
-            && self.free_count == other.free_count
-            && self.free_high_late == other.free_high_late
-            && self.chunked_drain == other.chunked_drain
-            && self.owned_blocks == other.owned_blocks
-            && self.decay as u8 == other.decay as u8;
-        if same { None } else { Some("pcp") }
     }
 }
