@@ -46,8 +46,8 @@ impl fmt::Display for BatchError {
 
 impl core::error::Error for BatchError {}
 
-/// How many blocks of a batch are prepared at once (§6.2).
-const BATCH: usize = 31;
+/// How many blocks of a batch are prepared at once, or freed under one lock (§6.2).
+pub(crate) const BATCH: usize = 31;
 
 impl<'a, C: Config> Yard<'a, C> {
     /// Frees a block that [`alloc`](Yard::alloc) allocated. If the policy checks pages and one of
@@ -188,7 +188,11 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Result<(At<'_, 'a, C>, u32), FreeError> {
         let (zone, idx) = self.owned(pfn, order)?;
         let at = self.here(zone)?;
-        zone.begin_free(idx, order)?;
+        match self.region_of(zone) {
+            None => zone.begin_free(idx, order)?,
+            Some(region) if region.begin_leaving::<false>(idx, order.get()) => {}
+            Some(region) => return Err(region.why_not(pfn, order)),
+        }
         Ok((at, idx))
     }
 

@@ -25,12 +25,9 @@ use crate::packed;
 use crate::packed::class::{KEPT_TYPES, class_of, is_kept};
 use crate::packed::cpu::Cpu;
 use crate::packed::{CpuCounts, Region};
-use crate::request::free::BatchError;
+use crate::request::free::{BATCH, BatchError};
 use crate::zone::at::At;
 use crate::zone::state::{PerCpu, Zone};
-
-/// Blocks that a batch frees under one lock.
-const BATCH: usize = 31;
 
 /// A region, and a CPU's part of it whose lock is held.
 type Own<'z, 'a, R> = (&'z Region<'a, R>, MutexGuard<'z, R, Cpu>);
@@ -593,28 +590,9 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Frees a block outside the common case.
     pub(crate) fn free_rest_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (at, frame) = self.begin_free_packed(pfn, order)?;
+        let (at, frame) = self.begin_free(pfn, order)?;
         self.finish_free_packed(&at, frame, order);
         Ok(())
-    }
-
-    /// Takes the block from its owner. The caller completes the free or rolls it back.
-    pub(crate) fn begin_free_packed(
-        &self,
-        pfn: Pfn,
-        order: Order,
-    ) -> Result<(At<'_, 'a, C>, u32), FreeError> {
-        let (zone, frame) = self.locate(pfn).ok_or(FreeError::Foreign)?;
-        let region = zone.region().ok_or(FreeError::Foreign)?;
-        if !region.is_allocated(frame, order) {
-            return Err(region.why_not(pfn, order));
-        }
-        let at = self.here(zone)?;
-        if region.begin_leaving::<false>(frame, order.get()) {
-            Ok((at, frame))
-        } else {
-            Err(region.why_not(pfn, order))
-        }
     }
 
     /// Reports a free and completes it.
@@ -636,17 +614,9 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Frees a block to the zone, past this CPU's magazines.
     pub(crate) fn free_direct_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (at, frame) = self.begin_free_packed(pfn, order)?;
+        let (at, frame) = self.begin_free(pfn, order)?;
         self.report_free_packed(&at, frame, order);
         at.put_packed_direct(frame, order.get());
-        Ok(())
-    }
-
-    /// [`free_nowait`](Yard::free_nowait) on this engine, which has a way past every lock.
-    pub(crate) fn free_nowait_packed(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let (at, frame) = self.begin_free_packed(pfn, order)?;
-        self.report_free_packed(&at, frame, order);
-        at.put_packed(frame, order.get());
         Ok(())
     }
 
