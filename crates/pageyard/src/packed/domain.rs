@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 
 #[cfg(feature = "lines")]
 use crate::base::lines::{Part, Piece};
-use crate::base::shared::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
+use crate::base::shared::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, OwnLine};
 use crate::base::sync::Ordering::Relaxed;
 use crate::packed::class::{CLASSES, pages_of};
 use crate::packed::stack::{Contended, Link, MOST, Stack, UNCOUNTED, store_new};
@@ -183,7 +183,7 @@ pub(crate) struct Depots<'a> {
     /// Pages that the node's depot may hold.
     budget: u32,
     /// Pages that it holds.
-    held: Counts,
+    held: OwnLine<AtomicI32>,
     /// Pages that went from depots to the zone.
     returned: AtomicU64,
     /// Pageblocks that are isolated. While there are any, no magazine enters or leaves a depot: a
@@ -198,7 +198,7 @@ impl<'a> Depots<'a> {
         cpus_per_domain: NonZeroU32,
         budget: u32,
     ) -> Self {
-        let held = Counts([const { AtomicI32::new(0) }; 8]);
+        let held = OwnLine(AtomicI32::new(0));
         let returned = AtomicU64::new(0);
         let isolated = AtomicU32::new(0);
         Depots { domains, links, cpus_per_domain, budget, held, returned, isolated }
@@ -214,14 +214,8 @@ impl<'a> Depots<'a> {
         self.domains.last()
     }
 
-    fn held(&self) -> Option<&AtomicI32> {
-        self.held.get(0)
-    }
-
     fn add_held(&self, pages: i32) {
-        if let Some(held) = self.held() {
-            held.fetch_add(pages, Relaxed);
-        }
+        self.held.fetch_add(pages, Relaxed);
     }
 
     /// Returns the number of CPUs that share a domain.
@@ -277,8 +271,7 @@ impl<'a> Depots<'a> {
 
     /// Returns whether the node's depot may hold `pages` more.
     fn has_room(&self, pages: i32) -> bool {
-        let held = self.held().map_or(i32::MAX, |h| h.load(Relaxed));
-        held.saturating_add(pages) <= self.budget as i32
+        self.held.load(Relaxed).saturating_add(pages) <= self.budget as i32
     }
 
     /// Closes the depots for an isolated pageblock. It takes effect on a CPU that is drained
@@ -369,10 +362,8 @@ impl<'a> Depots<'a> {
     }
 
     pub(crate) fn add_empty(&self, near: &Domain, empty: u32) {
-        if !near.empty.push(self.links, empty, NEAR_EMPTY)
-            && let Some(node) = self.node()
-        {
-            node.empty.push(self.links, empty, UNCOUNTED);
+        if !near.empty.push(self.links, empty, NEAR_EMPTY) {
+            self.add_spare(empty);
         }
     }
 
@@ -451,7 +442,7 @@ impl<'a> Depots<'a> {
             }
             let domains = self.domains.len().saturating_sub(1);
             ticked.leads = node.upkeep.begins_interval(number, domains);
-            ticked.keeps = domain.pages() > 0 || self.held().is_some_and(|h| h.load(Relaxed) > 0);
+            ticked.keeps = domain.pages() > 0 || self.held.load(Relaxed) > 0;
         }
         if ticked.leads {
             let mut classes = 0;
