@@ -22,6 +22,7 @@ use crate::packed::bits::{self, WORDS};
 use crate::packed::blocks::Blocks;
 use crate::packed::cpu::Cpu;
 use crate::packed::region::Region;
+use crate::packed::set::ones;
 
 impl Blocks<'_> {
     fn marks_of(&self, word: u32) -> Option<&AtomicU64> {
@@ -154,10 +155,9 @@ impl<R: RawMutex> Region<'_, R> {
         // Marked since `put_sound` looked: the marking call may have missed the frame, as no lock of a
         // CPU made it wait.
         let marked = |(word, mask)| (word, self.blocks.marked(word) & mask);
-        for (word, mut marked) in words_of(frame, order).map(marked) {
-            while marked != 0 {
-                self.take_marked(word * 64 + marked.trailing_zeros());
-                marked &= marked - 1;
+        for (word, marked) in words_of(frame, order).map(marked) {
+            for bit in ones(marked) {
+                self.take_marked(word * 64 + bit);
             }
         }
         pages
@@ -244,17 +244,15 @@ impl<R: RawMutex> Region<'_, R> {
     /// Puts the marked ones of these frames, which the caller has, out of use. Returns them.
     fn keep_marked(&self, word: u32, mask: u64) -> u64 {
         let mut kept = self.blocks.marked(word) & mask;
-        let mut left = kept;
-        while left != 0 {
-            let frame = word * 64 + left.trailing_zeros();
-            left &= left - 1;
+        for bit in ones(kept) {
+            let frame = word * 64 + bit;
             let Some(state) = self.state(frame) else { continue };
             self.blocks.out_of_use.fetch_add(1, Relaxed);
             state.set_faulty();
             if !self.blocks.is_marked(frame) && state.end_faulty() {
                 // Unmarked meanwhile, by a call that did not find it out of use.
                 self.blocks.out_of_use.fetch_sub(1, Relaxed);
-                kept &= !(1 << (frame % 64));
+                kept &= !(1 << bit);
             }
         }
         kept
@@ -262,15 +260,9 @@ impl<R: RawMutex> Region<'_, R> {
 
     /// Returns those of these frames that are out of use.
     pub(super) fn faulty_in(&self, word: u32, mask: u64) -> u64 {
-        let mut left = self.blocks.marked(word) & mask;
-        let mut faulty = 0;
-        while left != 0 {
-            let frame = word * 64 + left.trailing_zeros();
-            let is = self.state(frame).is_some_and(|state| state.is_faulty());
-            faulty |= u64::from(is) << (frame % 64);
-            left &= left - 1;
-        }
-        faulty
+        let is_faulty =
+            |bit: &u32| self.state(word * 64 + bit).is_some_and(|state| state.is_faulty());
+        ones(self.blocks.marked(word) & mask).filter(is_faulty).fold(0, |out, bit| out | 1 << bit)
     }
 
     /// Forgets a frame that was taken or is out of use: it is no memory any more. A mark stays, for

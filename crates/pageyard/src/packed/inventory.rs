@@ -10,6 +10,7 @@ use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, order_of};
 use crate::packed::cpu::Cpu;
 use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
+use crate::packed::set::ones;
 use crate::packed::stack::ENTRIES;
 
 /// Free blocks by order.
@@ -189,24 +190,20 @@ impl<R: RawMutex> Region<'_, R> {
                 };
                 entries.into_iter().take(n as usize).for_each(|frame| each(frame, order, t));
             }
-            let (base, mut run) = {
+            let (base, run) = {
                 let mut own = part.own.lock();
                 let slot = own.slot(class);
                 (slot.run_base, slot.run)
             };
-            while run != 0 {
-                each(base + run.trailing_zeros(), order, t);
-                run &= run - 1;
-            }
+            ones(run).for_each(|bit| each(base + bit, order, t));
         }
-        let (word, mut pending) = {
+        let (word, pending) = {
             let own = part.own.lock();
             (own.pending_word, own.pending)
         };
-        while pending != 0 {
-            let frame = word * 64 + pending.trailing_zeros();
+        for bit in ones(pending) {
+            let frame = word * 64 + bit;
             each(frame, 0, self.blocks.block_type(frame / PAGEBLOCK_PAGES));
-            pending &= pending - 1;
         }
     }
 

@@ -6,6 +6,7 @@ use crate::base::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits;
 use crate::packed::blocks::Blocks;
 use crate::packed::region::Region;
+use crate::packed::set::ones;
 
 impl Blocks<'_> {
     /// Takes whole pageblocks that were not reported: one, or two that are a block of order 10.
@@ -15,14 +16,8 @@ impl Blocks<'_> {
             return core::iter::from_fn(|| fresh.find(0)).find(|&block| fresh.remove(block));
         }
         (0..).zip(fresh.words()).find_map(|(w, bits)| {
-            let mut heads = bits::run_heads(bits, 1);
-            core::iter::from_fn(|| {
-                let head = heads.trailing_zeros();
-                heads &= heads.wrapping_sub(1);
-                (head < 64).then_some(head)
-            })
-            .find(|head| fresh.remove_all(w, 3 << head))
-            .map(|head| w as u32 * 64 + head)
+            let mut heads = ones(bits::run_heads(bits, 1));
+            heads.find(|head| fresh.remove_all(w, 3 << head)).map(|head| w as u32 * 64 + head)
         })
     }
 }
