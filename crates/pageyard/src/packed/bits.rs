@@ -1,5 +1,7 @@
 //! Arithmetic on words of 64 frames, one bit per frame.
 
+use core::ops::Range;
+
 /// Words of a pageblock.
 pub(crate) const WORDS: usize = 8;
 
@@ -8,6 +10,16 @@ pub(crate) const WORDS: usize = 8;
 pub(crate) const fn block_mask(frame: u32, order: u8) -> u64 {
     let ones = if order >= 6 { !0 } else { (1u64 << (1u32 << order)) - 1 };
     ones << (frame & 63)
+}
+
+/// Returns the words of a range of frames, each with the bits of its frames.
+pub(super) fn words_of_frames(frames: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
+    (frames.start / 64..frames.end.div_ceil(64)).map(move |word| {
+        let from = frames.start.max(word * 64) - word * 64;
+        let to = frames.end.min(word * 64 + 64) - word * 64;
+        let low = if to == 64 { !0 } else { (1u64 << to) - 1 };
+        (word, low & (!0u64 << from))
+    })
 }
 
 /// The frames at which blocks of orders 1 to 6 begin.
@@ -140,6 +152,15 @@ mod tests {
                 assert_eq!(run_heads(fill_runs(want, order), order), want);
             }
         }
+    }
+
+    #[test]
+    fn words_cover_a_range() {
+        let all: [(u32, u64); 3] =
+            core::array::from_fn(|i| words_of_frames(60..130).nth(i).unwrap_or((0, 0)));
+        assert_eq!(all, [(0, 0xf << 60), (1, !0), (2, 3)]);
+        assert_eq!(words_of_frames(5..6).next(), Some((0, 1 << 5)));
+        assert_eq!(words_of_frames(64..128).next(), Some((1, !0)));
     }
 
     #[test]

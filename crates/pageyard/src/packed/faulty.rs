@@ -18,7 +18,7 @@ use lock_api::RawMutex;
 use crate::base::shared::AtomicU64;
 use crate::base::sync::Ordering::{Relaxed, SeqCst};
 use crate::base::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
-use crate::packed::bits::{self, WORDS};
+use crate::packed::bits::{self, WORDS, words_of_frames};
 use crate::packed::blocks::Blocks;
 use crate::packed::cpu::Cpu;
 use crate::packed::region::Region;
@@ -67,15 +67,8 @@ impl Blocks<'_> {
     /// Returns whether a frame of a block is marked.
     fn is_block_tainted(&self, frame: u32, order: u8) -> bool {
         self.routes.has_faulty()
-            && words_of(frame, order).any(|(word, mask)| self.marked(word) & mask != 0)
+            && words_of_frames(frame..frame + (1 << order)).any(|(word, mask)| self.marked(word) & mask != 0)
     }
-}
-
-/// Returns the words of a block, each with the bits of its frames.
-fn words_of(frame: u32, order: u8) -> impl Iterator<Item = (u32, u64)> {
-    let mask = if order < 6 { bits::block_mask(frame, order) } else { !0 };
-    let first = frame / 64;
-    (first..first + (1 << order.saturating_sub(6))).map(move |word| (word, mask))
 }
 
 impl<R: RawMutex> Region<'_, R> {
@@ -155,7 +148,7 @@ impl<R: RawMutex> Region<'_, R> {
         // Marked since `put_sound` looked: the marking call may have missed the frame, as no lock of a
         // CPU made it wait.
         let marked = |(word, mask)| (word, self.blocks.marked(word) & mask);
-        for (word, marked) in words_of(frame, order).map(marked) {
+        for (word, marked) in words_of_frames(frame..frame + (1 << order)).map(marked) {
             for bit in ones(marked) {
                 self.take_marked(word * 64 + bit);
             }
@@ -231,7 +224,7 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     fn put_sound_words(&self, frame: u32, order: u8, domain: usize) -> u32 {
-        let sound = words_of(frame, order).map(|(word, mask)| {
+        let sound = words_of_frames(frame..frame + (1 << order)).map(|(word, mask)| {
             let sound = mask & !self.keep_marked(word, mask);
             if sound != 0 {
                 self.blocks.put(word, sound, domain);
@@ -262,7 +255,7 @@ impl<R: RawMutex> Region<'_, R> {
     pub(super) fn faulty_in(&self, word: u32, mask: u64) -> u64 {
         let is_faulty =
             |bit: &u32| self.state(word * 64 + bit).is_some_and(|state| state.is_faulty());
-        ones(self.blocks.marked(word) & mask).filter(is_faulty).fold(0, |out, bit| out | 1 << bit)
+        ones(self.blocks.marked(word) & mask).filter(is_faulty).fold(0, |out, bit| out | 1u64 << bit)
     }
 
     /// Forgets a frame that was taken or is out of use: it is no memory any more. A mark stays, for

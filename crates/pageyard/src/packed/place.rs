@@ -6,7 +6,7 @@ use lock_api::RawMutex;
 
 use crate::base::sync::Ordering::SeqCst;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
-use crate::packed::bits::{self, WORDS};
+use crate::packed::bits::{self, WORDS, words_of_frames};
 use crate::packed::planted::fence_for_loom;
 use crate::packed::region::Region;
 
@@ -19,7 +19,7 @@ impl<R: RawMutex> Region<'_, R> {
             let out = if faulty { self.faulty_in(word, mask) } else { 0 };
             (word, mask & !out)
         };
-        let masks = || words_of_range(frames.clone()).map(wanted);
+        let masks = || words_of_frames(frames.clone()).map(wanted);
         for (n, (word, mask)) in masks().enumerate() {
             let got = self.blocks.take_mask(word, mask);
             let sound = got & !self.keep_taken(word, got);
@@ -33,7 +33,7 @@ impl<R: RawMutex> Region<'_, R> {
         for block in blocks {
             let start = (block * PAGEBLOCK_PAGES).max(frames.start);
             let end = ((block + 1) * PAGEBLOCK_PAGES).min(frames.end);
-            let masks = words_of_range(start..end).map(wanted);
+            let masks = words_of_frames(start..end).map(wanted);
             let taken: u32 = masks.map(|(_, mask)| mask.count_ones()).sum();
             // The zone does not count what its pageblock withholds, so the frames may not be
             // subtracted once more. What is left is withheld instead, whatever was freed since the
@@ -129,16 +129,6 @@ impl<R: RawMutex> Region<'_, R> {
     }
 }
 
-/// Returns the words of a range of frames, each with the bits of its frames.
-fn words_of_range(frames: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
-    (frames.start / 64..frames.end.div_ceil(64)).map(move |word| {
-        let from = frames.start.max(word * 64) - word * 64;
-        let to = frames.end.min(word * 64 + 64) - word * 64;
-        let low = if to == 64 { !0 } else { (1u64 << to) - 1 };
-        (word, low & (!0u64 << from))
-    })
-}
-
 impl super::blocks::Blocks<'_> {
     /// Takes those frames of a word that are free. Returns them.
     pub(crate) fn take_mask(&self, word: u32, mask: u64) -> u64 {
@@ -191,15 +181,6 @@ mod tests {
     use super::*;
     use crate::base::units::{CpuId, Order, Pfn};
     use crate::packed::OwnedStorage;
-
-    #[test]
-    fn words_cover_a_range() {
-        let all: [(u32, u64); 3] =
-            core::array::from_fn(|i| words_of_range(60..130).nth(i).unwrap_or((0, 0)));
-        assert_eq!(all, [(0, 0xf << 60), (1, !0), (2, 3)]);
-        assert_eq!(words_of_range(5..6).next(), Some((0, 1 << 5)));
-        assert_eq!(words_of_range(64..128).next(), Some((1, !0)));
-    }
 
     #[test]
     fn a_block_at_a_frame_is_taken_whole_or_not_at_all() {

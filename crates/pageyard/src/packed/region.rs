@@ -14,6 +14,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
 };
+use crate::packed::bits::words_of_frames;
 use crate::packed::blocks::Blocks;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, is_kept};
 use crate::packed::cpu::{At, Cpu, CpuCounts, PerCpu, Slot};
@@ -280,15 +281,11 @@ impl<'a, R: RawMutex> Region<'a, R> {
     }
 
     fn add_frames(&self, frames: Range<u32>, at: At) {
-        let mut frame = frames.start;
-        while frame < frames.end {
-            let n = (64 - frame % 64).min(frames.end - frame);
-            let mask = if n == 64 { !0 } else { ((1 << n) - 1) << (frame % 64) };
-            let kept = self.keep_taken(frame / 64, mask);
+        for (word, mask) in words_of_frames(frames) {
+            let kept = self.keep_taken(word, mask);
             if mask != kept {
-                self.blocks.put(frame / 64, mask & !kept, at.domain);
+                self.blocks.put(word, mask & !kept, at.domain);
             }
-            frame += n;
         }
     }
 

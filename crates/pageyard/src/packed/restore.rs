@@ -7,7 +7,7 @@ use lock_api::RawMutex;
 
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
-use crate::packed::bits;
+use crate::packed::bits::words_of_frames;
 use crate::packed::blocks::Blocks;
 use crate::packed::cpu::{Cpu, NONE};
 use crate::packed::label::Meta;
@@ -59,9 +59,8 @@ impl<R: RawMutex> Region<'_, R> {
             let blocks = frame / PAGEBLOCK_PAGES..(frame + pages).div_ceil(PAGEBLOCK_PAGES);
             blocks.for_each(|block| self.blocks.add_withheld(block, pages.min(PAGEBLOCK_PAGES)));
         }
-        let words = frame / 64..(frame + pages).div_ceil(64);
-        let mask = if order < 6 { bits::block_mask(frame, order) } else { !0 };
-        words.for_each(|word| self.blocks.put(word, mask, 0));
+        let words = words_of_frames(frame..frame + pages);
+        words.for_each(|(word, mask)| self.blocks.put(word, mask, 0));
         if isolated { 0 } else { pages }
     }
 
