@@ -318,7 +318,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let z = self.zone(zone)?;
         let counter = z.nr_free.load(Relaxed);
         let cached: i64 = match z.region() {
-            None => z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning().count)).sum(),
+            None => z.cpus.iter().map(|c| i64::from(c.pageset.lock().tuning.count)).sum(),
             Some(region) => region.kept_pages() as i64,
         };
         Some(ZoneInfo {
@@ -454,7 +454,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// tuning has an effect.
     pub fn pageset(&self, zone: impl Into<ZoneId>, cpu: CpuId) -> Option<Tuning> {
         let zone = self.zone(zone)?;
-        let tuning = *zone.slot(cpu)?.pageset.lock().tuning();
+        let tuning = zone.slot(cpu)?.pageset.lock().tuning;
         let count = zone.region().map_or(tuning.count, |region| region.kept_by(cpu.0) as i32);
         Some(Tuning { count, ..tuning })
     }

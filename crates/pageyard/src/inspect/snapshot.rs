@@ -100,7 +100,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         for (i, slot) in z.cpus.iter().enumerate() {
             let cpu = CpuId(i as u32);
-            let tuning = *slot.pageset.lock().tuning();
+            let tuning = slot.pageset.lock().tuning;
             each(Record::Cpu(slot.record(cpu, tuning)));
             for list in 0..LISTS {
                 let mut next = slot.pageset.lock().list(list).first();
@@ -304,7 +304,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let pageset = slot.pageset.lock();
             let pages = |i| (pageset.list(i).iter(&self.map).count() as i32) << list_order(i);
             let cached: i32 = (0..LISTS).map(pages).sum();
-            ensure(pageset.tuning().count == cached, "a CPU's count is not what its lists hold")?;
+            ensure(pageset.tuning.count == cached, "a CPU's count is not what its lists hold")?;
         }
         let blocks = (0..self.map.len()).filter(|&i| self.map.frame(i).state() != State::RESERVED);
         let mut pages = 0;

@@ -55,7 +55,7 @@ impl<R: RawMutex> Zone<'_, R> {
         for (cpu, slot) in (0..).map(CpuId).zip(self.cpus) {
             let depots = if cpu.0 == 0 { region.depots.pages() } else { 0 };
             let pages = region.kept_by(cpu.0).saturating_add(depots);
-            let tuning = *slot.pageset.lock().tuning();
+            let tuning = slot.pageset.lock().tuning;
             each(Record::Cpu(slot.record(cpu, Tuning { count: pages as i32, ..tuning })));
             let mut cached = |idx, order, t: MigrateType| {
                 each(Record::Cached { cpu, list: list_index(order, t), pfn: self.pfn(idx) });
@@ -168,7 +168,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Checks that the blocks add up to what the records of the zone and its CPUs say.
     pub(crate) fn check_packed(&self, z: &ZoneRecord, sums: &Sums) -> Result<(), &'static str> {
         for slot in self.cpus {
-            let left = slot.pageset.lock().tuning().count;
+            let left = slot.pageset.lock().tuning.count;
             ensure(left == 0, "a CPU's count is not what its lists hold")?;
         }
         ensure(sums.pages <= z.managed, "more pages in blocks than managed")?;

@@ -198,7 +198,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
                 cached = cached.saturating_add(pages(blocks, order.into()));
                 all = all.saturating_add(blocks);
             }
-            self.count(Tally::Cached(cpu), pageset.tuning().count.into(), cached)?;
+            self.count(Tally::Cached(cpu), pageset.tuning.count.into(), cached)?;
             // A lowered threshold takes effect with the next change of the delta.
             let most = slot.threshold.load(Relaxed).max(MOST_THRESHOLD);
             let fits = slot.diff().unsigned_abs() <= most;
@@ -398,7 +398,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
             (Tally::Guards, &safety.guards, seen.guards),
             (Tally::Bad, &safety.bad, seen.bad),
             (Tally::Poisoned, &safety.poisoned, seen.poisoned),
-            (Tally::Reported, z.report.marked(), seen.reported),
+            (Tally::Reported, &z.report.reported, seen.reported),
         ] {
             self.count(of, counter.load(Relaxed) as i64, is)?;
         }

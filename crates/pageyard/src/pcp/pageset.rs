@@ -31,10 +31,6 @@ impl Pageset {
         }
     }
 
-    pub(crate) fn tuning(&self) -> &Tuning {
-        &self.tuning
-    }
-
     /// Changes the tuning and recomputes `room`.
     pub(crate) fn tune<T>(&mut self, rules: &PcpRules, change: impl FnOnce(&mut Tuning) -> T) -> T {
         let answer = change(&mut self.tuning);

@@ -233,19 +233,16 @@ impl<C: Config> Locked<'_, '_, C> {
 
     /// Takes a poisoned frame that is in no block out of use.
     fn keep(&self, idx: u32) {
-        self.zone.map.frame(idx).set_state(State::new(Kind::Poisoned, 0, self.type_of(idx)));
+        let map = &self.zone.map;
+        map.frame(idx).set_state(State::new(Kind::Poisoned, 0, map.block_type(idx)));
         change(&self.zone.safety.poisoned, 1);
-        self.zone.map.refresh_taint(idx);
+        map.refresh_taint(idx);
     }
 
     /// Puts a held frame out of use again.
     fn poison_again(&self, idx: u32) {
         self.zone.map.poison(idx);
         self.keep(idx);
-    }
-
-    fn type_of(&self, idx: u32) -> crate::base::units::MigrateType {
-        self.zone.map.block_type(idx)
     }
 
     /// Frees a block except its poisoned frames, in the largest pieces without one.
@@ -263,7 +260,7 @@ impl<C: Config> Locked<'_, '_, C> {
             let most = (at.trailing_zeros() as u8).min((end - at).ilog2() as u8);
             match (0..=most.min(PAGEBLOCK_ORDER)).rev().find(clean) {
                 Some(o) => {
-                    self.free_one(at, o, self.type_of(at), End::Head);
+                    self.free_one(at, o, map.block_type(at), End::Head);
                     at += 1 << o;
                 }
                 None => {

@@ -181,7 +181,7 @@ impl Pageset {
         if quiet {
             // Reported before the push: once on the list, the block may be allocated again. With
             // safety checks at free, `prepare_free` has already reported it.
-            if !at.rules().safety.at_free() {
+            if !at.rules().safety.checks_pages() {
                 at.note_free(block.idx, order);
             }
             self.push(at, block.idx, block.frame, order, t);

@@ -445,7 +445,7 @@ impl<C: Config> At<'_, '_, C> {
     /// The common case of a free, for a block that is known to be allocated. `None`: not freed.
     #[inline(always)]
     fn free_fast<const OWNED: bool>(&self, block: Owned<'_>, o: u8) -> Option<()> {
-        if self.rules().safety.at_free() {
+        if self.rules().safety.checks_pages() {
             if !OWNED && !block.frame.begin_free(block.seen) {
                 return None;
             }

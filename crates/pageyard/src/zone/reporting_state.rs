@@ -38,11 +38,6 @@ impl Reporting {
         }
     }
 
-    /// Returns the counter of pages in blocks with the reported mark.
-    pub(crate) fn marked(&self) -> &AtomicU64 {
-        &self.reported
-    }
-
     pub(crate) fn note(&self, pages: u64) {
         self.reported.store(self.reported.load(Relaxed).saturating_add(pages), Relaxed);
     }

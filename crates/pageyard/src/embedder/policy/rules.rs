@@ -156,11 +156,6 @@ impl Safety {
         self.page_checks || self.poison || self.init_on_alloc || self.init_on_free || self.unmap
     }
 
-    /// Returns whether a free has work to do before the block reaches the lists.
-    pub(crate) const fn at_free(&self) -> bool {
-        self.checks_pages()
-    }
-
     /// Returns whether memory is zeroed when it is freed. Poisoning overrides it (§11.4).
     pub(crate) const fn zeroes_free(&self) -> bool {
         self.init_on_free && !self.poison

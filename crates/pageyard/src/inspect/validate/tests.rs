@@ -269,7 +269,7 @@ fn counters() {
         (|z| _ = z.managed.fetch_sub(1, Relaxed), Tally::Managed),
         (|z| _ = z.safety.bad.fetch_add(1, Relaxed), Tally::Bad),
         (|z| _ = z.safety.poisoned.fetch_add(1, Relaxed), Tally::Poisoned),
-        (|z| _ = z.report.marked().fetch_add(512, Relaxed), Tally::Reported),
+        (|z| _ = z.report.reported.fetch_add(512, Relaxed), Tally::Reported),
     ];
     for (plant, tally) in plants {
         assert_eq!(counted(planted(|_, z, _| plant(z))), tally);

@@ -42,7 +42,7 @@ pub fn start_above(proactiveness: u64) -> u64 {
 
 impl<R: RawMutex> Zone<'_, R> {
     pub(super) fn score(&self) -> u64 {
-        zone_score(&self.blocks_by_order())
+        zone_score(&self.free_blocks())
     }
 }
 

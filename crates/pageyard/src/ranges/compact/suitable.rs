@@ -13,10 +13,6 @@ use crate::zone::at::At;
 use crate::zone::state::Zone;
 
 impl<R: RawMutex> Zone<'_, R> {
-    pub(super) fn blocks_by_order(&self) -> [u64; MAX_ORDER as usize + 1] {
-        self.free_blocks()
-    }
-
     /// Returns whether the zone has the block that a job wants, above the request's watermark.
     pub(super) fn is_served(&self, order: Order, job: &Job) -> bool {
         let mark = self.watermarks.effective(job.flags.mark());
@@ -59,7 +55,7 @@ impl<C: Config> At<'_, '_, C> {
         } else if o > COSTLY_ORDER {
             // A cheap order is always worth a try. A costly one is worth it only if the request
             // fails because of fragmentation and not because of too little memory.
-            let index = fragmentation_index(&zone.blocks_by_order(), order);
+            let index = fragmentation_index(&zone.free_blocks(), order);
             if u64::try_from(index).is_ok_and(|i| i <= threshold) {
                 result = CompactResult::NotSuitableZone;
             }
