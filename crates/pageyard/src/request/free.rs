@@ -16,7 +16,7 @@ use crate::embedder::hooks::Observer;
 use crate::embedder::platform::Platform;
 use crate::packed::Region;
 use crate::pcp::pageset::{Pageset, is_cached_order};
-use crate::zone::at::{At, Locked};
+use crate::zone::at::At;
 use crate::zone::state::{PerCpu, Zone};
 
 /// Why a batch was not freed. Nothing has changed.
@@ -516,20 +516,6 @@ impl<C: Config> At<'_, '_, C> {
     #[inline(never)]
     fn free_to_zone(&self, idx: u32, order: u8) {
         self.lock().take_back(idx, order);
-    }
-}
-
-impl<C: Config> Locked<'_, '_, C> {
-    /// Frees a block that is being freed to the zone.
-    #[inline]
-    pub(crate) fn take_back(&self, idx: u32, order: u8) {
-        let map = &self.zone.map;
-        self.slot.counters.direct_frees.add(order, map.block_type(idx));
-        self.zone.counters.pages_returned.add(1 << order);
-        if map.is_tainted(idx, order) {
-            return self.free_around(idx, order);
-        }
-        self.free_pieces(idx, order);
     }
 }
 

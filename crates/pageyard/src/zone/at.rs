@@ -176,6 +176,18 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
+    /// Frees a block that is being freed to the zone.
+    #[inline]
+    pub(crate) fn take_back(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        self.slot.counters.direct_frees.add(order, map.block_type(idx));
+        self.zone.counters.pages_returned.add(1 << order);
+        if map.is_tainted(idx, order) {
+            return self.free_around(idx, order);
+        }
+        self.free_pieces(idx, order);
+    }
+
     /// Accounts for every change of the number of free pages (§4.7), in exactly the steps of the
     /// spec. The steps decide when the CPU's part is folded (§9.2) and are therefore observable.
     #[inline]
