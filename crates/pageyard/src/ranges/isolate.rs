@@ -302,13 +302,6 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// Takes pageblocks that are no longer reserved out of the highatomic reserve's size. Zone lock.
-    pub(crate) fn shrink_reserve(&self, blocks: u64) {
-        let reserved = self.reserved_highatomic.load(Relaxed);
-        let left = reserved.saturating_sub(blocks * u64::from(PAGEBLOCK_PAGES));
-        self.reserved_highatomic.store(left, Relaxed);
-    }
-
     /// Returns the head of the free block that contains the frame, else the frame itself. The
     /// caller must hold the zone lock.
     pub(crate) fn free_over(&self, idx: u32) -> u32 {

@@ -101,9 +101,7 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
 
     /// Notes that a pageblock has left the reserve.
     pub(crate) fn forget_reserved(&self) {
-        let reserved = self.zone.reserved_highatomic.load(Relaxed);
-        let left = reserved.saturating_sub(PAGEBLOCK_PAGES.into());
-        self.zone.reserved_highatomic.store(left, Relaxed);
+        self.zone.shrink_reserve(1);
         self.zone.refresh_cached_mark(self.rules());
     }
 }
@@ -120,9 +118,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
         for o in 0..=MAX_ORDER {
             let Some(idx) = z.areas.first(o, MigrateType::HighAtomic) else { continue };
-            let pages = u64::from(PAGEBLOCK_PAGES.max(1 << o));
-            let reserved = z.reserved_highatomic.load(Relaxed);
-            z.reserved_highatomic.store(reserved.saturating_sub(pages), Relaxed);
+            z.shrink_reserve(1 << o.saturating_sub(PAGEBLOCK_ORDER));
             if o < PAGEBLOCK_ORDER {
                 if self.convert(idx, MigrateType::HighAtomic, t).unwrap_or(0) == 0 {
                     continue;

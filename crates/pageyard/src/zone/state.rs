@@ -309,6 +309,13 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         self.managed.load(Relaxed) != 0
     }
 
+    /// Takes pageblocks that are no longer reserved out of the highatomic reserve's size. Zone lock.
+    pub(crate) fn shrink_reserve(&self, blocks: u64) {
+        let reserved = self.reserved_highatomic.load(Relaxed);
+        let left = reserved.saturating_sub(blocks * u64::from(PAGEBLOCK_PAGES));
+        self.reserved_highatomic.store(left, Relaxed);
+    }
+
     /// Returns the number of pageblocks that have memory, by type.
     pub(crate) fn pageblocks(&self) -> [u64; TYPES] {
         if let Some(region) = self.region() {
