@@ -25,7 +25,6 @@ use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::embedder::policy::StaticPolicy;
 use crate::packed;
-use crate::zone::area::End;
 use crate::zone::at::At;
 use crate::zone::deferred_part::DeferredPart;
 use crate::zone::node::{Node, rebuild_orders};
@@ -469,29 +468,6 @@ fn sort_by_start<R: RawMutex>(zones: &mut [Zone<'_, R>]) {
         let index = (0..zones.len()).find(|&i| below(i) == nth).unwrap_or(0);
         if let Some(zone) = zones.get_mut(nth) {
             zone.nth_by_start = index as u16;
-        }
-    }
-}
-
-impl<C: Config> crate::zone::at::Locked<'_, '_, C> {
-    /// Frees filled memory for the first time, to the tail of its list (§8.1). Frames poisoned in
-    /// the meantime stay out of use.
-    pub(crate) fn free_block(&self, idx: u32, order: u8) {
-        let map = &self.zone.map;
-        if map.is_tainted(idx, order) {
-            return self.free_around(idx, order);
-        }
-        let t = map.block_type(idx);
-        if order == MAX_ORDER && t == map.block_type(idx + PAGEBLOCK_PAGES) {
-            // Shortcut for most memory with the same result as below: a largest block has nothing
-            // to merge with.
-            self.account(1 << order, t);
-            return self.list_free(idx, order, t, End::Tail);
-        }
-        let step = order.min(PAGEBLOCK_ORDER);
-        for piece in 0..1u32 << (order - step) {
-            let idx = idx + (piece << step);
-            self.free_one(idx, step, self.zone.map.block_type(idx), End::Tail);
         }
     }
 }

@@ -293,7 +293,7 @@ impl<C: Config> Locked<'_, '_, C> {
             self.unlist(large, state.order(), was, false);
             self.account(-(1 << state.order()), was);
             map.set_block_type(block, self.effective_type(t));
-            self.free_pieces(large, state.order());
+            self.free_pieces(large, state.order(), End::Head);
         } else {
             self.convert(block, map.block_type(block), t);
         }

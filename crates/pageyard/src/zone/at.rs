@@ -12,6 +12,7 @@ use crate::embedder::config::Config;
 use crate::embedder::hooks::{Observer, Reclaim};
 use crate::embedder::platform::Platform;
 use crate::embedder::policy::{Policy, Rules};
+use crate::zone::area::End;
 use crate::zone::state::{BOOSTED_WATERMARK, PerCpu, Zone};
 
 /// One CPU's view of one zone. Every request path works on it.
@@ -185,7 +186,7 @@ impl<C: Config> Locked<'_, '_, C> {
         if map.is_tainted(idx, order) {
             return self.free_around(idx, order);
         }
-        self.free_pieces(idx, order);
+        self.free_pieces(idx, order, End::Head);
     }
 
     /// Accounts for every change of the number of free pages (§4.7), in exactly the steps of the

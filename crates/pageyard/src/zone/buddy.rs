@@ -1,7 +1,7 @@
 //! The buddy system on a locked zone: free with merging, placement, split (spec §1.6–1.10).
 
 use crate::base::frame::{Kind, NIL, State};
-use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
+use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::hooks::{Observer, Reclaim};
@@ -134,16 +134,33 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 
     /// Frees a block of any order under the types of its pageblocks, in pieces of at most a
-    /// pageblock (§1.10).
+    /// pageblock (§1.10). `end` as in [`free_one`](Self::free_one).
     #[inline]
-    pub(crate) fn free_pieces(&self, idx: u32, order: u8) {
+    pub(crate) fn free_pieces(&self, idx: u32, order: u8, end: End) {
         let step = order.min(PAGEBLOCK_ORDER);
-        let end = idx + (1 << order);
+        let past = idx + (1 << order);
         let mut piece = idx;
-        while piece < end {
-            self.free_one(piece, step, self.zone.map.block_type(piece), End::Head);
+        while piece < past {
+            self.free_one(piece, step, self.zone.map.block_type(piece), end);
             piece += 1 << step;
         }
+    }
+
+    /// Frees filled memory for the first time, to the tail of its list (§8.1). Frames poisoned in
+    /// the meantime stay out of use.
+    pub(crate) fn free_block(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        if map.is_tainted(idx, order) {
+            return self.free_around(idx, order);
+        }
+        let t = map.block_type(idx);
+        if order == MAX_ORDER && t == map.block_type(idx + PAGEBLOCK_PAGES) {
+            // Shortcut for most memory with the same result as below: a largest block has nothing
+            // to merge with.
+            self.account(1 << order, t);
+            return self.list_free(idx, order, t, End::Tail);
+        }
+        self.free_pieces(idx, order, End::Tail);
     }
 
     /// Splits a block and frees the upper halves until a block of order `low` is left (§1.9).
