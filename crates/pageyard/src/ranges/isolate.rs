@@ -143,9 +143,8 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let (zone, first) =
             self.locate(range.start).ok_or(IsolateError::OutsideZone(range.start))?;
-        let zone_end = Pfn(zone.start.0.wrapping_add(zone.spanned));
-        if range.end > zone_end {
-            return Err(IsolateError::OutsideZone(zone_end));
+        if range.end > zone.end() {
+            return Err(IsolateError::OutsideZone(zone.end()));
         }
         let pages = range.end.0.wrapping_sub(range.start.0) as u32;
         let cpu = self.hooks.cpu();

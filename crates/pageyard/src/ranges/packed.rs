@@ -295,7 +295,7 @@ impl<'a, C: Config> At<'_, 'a, C> {
         let z = self.zone;
         let step = align.max(1 << order);
         let mut start = z.start.max(within.start).0.checked_next_multiple_of(step)?;
-        let end = within.end.0.min(z.start.0.wrapping_add(z.spanned));
+        let end = within.end.min(z.end()).0;
         while start.checked_add(1 << order)? <= end {
             let idx = z.index_of(Pfn(start))?;
             let block = idx / PAGEBLOCK_PAGES;
@@ -319,6 +319,6 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Returns whether the pageblock that begins at an index lies within the zone.
     pub(crate) fn has_whole_block(&self, block: u32) -> bool {
         let end = self.pfn(block.saturating_add(PAGEBLOCK_PAGES));
-        block >= self.first_index() && end <= Pfn(self.start.0.wrapping_add(self.spanned))
+        block >= self.first_index() && end <= self.end()
     }
 }

@@ -437,11 +437,6 @@ impl<C: Config> Locked<'_, '_, C> {
 }
 
 impl<R: RawMutex> Zone<'_, R> {
-    /// One past the zone's last frame.
-    pub(crate) fn end(&self) -> Pfn {
-        Pfn(self.start.0.wrapping_add(self.spanned))
-    }
-
     /// Returns where a range must begin to avoid everything that would refuse its isolation
     /// (§4.11), or `None` if there is no visible obstacle. Reads without the lock, only to save an
     /// attempt.

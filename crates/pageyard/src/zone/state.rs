@@ -282,6 +282,11 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         if inside { Some(pfn.0.wrapping_sub(self.base) as u32) } else { None }
     }
 
+    /// Returns one past the zone's last frame.
+    pub(crate) fn end(&self) -> Pfn {
+        Pfn(self.start.0.wrapping_add(self.spanned))
+    }
+
     #[inline]
     pub(crate) fn pfn(&self, idx: u32) -> Pfn {
         Pfn(self.base.wrapping_add(u64::from(idx)))

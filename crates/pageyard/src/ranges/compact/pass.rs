@@ -5,7 +5,7 @@ use super::collected::{Batch, Held};
 use super::{Job, block_start};
 use crate::base::frame::{Kind, NIL, State};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{Order, PAGEBLOCK_PAGES, Pfn};
+use crate::base::units::{Order, PAGEBLOCK_PAGES};
 use crate::base::unwind::Rollback;
 use crate::embedder::compact_events::{CompactEvent, CompactResult, Mode};
 use crate::embedder::config::Config;
@@ -440,21 +440,18 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    fn ends(&self) -> (Pfn, Pfn) {
-        let zone = self.at.zone;
-        (zone.start, Pfn(zone.start.0.saturating_add(zone.spanned)))
-    }
-
     fn tell_begin(&self) {
-        let (zone_start, zone_end) = self.ends();
-        let (migrate, free) = (self.at.zone.pfn(self.migrate), self.at.zone.pfn(self.free));
+        let zone = self.at.zone;
+        let (zone_start, zone_end) = (zone.start, zone.end());
+        let (migrate, free) = (zone.pfn(self.migrate), zone.pfn(self.free));
         let mode = self.job.mode;
         self.at.tell(CompactEvent::Begin { zone_start, migrate, free, zone_end, mode });
     }
 
     fn tell_end(&self, result: CompactResult) {
-        let (zone_start, zone_end) = self.ends();
-        let (migrate, free) = (self.at.zone.pfn(self.migrate), self.at.zone.pfn(self.free));
+        let zone = self.at.zone;
+        let (zone_start, zone_end) = (zone.start, zone.end());
+        let (migrate, free) = (zone.pfn(self.migrate), zone.pfn(self.free));
         let mode = self.job.mode;
         self.at.tell(CompactEvent::End { zone_start, migrate, free, zone_end, mode, result });
     }
