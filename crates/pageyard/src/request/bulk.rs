@@ -198,8 +198,8 @@ impl<'a, C: Config> Yard<'a, C> {
         let flags = bulk_flags(req.gfp);
         let zones = self.zones_for(req);
         let near = zones.clone().next()?.node;
-        let allowed = |node| req.context.allows(node, req.gfp.contains(Gfp::HARDWALL));
-        zones.take_while(|z| z.node == near).filter(|z| allowed(z.node)).find(|z| {
+        let allowed = |z: &&Zone<'_, _>| req.may_use(z.node, AllocFlags::CPUSET);
+        zones.take_while(|z| z.node == near).filter(allowed).find(|z| {
             let passes = || {
                 let mark = z.watermarks.effective(LOW).saturating_add(wanted);
                 z.watermark_fast(0, mark, req.highest, flags)

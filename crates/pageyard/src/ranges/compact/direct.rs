@@ -136,13 +136,7 @@ impl<'a, C: Config> Yard<'a, C> {
         flags: AllocFlags,
         n: usize,
     ) -> Option<At<'y, 'a, C>> {
-        let bound = flags.contains(AllocFlags::CPUSET);
-        let hardwall = req.gfp.contains(Gfp::HARDWALL);
-        let zone = self
-            .zones_for(req)
-            .filter(|z| !bound || req.context.allows(z.node, hardwall))
-            .filter(|z| z.kind <= req.highest)
-            .nth(n)?;
+        let zone = self.zones_for(req).filter(|z| req.may_use(z.node, flags)).nth(n)?;
         self.at(zone, req.cpu)
     }
 
