@@ -8,10 +8,7 @@ use lock_api::RawMutex;
 
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{
-    CpuId, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind,
-};
-use crate::base::watermark::MIN;
+use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::embedder::config::Config;
 use crate::packed::Region;
 use crate::ranges::contig::ContigError;
@@ -226,8 +223,6 @@ impl<'a, C: Config> At<'_, 'a, C> {
         flags: AllocFlags,
     ) -> Result<(), PlaceError> {
         let z = self.zone;
-        let mark = z.watermarks.base(MIN).saturating_add(1 << order);
-        let is_above = || z.watermarks.ok(0, mark, ZoneKind::Dma, flags, z.supply(), || true);
         for drained in [false, true] {
             let blocks = each_block(idx & !(PAGEBLOCK_PAGES - 1)..idx.saturating_add(1 << order));
             for block in blocks {
@@ -239,7 +234,7 @@ impl<'a, C: Config> At<'_, 'a, C> {
                 }
             }
             let busy = match region.first_not_free(idx, order) {
-                None if !is_above() => return Err(AllocError::NoMemory.into()),
+                None if !z.can_spare(order, flags) => return Err(AllocError::NoMemory.into()),
                 None => match region.take_exact(idx, order, t) {
                     true => {
                         z.count_loose(region);
@@ -272,9 +267,7 @@ impl<'a, C: Config> At<'_, 'a, C> {
         blocks: &Range<u32>,
     ) -> Option<u32> {
         let z = self.zone;
-        let mark = z.watermarks.base(MIN).saturating_add(1 << order);
-        let flags = AllocFlags::WMARK_MIN;
-        if !z.watermarks.ok(0, mark, ZoneKind::Dma, flags, z.supply(), || true) {
+        if !z.can_spare(order, AllocFlags::WMARK_MIN) {
             return None;
         }
         let below = z.start..z.pfn(blocks.start.max(z.first_index()));

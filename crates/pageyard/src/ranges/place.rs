@@ -13,10 +13,7 @@ use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::node_mask::NodeChoice;
-use crate::base::units::{
-    MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind,
-};
-use crate::base::watermark::MIN;
+use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Defences;
 use crate::ranges::contig::ContigError;
@@ -379,8 +376,7 @@ impl<C: Config> Locked<'_, '_, C> {
             }
             i = i.saturating_add(1 << state.order());
         }
-        let mark = z.watermarks.base(MIN).saturating_add(1 << order);
-        if !z.watermarks.ok(0, mark, ZoneKind::Dma, flags, z.supply(), || true) {
+        if !z.can_spare(order, flags) {
             return Err(AllocError::NoMemory.into());
         }
         // Either one free block around all of it, or several that fill it: whole pageblocks may lie

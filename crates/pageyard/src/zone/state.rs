@@ -15,7 +15,7 @@ use crate::base::sync::{
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind,
 };
-use crate::base::watermark::{HIGH, LOW, Supply, Watermarks};
+use crate::base::watermark::{HIGH, LOW, MIN, Supply, Watermarks};
 use crate::embedder::policy::{BelowHigh, Rules};
 use crate::packed::Region;
 use crate::pcp::pageset::Pageset;
@@ -399,6 +399,13 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     ) -> bool {
         self.watermarks
             .ok_fast(order, mark, highest, flags, self.supply(), || self.has_block(order, flags))
+    }
+
+    /// Returns whether the zone keeps its unboosted MIN mark without a block of this order.
+    #[inline(always)]
+    pub(crate) fn can_spare(&self, order: u8, flags: AllocFlags) -> bool {
+        let mark = self.watermarks.base(MIN).saturating_add(1 << order);
+        self.watermarks.ok(0, mark, ZoneKind::Dma, flags, self.supply(), || true)
     }
 
     /// Clears BELOW_HIGH after pages were freed, if the zone is above its high watermark again.

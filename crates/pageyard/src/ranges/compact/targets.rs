@@ -9,8 +9,7 @@ use super::{CLUSTER, block_end, block_start};
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, ZoneKind};
-use crate::base::watermark::MIN;
+use crate::base::units::{MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::embedder::compact_events::Mode;
 use crate::embedder::config::Config;
 use crate::zone::at::Locked;
@@ -21,12 +20,8 @@ impl<C: Config> Locked<'_, '_, C> {
     pub(crate) fn hold(&self, idx: u32, order: u8) -> bool {
         let zone = self.zone;
         let t = zone.map.frame(idx).state().migrate_type();
-        if t != MigrateType::Isolate {
-            let mark = zone.watermarks.base(MIN).saturating_add(1 << order);
-            let (w, supply) = (&zone.watermarks, zone.supply());
-            if !w.ok(0, mark, ZoneKind::Dma, AllocFlags::CMA, supply, || true) {
-                return false;
-            }
+        if t != MigrateType::Isolate && !zone.can_spare(order, AllocFlags::CMA) {
+            return false;
         }
         self.check_type(idx, t);
         self.unlist(idx, order, t, true);
