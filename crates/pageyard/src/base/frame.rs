@@ -18,7 +18,9 @@ use crate::base::sync::frames::{
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
-use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{
+    MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, block_end, block_start,
+};
 
 /// "No frame" in a link.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -501,7 +503,7 @@ impl<'a> Map<'a> {
         fence(SeqCst);
         let mut idx = frames.start;
         while idx < frames.end {
-            let end = ((idx | (PAGEBLOCK_PAGES - 1)).saturating_add(1)).min(frames.end);
+            let end = block_end(idx).min(frames.end);
             if self.is_tainted(idx, 0) {
                 let poisoned = |&i: &u32| self.frame(i).is_poisoned();
                 if let Some(found) = (idx..end).find(poisoned) {
@@ -516,7 +518,7 @@ impl<'a> Map<'a> {
     /// Recomputes whether the frame's pageblock is tainted. Zone lock.
     pub(crate) fn refresh_taint(&self, idx: u32) {
         let Some(b) = self.pageblock(idx) else { return };
-        let first = (idx & !(PAGEBLOCK_PAGES - 1)) as usize;
+        let first = block_start(idx) as usize;
         let in_use = |f: &Frame| f.is_poisoned() && f.state().kind() != Kind::Poisoned;
         let tainted = self.frames.iter().skip(first).take(PAGEBLOCK_PAGES as usize).any(in_use);
         let keep = b.0.load(Relaxed) & !TAINTED;

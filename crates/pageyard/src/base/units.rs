@@ -2,6 +2,7 @@
 //! number cannot be used where a count is meant.
 
 use core::fmt;
+use core::ops::Range;
 
 /// Bytes in a base page (spec §0.2).
 pub const PAGE_SIZE: u64 = 4096;
@@ -14,6 +15,24 @@ pub const PAGEBLOCK_ORDER: u8 = 9;
 
 /// Pages in a pageblock.
 pub const PAGEBLOCK_PAGES: u32 = 1 << PAGEBLOCK_ORDER;
+
+/// Returns the first index of a pageblock.
+#[inline]
+pub(crate) const fn block_start(idx: u32) -> u32 {
+    idx & !(PAGEBLOCK_PAGES - 1)
+}
+
+/// Returns one past the last index of a pageblock. No map is so large that this could wrap.
+#[inline]
+pub(crate) const fn block_end(idx: u32) -> u32 {
+    block_start(idx).saturating_add(PAGEBLOCK_PAGES)
+}
+
+/// Iterates over the first indices of these pageblocks.
+#[inline]
+pub(crate) fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
+    blocks.step_by(PAGEBLOCK_PAGES as usize)
+}
 
 /// Pages in a section (128 MiB): the unit of deferred initialisation and of hotplug (§1.1).
 pub const SECTION_PAGES: u64 = 32768;

@@ -67,7 +67,8 @@ impl Blocks<'_> {
     /// Returns whether a frame of a block is marked.
     fn is_block_tainted(&self, frame: u32, order: u8) -> bool {
         self.routes.has_faulty()
-            && words_of_frames(frame..frame + (1 << order)).any(|(word, mask)| self.marked(word) & mask != 0)
+            && words_of_frames(frame..frame + (1 << order))
+                .any(|(word, mask)| self.marked(word) & mask != 0)
     }
 }
 
@@ -255,7 +256,9 @@ impl<R: RawMutex> Region<'_, R> {
     pub(super) fn faulty_in(&self, word: u32, mask: u64) -> u64 {
         let is_faulty =
             |bit: &u32| self.state(word * 64 + bit).is_some_and(|state| state.is_faulty());
-        ones(self.blocks.marked(word) & mask).filter(is_faulty).fold(0, |out, bit| out | 1u64 << bit)
+        ones(self.blocks.marked(word) & mask)
+            .filter(is_faulty)
+            .fold(0, |out, bit| out | 1u64 << bit)
     }
 
     /// Forgets a frame that was taken or is out of use: it is no memory any more. A mark stays, for

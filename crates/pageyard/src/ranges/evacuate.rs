@@ -8,14 +8,13 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::frame::Kind;
 use crate::base::gfp::Gfp;
-use crate::base::units::{MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, each_block};
 use crate::base::unwind::Finally;
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::ranges::isolate::Purpose;
 use crate::zone::at::At;
 use crate::zone::state::Zone;
-use crate::zone::steer::pageblocks;
 
 /// A region is evacuated when it has fewer free pageblocks than this, until it has as many.
 const ENOUGH: u32 = 2;
@@ -72,7 +71,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let is_free = state.kind() == Kind::Free && state.order() >= PAGEBLOCK_ORDER;
             if is_free { 1 << (state.order() - PAGEBLOCK_ORDER) } else { 0 }
         };
-        pageblocks(region).map(free).sum()
+        each_block(region.clone()).map(free).sum()
     }
 
     /// Returns the movable pageblock of a region with the fewest pages in use, if they can all move.
@@ -87,7 +86,7 @@ impl<R: RawMutex> Zone<'_, R> {
             let used = candidate.then(|| self.pages_in_use(frames))?;
             (used > 0).then_some((used, block))
         };
-        pageblocks(region).filter_map(used).min().map(|(_, block)| block)
+        each_block(region.clone()).filter_map(used).min().map(|(_, block)| block)
     }
 
     fn pages_in_use(&self, frames: Range<u32>) -> u32 {

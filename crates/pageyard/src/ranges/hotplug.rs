@@ -17,6 +17,7 @@ use crate::base::sync::{
 };
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, SECTION_PAGES, ZoneKind,
+    each_block,
 };
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
@@ -104,7 +105,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let _busy = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
-        if let Some(block) = blocks(&frames).find(|&b| !zone.block_is_absent(b)) {
+        if let Some(block) = each_block(frames.clone()).find(|&b| !zone.block_is_absent(b)) {
             return Err(HotplugError::Present(zone.pfn(block)));
         }
         let was_empty = !zone.is_populated();
@@ -141,7 +142,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let _busy = self.begin_hotplug().ok_or(HotplugError::Nested)?;
         let (at, frames) = self.sections(range)?;
         let zone = at.zone;
-        if let Some(block) = blocks(&frames).find(|&b| zone.block_is_absent(b)) {
+        if let Some(block) = each_block(frames.clone()).find(|&b| zone.block_is_absent(b)) {
             return Err(HotplugError::Hole(zone.pfn(block)));
         }
         let disabled = self.disable_pcp(zone.id());
@@ -352,11 +353,6 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-/// Iterates over the pageblocks of whole sections.
-fn blocks(frames: &Range<u32>) -> impl Iterator<Item = u32> + use<> {
-    frames.clone().step_by(PAGEBLOCK_PAGES as usize)
-}
-
 fn pages(frames: &Range<u32>) -> u32 {
     frames.end.wrapping_sub(frames.start)
 }
@@ -367,7 +363,7 @@ impl<C: Config> At<'_, '_, C> {
         let zone = self.zone;
         zone.present.fetch_add(pages(&frames).into(), Relaxed);
         zone.managed.fetch_add(pages(&frames).into(), Relaxed);
-        for block in blocks(&frames) {
+        for block in each_block(frames.clone()) {
             // Frames and label change together: a concurrent isolation finds either a hole or an
             // isolated pageblock.
             let _locked = self.lock();
@@ -397,11 +393,11 @@ impl<C: Config> Locked<'_, '_, C> {
         change(&zone.safety.poisoned, -(poisoned as i64));
         // A failed contiguous range may have ended the isolation of some.
         let is_isolated = |&b: &u32| zone.map.block_type(b) == MigrateType::Isolate;
-        let isolated = blocks(frames).filter(is_isolated).count() as u64;
+        let isolated = each_block(frames.clone()).filter(is_isolated).count() as u64;
         zone.isolated_blocks.fetch_sub(isolated, Relaxed);
         if self.rules().isolate_bit {
             let reserved = |&b: &u32| zone.map.own_type(b) == MigrateType::HighAtomic;
-            zone.shrink_reserve(blocks(frames).filter(reserved).count() as u64);
+            zone.shrink_reserve(each_block(frames.clone()).filter(reserved).count() as u64);
         }
         zone.map.clear_range(frames.start, pages(frames));
         zone.managed.fetch_sub(pages(frames).into(), Relaxed);

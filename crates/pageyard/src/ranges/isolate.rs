@@ -9,7 +9,9 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::frame::Kind;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind};
+use crate::base::units::{
+    CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneKind, each_block,
+};
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::zone::area::End;
@@ -160,11 +162,6 @@ pub(crate) fn blocks_of(frames: &Range<u32>) -> Range<u32> {
     frames.start & !mask..frames.end.wrapping_add(mask) & !mask
 }
 
-/// Iterates over these pageblocks.
-pub(crate) fn each_block(blocks: Range<u32>) -> impl Iterator<Item = u32> {
-    blocks.step_by(PAGEBLOCK_PAGES as usize)
-}
-
 impl<C: Config> At<'_, '_, C> {
     /// Isolates the first pageblock, the last one, then those between, with one hold of the zone
     /// lock for each.
@@ -281,7 +278,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// taken off its list and freed again in pieces. Returns `false` at an edge of the zone.
     fn relabel(&self, block: u32, t: MigrateType) -> bool {
         let map = &self.zone.map;
-        if self.block_start(block).is_none() {
+        if self.zone.whole_block(block).is_none() {
             return false;
         }
         let large = self.zone.free_over(block);

@@ -9,12 +9,12 @@ use crate::base::frame::Kind;
 use crate::base::free_error::FreeError;
 use crate::base::gfp::Gfp;
 use crate::base::node_mask::NodeChoice;
-use crate::base::units::{Order, PAGEBLOCK_ORDER, Pfn, ZoneKind};
+use crate::base::units::{Order, PAGEBLOCK_ORDER, Pfn, ZoneKind, each_block};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::{Defences, Reclaim, Relocation};
 use crate::ranges::contig::ContigError;
-use crate::ranges::isolate::{blocks_of, each_block};
+use crate::ranges::isolate::blocks_of;
 use crate::zone::at::At;
 use crate::zone::state::Zone;
 

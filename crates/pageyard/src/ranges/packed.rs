@@ -4,19 +4,18 @@
 
 use core::ops::Range;
 
-use lock_api::RawMutex;
-
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn};
+use crate::base::units::{
+    CpuId, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, block_start, each_block,
+};
 use crate::embedder::config::Config;
 use crate::packed::Region;
 use crate::ranges::contig::ContigError;
-use crate::ranges::isolate::{IsolateError, Purpose, each_block};
+use crate::ranges::isolate::{IsolateError, Purpose};
 use crate::ranges::place::PlaceError;
 use crate::request::alloc::AllocError;
 use crate::zone::at::{At, Locked};
-use crate::zone::state::Zone;
 
 /// Attempts to isolate a pageblock that a CPU refills from.
 const TRIES: usize = 8;
@@ -73,7 +72,7 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         if let Some(idx) = z.unmovable_in(tested, t, purpose) {
             return Err(IsolateError::Unmovable(z.pfn(idx)));
         }
-        if !z.has_whole_block(block) {
+        if z.whole_block(block).is_none() {
             return Err(IsolateError::ZoneEdge(z.pfn(block)));
         }
         let was = z.block_type(block);
@@ -147,7 +146,7 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         (order, t): (Order, MigrateType),
     ) -> Result<(), ContigError> {
         let z = self.zone;
-        if let Some(block) = each_block(frames.start & !(PAGEBLOCK_PAGES - 1)..frames.end)
+        if let Some(block) = each_block(block_start(frames.start)..frames.end)
             .find(|block| !region.blocks.is_isolated(block / PAGEBLOCK_PAGES))
         {
             return Err(ContigError::Busy(z.pfn(block)));
@@ -224,7 +223,7 @@ impl<'a, C: Config> At<'_, 'a, C> {
     ) -> Result<(), PlaceError> {
         let z = self.zone;
         for drained in [false, true] {
-            let blocks = each_block(idx & !(PAGEBLOCK_PAGES - 1)..idx.saturating_add(1 << order));
+            let blocks = each_block(block_start(idx)..idx.saturating_add(1 << order));
             for block in blocks {
                 let of = z.block_type(block);
                 let cma = of == MigrateType::Cma && t == MigrateType::Movable;
@@ -305,13 +304,5 @@ impl<'a, C: Config> At<'_, 'a, C> {
             start = start.checked_add(step)?;
         }
         None
-    }
-}
-
-impl<R: RawMutex> Zone<'_, R> {
-    /// Returns whether the pageblock that begins at an index lies within the zone.
-    pub(crate) fn has_whole_block(&self, block: u32) -> bool {
-        let end = self.pfn(block.saturating_add(PAGEBLOCK_PAGES));
-        block >= self.first_index() && end <= self.end()
     }
 }

@@ -74,7 +74,7 @@ impl<'a, C: Config> At<'_, 'a, C> {
 impl<'a, C: Config> Locked<'_, 'a, C> {
     /// Sets an ordinary pageblock apart. Returns false for one that another CPU refills from.
     fn set_apart(&self, region: &Region<'a, C::Lock>, block: u32) -> bool {
-        let inside = self.zone.has_whole_block(block * PAGEBLOCK_PAGES);
+        let inside = self.zone.whole_block(block * PAGEBLOCK_PAGES).is_some();
         let done = inside && region.isolate_block(block);
         if done {
             region.unisolate_block(block, MigrateType::HighAtomic);

@@ -7,7 +7,9 @@ use crate::base::frame::Kind;
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType::{Cma, HighAtomic, Movable, Reclaimable, Unmovable};
-use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{
+    MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, block_start,
+};
 use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::hooks::Observer;
@@ -202,7 +204,7 @@ impl<C: Config> Locked<'_, '_, C> {
 
     /// Returns whether enough of the pageblock is free or holds pages of a compatible type (§4.4).
     fn worth_converting(&self, idx: u32, start: MigrateType) -> bool {
-        let Some(first) = self.block_start(idx) else { return false };
+        let Some(first) = self.zone.whole_block(idx) else { return false };
         if self.zone.grouping_disabled.load(Relaxed) {
             return true;
         }
@@ -301,14 +303,6 @@ impl<C: Config> Locked<'_, '_, C> {
         }
     }
 
-    /// Returns the first index of the pageblock, or `None` if it crosses an edge of the zone.
-    pub(crate) fn block_start(&self, idx: u32) -> Option<u32> {
-        let first = idx & !(PAGEBLOCK_PAGES - 1);
-        let inside = first >= self.zone.first_index()
-            && first.checked_add(PAGEBLOCK_PAGES).is_some_and(|end| end <= self.zone.map.len());
-        inside.then_some(first)
-    }
-
     /// Converts a pageblock to another type (§4.9): moves its free blocks to the new type's lists
     /// in ascending order, then changes the label. Returns the number of pages moved, or `None` at
     /// an edge of the zone.
@@ -316,7 +310,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let to = self.effective_type(to);
         let moved = self.move_free_pages(idx, from, to)?;
         self.end_ownership(idx);
-        self.zone.map.set_block_type(idx & !(PAGEBLOCK_PAGES - 1), to);
+        self.zone.map.set_block_type(block_start(idx), to);
         Some(moved)
     }
 
@@ -324,7 +318,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// number of pages moved, or `None` at an edge of the zone.
     fn move_free_pages(&self, idx: u32, from: MigrateType, to: MigrateType) -> Option<u32> {
         let map = &self.zone.map;
-        let first = self.block_start(idx)?;
+        let first = self.zone.whole_block(idx)?;
         let mut moved = 0;
         let mut i = first;
         while i < first + PAGEBLOCK_PAGES {

@@ -28,7 +28,7 @@ use lock_api::RawMutex;
 use crate::base::frame::{Kind, State, WORD_BITS};
 use crate::base::list::List;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, block_start};
 use crate::embedder::config::Config;
 use crate::embedder::policy::Proposals;
 use crate::zone::at::{At, Locked};
@@ -57,15 +57,11 @@ fn linked(link: u32) -> Option<u32> {
     Some(link.checked_sub(FIRST)? << PAGEBLOCK_ORDER)
 }
 
-fn start_of(idx: u32) -> u32 {
-    idx & !(PAGEBLOCK_PAGES - 1)
-}
-
 impl<'a, R: RawMutex> Zone<'a, R> {
     /// Returns the CPU that owns a pageblock.
     #[inline(always)]
     pub(crate) fn owner(&self, idx: u32) -> Option<CpuId> {
-        self.map.frame(start_of(idx) + OWNER).word().checked_sub(1).map(CpuId)
+        self.map.frame(block_start(idx) + OWNER).word().checked_sub(1).map(CpuId)
     }
 
     #[inline(always)]
@@ -148,7 +144,7 @@ impl<C: Config> Locked<'_, '_, C> {
     #[inline(always)]
     pub(crate) fn end_ownership(&self, idx: u32) {
         if self.policy.owns_blocks() {
-            self.disown(start_of(idx));
+            self.disown(block_start(idx));
         }
     }
 
@@ -180,7 +176,7 @@ impl<C: Config> Locked<'_, '_, C> {
         }
         self.note_whole(idx, order);
         if let Some(slot) = self.zone.owner_slot(idx) {
-            self.list_own(slot, start_of(idx));
+            self.list_own(slot, block_start(idx));
         }
     }
 

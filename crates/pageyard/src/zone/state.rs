@@ -14,6 +14,7 @@ use crate::base::sync::{
 };
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind,
+    block_end, block_start,
 };
 use crate::base::watermark::{HIGH, LOW, MIN, Supply, Watermarks};
 use crate::embedder::policy::{BelowHigh, Rules};
@@ -296,6 +297,13 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// largest block.
     pub(crate) fn first_index(&self) -> u32 {
         self.start.0.wrapping_sub(self.base) as u32
+    }
+
+    /// Returns the first index of a frame's pageblock, or `None` if that crosses an edge of the zone.
+    pub(crate) fn whole_block(&self, idx: u32) -> Option<u32> {
+        let is_inside =
+            block_start(idx) >= self.first_index() && self.pfn(block_end(idx)) <= self.end();
+        is_inside.then_some(block_start(idx))
     }
 
     #[inline]

@@ -13,7 +13,7 @@ use lock_api::RawMutex;
 use crate::base::frame::Kind;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType::{self, HighAtomic, Reclaimable, Unmovable};
-use crate::base::units::{MAX_ORDER, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{MAX_ORDER, PAGEBLOCK_ORDER, each_block};
 use crate::embedder::config::Config;
 use crate::zone::at::Locked;
 use crate::zone::mobility::fallbacks;
@@ -47,16 +47,11 @@ impl<R: RawMutex> Zone<'_, R> {
 
     /// Returns whether a region holds pageblocks of types that do not move.
     pub(crate) fn is_tainted_region(&self, region: &Range<u32>) -> bool {
-        pageblocks(region).any(|block| {
+        each_block(region.clone()).any(|block| {
             let t = self.map.own_type(block);
             !self.map.block_is_absent(block) && matches!(t, Unmovable | Reclaimable | HighAtomic)
         })
     }
-}
-
-/// Iterates over the first frames of a region's pageblocks.
-pub(crate) fn pageblocks(region: &Range<u32>) -> impl Iterator<Item = u32> + use<> {
-    region.clone().step_by(PAGEBLOCK_PAGES as usize)
 }
 
 impl<C: Config> Locked<'_, '_, C> {
@@ -80,7 +75,7 @@ impl<C: Config> Locked<'_, '_, C> {
         };
         let tainted = |region: &Range<u32>| zone.is_tainted_region(region);
         let mut regions = zone.regions_from(zone.steered_to.load(Relaxed)).filter(tainted);
-        regions.find_map(|region| pageblocks(&region).find_map(at))
+        regions.find_map(|region| each_block(region).find_map(at))
     }
 }
 

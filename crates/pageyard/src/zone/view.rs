@@ -3,7 +3,7 @@
 use lock_api::RawMutex;
 
 use crate::base::frame::{Kind, State};
-use crate::base::units::{MAX_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{MAX_ORDER, block_end, block_start};
 use crate::packed::FrameState;
 use crate::zone::state::Zone;
 
@@ -37,7 +37,6 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Returns whether no frame of a pageblock is memory.
     pub(crate) fn block_is_absent(&self, idx: u32) -> bool {
         let Some(region) = self.region() else { return self.map.block_is_absent(idx) };
-        let first = idx & !(PAGEBLOCK_PAGES - 1);
-        (first..first + PAGEBLOCK_PAGES).all(|i| region.state(i).is_none_or(|s| !s.is_memory()))
+        (block_start(idx)..block_end(idx)).all(|i| region.state(i).is_none_or(|s| !s.is_memory()))
     }
 }

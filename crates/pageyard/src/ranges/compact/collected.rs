@@ -2,8 +2,10 @@
 //! §7.4).
 
 use crate::base::frame::{Kind, Map, NIL, State};
-use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
-use crate::ranges::compact::{CLUSTER, block_end, block_start};
+use crate::base::units::{
+    MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, block_end, block_start,
+};
+use crate::ranges::compact::CLUSTER;
 
 /// Blocks to move, all in one pageblock: 32 pages, or one larger block. Two bytes each, because a
 /// pass lies on the stack of a request.

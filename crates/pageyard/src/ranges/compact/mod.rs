@@ -39,7 +39,7 @@ use crate::allocator::yard::Yard;
 use crate::base::frame::NIL;
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MigrateType, NodeId, Order, PAGEBLOCK_PAGES, ZoneId, ZoneKind};
+use crate::base::units::{MigrateType, NodeId, Order, ZoneId, ZoneKind};
 use crate::embedder::config::Config;
 use crate::zone::compaction_state::Count;
 use crate::zone::state::Zone;
@@ -128,16 +128,6 @@ pub struct CompactStats {
     /// `pgmigrate_fail`: pages not moved, because the owner refused or there was no free block to
     /// move them to.
     pub not_moved: u64,
-}
-
-/// Returns the first index of a pageblock.
-pub(crate) const fn block_start(idx: u32) -> u32 {
-    idx & !(PAGEBLOCK_PAGES - 1)
-}
-
-/// Returns one past the last index of a pageblock. No map is so large that this could wrap.
-pub(crate) const fn block_end(idx: u32) -> u32 {
-    block_start(idx).saturating_add(PAGEBLOCK_PAGES)
 }
 
 impl<R: RawMutex> Zone<'_, R> {

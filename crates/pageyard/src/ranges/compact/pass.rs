@@ -1,11 +1,11 @@
 //! One pass of both scanners over a zone (spec §7.4).
 
+use super::Job;
 use super::capture::Wish;
 use super::collected::{Batch, Held};
-use super::{Job, block_start};
 use crate::base::frame::{Kind, NIL, State};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{Order, PAGEBLOCK_PAGES};
+use crate::base::units::{Order, PAGEBLOCK_PAGES, block_start};
 use crate::base::unwind::Rollback;
 use crate::embedder::compact_events::{CompactEvent, CompactResult, Mode};
 use crate::embedder::config::Config;

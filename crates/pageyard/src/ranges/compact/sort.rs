@@ -12,10 +12,10 @@
 
 use lock_api::RawMutex;
 
+use super::Job;
 use super::pass::{Asked, Next, Outcome, Pass, is_source};
-use super::{Job, block_end, block_start};
 use crate::base::frame::Kind;
-use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, block_end, block_start};
 use crate::embedder::compact_events::CompactResult;
 use crate::embedder::config::Config;
 use crate::zone::state::Zone;

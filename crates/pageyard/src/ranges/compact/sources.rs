@@ -3,12 +3,14 @@
 //! It takes no lock and marks nothing. A collected block may be freed at any moment; this is
 //! detected when the owner is asked to move it.
 
+use super::CLUSTER;
 use super::collected::Batch;
 use super::pass::{Pass, chunk_end};
-use super::{CLUSTER, block_end, block_start};
 use crate::base::frame::{Kind, State};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{
+    MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, block_end, block_start,
+};
 use crate::embedder::compact_events::Mode;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;

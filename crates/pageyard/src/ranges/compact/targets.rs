@@ -4,12 +4,14 @@
 //! freed again. It never takes so many that ordinary requests would fail: each one leaves the zone
 //! above its unboosted MIN mark.
 
+use super::CLUSTER;
 use super::pass::Pass;
-use super::{CLUSTER, block_end, block_start};
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{
+    MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, block_end, block_start,
+};
 use crate::embedder::compact_events::Mode;
 use crate::embedder::config::Config;
 use crate::zone::at::Locked;
