@@ -170,26 +170,6 @@ impl<C: Config> Yard<'_, C> {
     }
 }
 
-impl<C: Config> Locked<'_, '_, C> {
-    /// Takes a free block off its list and forgets that it was reported. `taken`: for a request.
-    #[inline(always)]
-    pub(crate) fn unlist(&self, idx: u32, order: u8, t: MigrateType, taken: bool) {
-        self.forget_report(idx, order, taken);
-        self.zone.areas.remove(&self.zone.map, idx, order, t);
-    }
-
-    /// Accounts for a report mark that is about to be overwritten with the free block's state.
-    #[inline(always)]
-    pub(crate) fn forget_report(&self, idx: u32, order: u8, taken: bool) {
-        if let Some(least) = self.hooks.report_order()
-            && order >= least.get()
-            && self.zone.map.frame(idx).state().is_reported()
-        {
-            self.zone.report.forget(1 << order, taken);
-        }
-    }
-}
-
 /// Blocks taken off their lists for one call of the hook.
 struct Batch {
     blocks: [(Pfn, Order); BATCH],
