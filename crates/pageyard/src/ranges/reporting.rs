@@ -10,6 +10,7 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::AllocFlags;
+use crate::base::list::List;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
     MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn, ZoneId, ZoneKind,
@@ -179,15 +180,23 @@ struct Batch {
 }
 
 impl Batch {
+    fn new() -> Self {
+        Batch { blocks: [Default::default(); BATCH], len: 0, refused: false }
+    }
+
+    fn push(&mut self, pfn: Pfn, order: Order) {
+        if let Some(slot) = self.blocks.get_mut(self.len) {
+            *slot = (pfn, order);
+            self.len += 1;
+        }
+    }
+
     /// Adds whole pageblocks of the packed engine, until there are `most` blocks.
     fn fill<R: RawMutex>(&mut self, region: &Region<'_, R>, order: u8, most: usize) {
         let Some(size) = Order::new(order) else { return };
         while self.len < most.min(BATCH) {
             let Some(frame) = region.begin_report(order) else { return };
-            if let Some(slot) = self.blocks.get_mut(self.len) {
-                *slot = (region.pfn(frame), size);
-                self.len += 1;
-            }
+            self.push(region.pfn(frame), size);
         }
     }
 }
@@ -204,13 +213,43 @@ impl<R: RawMutex> Region<'_, R> {
     }
 }
 
+impl<C: Config> Locked<'_, '_, C> {
+    /// Takes blocks that were not reported off a list until the batch has `most`, after at most `looks`
+    /// blocks. Returns the next block, and whether the zone could spare every block.
+    fn collect(
+        &self,
+        list: &List,
+        order: Order,
+        batch: &mut Batch,
+        most: usize,
+        looks: u32,
+    ) -> (Option<u32>, bool) {
+        let zone = self.zone;
+        let (mut next, mut looks) = (list.first(), looks);
+        while let Some(idx) = next.filter(|_| batch.len < most && looks > 0) {
+            looks -= 1;
+            let frame = zone.map.frame(idx);
+            next = zone.map.get(frame.next().into()).map(|_| frame.next());
+            let state = frame.state();
+            if state.is_reported() {
+                continue;
+            }
+            if !state.is(Kind::Free, order.get()) || !self.hold(idx, order.get()) {
+                return (next, false);
+            }
+            batch.push(zone.pfn(idx), order);
+        }
+        (next, true)
+    }
+}
+
 impl<C: Config> At<'_, '_, C> {
     /// Makes one pass over a zone. Returns whether something is left for the next one.
     fn report_zone(&self, least: Order) -> bool {
         let zone = self.zone;
         let room = (BATCH as u64) << least.get();
         let mark = zone.watermarks.effective(LOW).saturating_add(room);
-        let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
+        let mut batch = Batch::new();
         let mut left = false;
         // Requests miss blocks that are off their lists, so report only if memory is plentiful.
         if zone.watermarks.ok(0, mark, ZoneKind::Dma, AllocFlags::CMA, zone.supply(), || true) {
@@ -261,25 +300,8 @@ impl<C: Config> At<'_, '_, C> {
         let budget = zone.areas.blocks(order).div_ceil(BLOCKS_PER_CALL);
         for _ in 0..budget {
             let locked = self.lock();
-            let mut next = list.first();
             // Bounded, so that a list corrupted by a caller's mistake still ends.
-            let mut looks = zone.map.len();
-            while let Some(idx) = next.filter(|_| batch.len < BATCH && looks > 0) {
-                looks -= 1;
-                let frame = zone.map.frame(idx);
-                next = zone.map.get(frame.next().into()).map(|_| frame.next());
-                let state = frame.state();
-                if state.is_reported() {
-                    continue;
-                }
-                if !state.is(Kind::Free, order) || !locked.hold(idx, order) {
-                    return false;
-                }
-                if let Some(slot) = batch.blocks.get_mut(batch.len) {
-                    *slot = (zone.pfn(idx), o);
-                    batch.len += 1;
-                }
-            }
+            let (next, _) = locked.collect(list, o, batch, BATCH, zone.map.len());
             if batch.len < BATCH {
                 return false;
             }
@@ -300,9 +322,9 @@ impl<C: Config> At<'_, '_, C> {
     /// number of pages, or `None` if the hook refused or the zone has no block to spare.
     fn report_some(&self, order: u8, t: MigrateType, most: u64) -> Option<u64> {
         let zone = self.zone;
-        let mut batch = Batch { blocks: [Default::default(); BATCH], len: 0, refused: false };
+        let mut batch = Batch::new();
         let size = Order::new(order)?;
-        let mut spare = true;
+        let mut spare;
         let low = zone.watermarks.effective(LOW);
         let wanted = || {
             let above = zone.supply_exact().free.saturating_sub(low);
@@ -319,30 +341,15 @@ impl<C: Config> At<'_, '_, C> {
             let locked = self.lock();
             let (room, wanted) = wanted();
             let list = zone.areas.list(order, t);
-            let mut next = list.first().filter(|_| !list.is_empty());
-            spare &= next.is_none() || room > 0;
-            let mut looks = LOOKS;
-            while let Some(idx) = next.filter(|_| batch.len < wanted) {
-                if looks == 0 {
-                    // Inspected blocks are not inspected again.
-                    list.rotate_to(&zone.map, idx);
-                    break;
-                }
-                looks -= 1;
-                let frame = zone.map.frame(idx);
-                next = zone.map.get(frame.next().into()).map(|_| frame.next());
-                let state = frame.state();
-                if state.is_reported() {
-                    continue;
-                }
-                if !state.is(Kind::Free, order) || !locked.hold(idx, order) {
-                    spare = false;
-                    break;
-                }
-                if let Some(slot) = batch.blocks.get_mut(batch.len) {
-                    *slot = (zone.pfn(idx), size);
-                    batch.len += 1;
-                }
+            spare = list.is_empty() || room > 0;
+            let (next, spared) = locked.collect(list, size, &mut batch, wanted, LOOKS);
+            spare &= spared;
+            if spared
+                && batch.len < wanted
+                && let Some(idx) = next
+            {
+                // Inspected blocks are not inspected again.
+                list.rotate_to(&zone.map, idx);
             }
         }
         let pages = (batch.len as u64) << order;
@@ -386,11 +393,8 @@ impl<C: Config> At<'_, '_, C> {
                     locked.free_around(idx, order.get());
                     continue;
                 }
-                // Its second pageblock may have been isolated meanwhile.
-                let step = order.get().min(PAGEBLOCK_ORDER);
-                for piece in (idx..idx + order.pages()).step_by(1 << step) {
-                    locked.free_one(piece, step, zone.map.block_type(piece), End::Tail);
-                }
+                // In pieces: its second pageblock may have been isolated meanwhile.
+                locked.free_pieces(idx, order.get(), End::Tail);
                 let frame = zone.map.frame(idx);
                 if taken && frame.state().is(Kind::Free, order.get()) {
                     frame.set_state(State::with_reported(frame.state()));
