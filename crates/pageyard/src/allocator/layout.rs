@@ -634,8 +634,9 @@ impl Layout<'_> {
         }
     }
 
-    /// Whether requests that prefer this zone start with NOFRAGMENT (§2.7). True for a NORMAL zone
-    /// if there is only one node or the zone's node also has a populated DMA32 zone.
+    /// Returns whether requests that prefer this zone start with NOFRAGMENT (§2.7). True for a NORMAL
+    /// zone if there is only one node or the zone's node also has a populated DMA32 zone. Hotplug has
+    /// the same rule by present pages, of which the zones of a blank allocator have none.
     pub(crate) fn starts_nofragment(&self, zone: &ZoneSpec, nodes: usize) -> bool {
         let dma32 = |z: &ZoneSpec| z.node == zone.node && z.kind == ZoneKind::Dma32;
         let populated = |z: &ZoneSpec| self.usable.iter().any(|r| overlaps(r, &z.span));

@@ -320,8 +320,8 @@ impl<'a, C: Config> Yard<'a, C> {
         near.find_map(|n| n.zones_up_to(highest).iter().find(|z| z.is_populated()))
     }
 
-    /// As at the start (§2.7): true for a NORMAL zone if its node has another zone to fall back to,
-    /// or if there is no other node.
+    /// Returns whether requests that prefer this zone start with NOFRAGMENT (§2.7), by the rule of
+    /// `Layout::starts_nofragment`.
     fn starts_nofragment(&self, zone: &Zone<'a, C::Lock>) -> bool {
         let beside = |z: &Zone<'a, C::Lock>| z.kind == ZoneKind::Dma32 && z.is_populated();
         zone.kind == ZoneKind::Normal
