@@ -332,28 +332,28 @@ impl<'a, R: RawMutex> Region<'a, R> {
         t: MigrateType,
         at: At,
     ) -> Option<Pfn> {
-        let (o, t) = (order.get(), t as usize);
-        if t >= KEPT_TYPES {
-            return None;
-        }
-        let frame = self.take_alone(cpu, at, o, t, true)?;
-        self.state(frame)?.set_allocated(o, t);
-        Some(self.pfn(frame))
+        self.take_alone(cpu, at, order.get(), t, true).map(|frame| self.pfn(frame))
     }
 
-    /// Takes a block from the zone for a request that the CPU's magazines do not serve.
+    /// Takes a block of any order from the zone for a request that the CPU's magazines do not serve.
+    /// Pageblocks of other types serve it if the request `mixes` types.
     pub(crate) fn take_alone(
         &self,
         cpu: Option<&mut Cpu>,
         at: At,
         order: u8,
-        t: usize,
+        t: MigrateType,
         mixes: bool,
     ) -> Option<u32> {
+        let t = t as usize;
+        if t >= KEPT_TYPES {
+            return None;
+        }
         let frame = self.take_direct(at, order, t, mixes);
         let last = || if mixes { self.take_last(cpu, at, order, t) } else { None };
         let frame = frame.or_else(last)?;
         self.note_loose(-(1i64 << order));
+        self.state(frame)?.set_allocated(order, t);
         Some(frame)
     }
 

@@ -42,23 +42,6 @@ impl<R: RawMutex> Region<'_, R> {
         Some(frame)
     }
 
-    /// Takes a block of any order from the zone, for a CPU whose magazines the caller does not have.
-    pub(crate) fn take_without_cpu(
-        &self,
-        cpu: u32,
-        order: u8,
-        t: MigrateType,
-        mixes: bool,
-    ) -> Option<u32> {
-        let t = t as usize;
-        if t >= KEPT_TYPES {
-            return None;
-        }
-        let frame = self.take_alone(None, self.here(cpu), order, t, mixes)?;
-        self.state(frame)?.set_allocated(order, t);
-        Some(frame)
-    }
-
     /// Returns whether a block of this order is allocated at a frame.
     pub(crate) fn is_allocated(&self, frame: u32, order: Order) -> bool {
         self.state(frame).and_then(FrameState::allocated) == Some(order)

@@ -188,7 +188,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             // Without magazines it might look at every pageblock.
             return None;
         }
-        let frame = region.take_without_cpu(self.cpu.0, order, t, mixes);
+        let frame = region.take_alone(None, region.here(self.cpu.0), order, t, mixes);
         self.zone.count_loose(region);
         if frame.is_some() {
             self.slot.counters.direct_allocs.add_shared(order, t);
