@@ -80,7 +80,7 @@ pub struct CpuCounts {
 
 /// Where an operation runs.
 #[derive(Clone, Copy)]
-pub(crate) struct At {
+pub(crate) struct Place {
     pub(crate) cpu: u32,
     pub(crate) domain: usize,
 }
@@ -138,8 +138,8 @@ impl Cpu {
         self.slots[0].loaded != self.slots[0].previous
     }
 
-    pub(crate) fn at(&self) -> At {
-        At { cpu: self.number, domain: self.domain as usize }
+    pub(crate) fn at(&self) -> Place {
+        Place { cpu: self.number, domain: self.domain as usize }
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, order_of, pages_of};
-use crate::packed::cpu::{At, Cpu, CpuCounts, NONE, Slot};
+use crate::packed::cpu::{Cpu, CpuCounts, NONE, Place, Slot};
 use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
 
@@ -220,7 +220,7 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     /// Fills an empty slot from the zone.
-    fn refill(&self, cpu: &mut Cpu, at: At, order: u8, t: usize, mixes: bool) {
+    fn refill(&self, cpu: &mut Cpu, at: Place, order: u8, t: usize, mixes: bool) {
         let Cpu { slots, counts, .. } = cpu;
         let slot = &mut slots[class_of(order, t) & 15];
         counts.refills += 1;
@@ -318,7 +318,7 @@ impl<R: RawMutex> Region<'_, R> {
         &self,
         slot: &mut Slot,
         counts: &mut CpuCounts,
-        at: At,
+        at: Place,
         order: u8,
         t: usize,
         want: u32,
@@ -357,7 +357,7 @@ impl<R: RawMutex> Region<'_, R> {
         block: u32,
         order: u8,
         want: u32,
-        at: At,
+        at: Place,
     ) -> u32 {
         if !self.blocks.is_open(block) {
             return want;
@@ -403,12 +403,12 @@ impl<R: RawMutex> Region<'_, R> {
     /// the last attempt of those that they do.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_direct(&self, at: At, order: u8, t: usize, mixes: bool) -> Option<u32> {
+    pub(crate) fn take_direct(&self, at: Place, order: u8, t: usize, mixes: bool) -> Option<u32> {
         let mut found = core::iter::from_fn(|| self.find_direct(at, order, t, mixes));
         found.find(|&frame| self.is_sound(frame, order, at.domain))
     }
 
-    fn find_direct(&self, at: At, order: u8, t: usize, mixes: bool) -> Option<u32> {
+    fn find_direct(&self, at: Place, order: u8, t: usize, mixes: bool) -> Option<u32> {
         if order > PAGEBLOCK_ORDER {
             return self.blocks.claim_pair().map(|block| block * PAGEBLOCK_PAGES);
         }
@@ -435,7 +435,7 @@ impl<R: RawMutex> Region<'_, R> {
     /// Takes a block from a pageblock that CPUs allocate from. Not inlined, and loops rather than iterators: both
     /// would deepen the stack.
     #[inline(never)]
-    fn take_active(&self, at: At, order: u8, t: MigrateType, mixes: bool) -> Option<u32> {
+    fn take_active(&self, at: Place, order: u8, t: MigrateType, mixes: bool) -> Option<u32> {
         for part in self.cpus {
             for current in part.shared.current() {
                 let block = current.load(Relaxed);
@@ -458,7 +458,7 @@ impl<R: RawMutex> Region<'_, R> {
     pub(crate) fn take_last(
         &self,
         cpu: Option<&mut Cpu>,
-        at: At,
+        at: Place,
         order: u8,
         t: usize,
     ) -> Option<u32> {
@@ -479,7 +479,7 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     /// Takes a block from a partly free pageblock of a type, the fullest first.
-    fn take_partial(&self, at: At, order: u8, t: MigrateType) -> Option<u32> {
+    fn take_partial(&self, at: Place, order: u8, t: MigrateType) -> Option<u32> {
         // A bucket below holds pageblocks with fewer free frames than the block has.
         let first = ((1u32 << order) / 64).max(1);
         (first..=BUCKETS).find_map(|bucket| {

@@ -17,7 +17,7 @@ use crate::base::units::{
 use crate::packed::bits::words_of_frames;
 use crate::packed::blocks::Blocks;
 use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, is_kept};
-use crate::packed::cpu::{At, Cpu, CpuCounts, PerCpu, Slot};
+use crate::packed::cpu::{Cpu, CpuCounts, PerCpu, Place, Slot};
 use crate::packed::domain::Depots;
 use crate::packed::stack::Magazine;
 use crate::packed::storage::{FrameState, Needs, RegionError, Storage};
@@ -191,8 +191,8 @@ impl<'a, R: RawMutex> Region<'a, R> {
     }
 
     /// Returns where an operation of a CPU runs that does not have the CPU's part.
-    pub(crate) fn here(&self, cpu: u32) -> At {
-        At { cpu, domain: self.depots.domain_of(cpu) }
+    pub(crate) fn here(&self, cpu: u32) -> Place {
+        Place { cpu, domain: self.depots.domain_of(cpu) }
     }
 
     /// Adds free frames: memory that the caller has and no longer uses. Pageblocks of which some
@@ -280,7 +280,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
         Ok(())
     }
 
-    fn add_frames(&self, frames: Range<u32>, at: At) {
+    fn add_frames(&self, frames: Range<u32>, at: Place) {
         for (word, mask) in words_of_frames(frames) {
             let kept = self.keep_taken(word, mask);
             if mask != kept {
@@ -330,7 +330,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
         cpu: Option<&mut Cpu>,
         order: Order,
         t: MigrateType,
-        at: At,
+        at: Place,
     ) -> Option<Pfn> {
         self.take_alone(cpu, at, order.get(), t, true).map(|frame| self.pfn(frame))
     }
@@ -340,7 +340,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     pub(crate) fn take_alone(
         &self,
         cpu: Option<&mut Cpu>,
-        at: At,
+        at: Place,
         order: u8,
         t: MigrateType,
         mixes: bool,
