@@ -36,6 +36,8 @@
 //! `pageyard-carve` divides. `docs/embedding.md` in the repository shows each way.
 //!
 //! # Features
+//! - `packed` (on by default): yards on the packed engine, the policy [`policy::Packed`]. Without it, no
+//!   code of that engine is in a program that uses yards, whatever its policy.
 //! - `alloc` (off by default): maps on the heap, with `OwnedStorage` and `Yard::from_memory_map`.
 //! - `lines` (off by default): the module `lines`, for simulators that price cache lines. Needs `std`.
 //!

@@ -188,7 +188,7 @@ impl<'a, C: Config> Yard<'a, C> {
             let cpus;
             (cpus, slots) = slots.split_at(layout.cpus.len().min(slots.len()));
             let map = Map::new(own, own_blocks);
-            let late = match start {
+            let deferred = match start {
                 // The packed engine initialises memory with one store a frame, at once.
                 Start::Deferred(_) if zone_is_exact => layout.deferred_part(spec),
                 Start::Deferred(_) | Start::Blank | Start::Whole => None,
@@ -209,8 +209,8 @@ impl<'a, C: Config> Yard<'a, C> {
             zone.spanned = spec.span.end.0 - spec.span.start.0;
             zone.kind = spec.kind;
             zone.node = spec.node;
-            if let Some(late) = late {
-                zone.deferred_part = DeferredPart::new(late);
+            if let Some(deferred) = deferred {
+                zone.deferred_part = DeferredPart::new(deferred);
             }
             if populated {
                 zone.limit_pagesets(self.rules());

@@ -202,7 +202,7 @@ impl Watermarks {
     /// Recomputes the cached watermark. Call it after every change of a mark, the boost, a reserve,
     /// or the withheld pages. With `never`, the cached watermark decides no request.
     pub(crate) fn refresh_cached_mark(&self, mark: usize, supply: Supply, never: bool) {
-        for (a, pages) in self.cached_mark.iter().zip(self.ample_by_now(mark, supply, never)) {
+        for (a, pages) in self.cached_mark.iter().zip(self.cached_mark_now(mark, supply, never)) {
             a.store(pages, Relaxed);
         }
     }
@@ -213,12 +213,13 @@ impl Watermarks {
     }
 
     /// Returns whether [`refresh_cached_mark`](Self::refresh_cached_mark) would change nothing.
-    pub(crate) fn ample_is(&self, mark: usize, supply: Supply, never: bool) -> bool {
-        self.ample_by_now(mark, supply, never).eq(self.cached_mark.iter().map(|a| a.load(Relaxed)))
+    pub(crate) fn cached_mark_is(&self, mark: usize, supply: Supply, never: bool) -> bool {
+        self.cached_mark_now(mark, supply, never)
+            .eq(self.cached_mark.iter().map(|a| a.load(Relaxed)))
     }
 
     #[inline]
-    fn ample_by_now(
+    fn cached_mark_now(
         &self,
         mark: usize,
         supply: Supply,
@@ -487,10 +488,10 @@ mod tests {
         assert_eq!((w.marks(), w.reserves()), ([100, 200, 300, 400], [10, 20, 30, 40, 50]));
         assert_eq!([MIN, LOW, HIGH, 3].map(|i| w.effective(i)), [150, 250, 350, 450]);
         let supply = Supply { free: 0, highatomic: 7, cma: 0 };
-        assert!(!w.ample_is(HIGH, supply, false));
+        assert!(!w.cached_mark_is(HIGH, supply, false));
         w.refresh_cached_mark(HIGH, supply, false);
-        assert!(w.ample_is(HIGH, supply, false));
-        assert!(!w.ample_is(LOW, supply, false) && !w.ample_is(HIGH, supply, true));
+        assert!(w.cached_mark_is(HIGH, supply, false));
+        assert!(!w.cached_mark_is(LOW, supply, false) && !w.cached_mark_is(HIGH, supply, true));
         w.refresh_cached_mark(HIGH, supply, true);
         assert!(!w.is_above_cached_mark(i64::MAX, ZoneKind::Normal));
     }

@@ -439,7 +439,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         self.ensure(min <= low && low <= high && high <= promo, None, Broken::Watermarks)?;
         let never = z.grouping_disabled.load(Relaxed);
         let right = !z.is_populated()
-            || z.watermarks.ample_is(self.mark, z.most_withheld(), never)
+            || z.watermarks.cached_mark_is(self.mark, z.most_withheld(), never)
                 && (z.region().is_none() || z.near_mark().is_right());
         self.ensure(right, None, Broken::CachedMark)
     }

@@ -238,7 +238,7 @@ impl Broken {
             }
             Broken::Watermarks => put!(out, "the watermarks do not ascend"),
             Broken::CachedMark => {
-                put!(out, "the quick watermark is not what follows from the others")
+                put!(out, "the cached watermark is not what follows from the others")
             }
             Broken::Packed(ref broken) => broken.write_to(out),
             Broken::Count { of, says, is } => {

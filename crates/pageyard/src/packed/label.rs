@@ -45,7 +45,8 @@ impl Default for Label {
 }
 
 /// The value of a [`Label`]: bits 0 to 2 the type, 8 to 11 the bucket (0: in no index), then
-/// [`ACTIVE`](Meta::ACTIVE) and [`ISOLATED`](Meta::ISOLATED).
+/// [`ACTIVE`](Meta::ACTIVE), [`ISOLATED`](Meta::ISOLATED), the pages that are
+/// [`WITHHELD`](Meta::WITHHELD), [`COMPACTED`](Meta::COMPACTED) and [`HELD`](Meta::HELD).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta(pub(super) u32);
 

@@ -161,18 +161,18 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     fn grow(&self, zone: &Zone<'a, C::Lock>) -> bool {
         let Some(deferred) = &self.deferred else { return false };
-        let late = &zone.deferred_part;
+        let part = &zone.deferred_part;
         let end = zone.end();
         let Some(at) = self.at_any(zone) else { return false };
-        if !late.is_deferred() {
+        if !part.is_deferred() {
             return false;
         }
         loop {
             let claim = |next| (next < end.0).then(|| section_end(Pfn(next)).0.min(end.0));
-            let Ok(from) = late.next.fetch_update(Relaxed, Relaxed, claim) else { return false };
+            let Ok(from) = part.next.fetch_update(Relaxed, Relaxed, claim) else { return false };
             let section = Pfn(from)..section_end(Pfn(from)).min(end);
             // Counted as done also if a hook panics; its pages are then not managed.
-            let done = Finally(|| _ = late.left.fetch_sub(1, AcqRel));
+            let done = Finally(|| _ = part.left.fetch_sub(1, AcqRel));
             let pages = at.init_frames(&deferred.layout, section);
             drop(done);
             if pages > 0 {

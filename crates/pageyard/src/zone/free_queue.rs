@@ -1,6 +1,6 @@
 //! Blocks whose free could not take the zone lock, until a later holder of the lock frees them (spec B.2).
-//! A request (also one that lacks memory), a free, a drain, a tick and background reclaim do; compaction
-//! does not.
+//! A request (also one that lacks memory), a free, a drain, a tick, background reclaim and compaction do;
+//! the step of compaction that takes free blocks does not, for want of stack.
 //!
 //! A block on the queue has left its owner and is on no list: it can be neither freed nor allocated.
 //! The queue is a stack through the descriptors, with one way in and one way out: any thread pushes,

@@ -443,7 +443,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         }
     }
 
-    /// Returns the free blocks of an order.
+    /// Returns the number of free blocks by order.
     pub(crate) fn free_blocks(&self) -> [u64; MAX_ORDER as usize + 1] {
         match self.region() {
             None => core::array::from_fn(|o| self.areas.blocks(o as u8)),
