@@ -12,11 +12,10 @@ use core::fmt;
 
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
-use crate::base::units::{CpuId, PAGEBLOCK_ORDER, Pfn};
+use crate::base::units::{CpuId, Pfn};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::packed::Region;
-use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 use crate::zone::defences_state::change;
 
@@ -227,47 +226,13 @@ impl<C: Config> Locked<'_, '_, C> {
             }
             _ => return false,
         }
-        self.keep(idx);
+        self.keep_poisoned(idx);
         true
-    }
-
-    /// Takes a poisoned frame that is in no block out of use.
-    fn keep(&self, idx: u32) {
-        let map = &self.zone.map;
-        map.frame(idx).set_state(State::new(Kind::Poisoned, 0, map.block_type(idx)));
-        change(&self.zone.safety.poisoned, 1);
-        map.refresh_taint(idx);
     }
 
     /// Puts a held frame out of use again.
     fn poison_again(&self, idx: u32) {
         self.zone.map.poison(idx);
-        self.keep(idx);
-    }
-
-    /// Frees a block except its poisoned frames, in the largest pieces without one.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn free_around(&self, idx: u32, order: u8) {
-        let map = &self.zone.map;
-        // The head becomes a piece's head or a frame to keep. Nothing may see it as allocated
-        // meanwhile.
-        map.frame(idx).set_state(State::TAIL);
-        let end = idx.saturating_add(1 << order);
-        let mut at = idx;
-        while at < end {
-            let clean = |o: &u8| !map.run(at, 1 << o).iter().any(|f| f.is_poisoned());
-            let most = (at.trailing_zeros() as u8).min((end - at).ilog2() as u8);
-            match (0..=most.min(PAGEBLOCK_ORDER)).rev().find(clean) {
-                Some(o) => {
-                    self.free_one(at, o, map.block_type(at), End::Head);
-                    at += 1 << o;
-                }
-                None => {
-                    self.keep(at);
-                    at += 1;
-                }
-            }
-        }
+        self.keep_poisoned(idx);
     }
 }

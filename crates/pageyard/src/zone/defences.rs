@@ -4,13 +4,14 @@
 use crate::base::frame::{Kind, State};
 use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MigrateType, Order, Pfn};
+use crate::base::units::{MigrateType, Order, PAGEBLOCK_ORDER, Pfn};
 use crate::base::unwind::Rollback;
 use crate::embedder::checks::{BadPage, Link};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::{Defences, Observer};
 use crate::embedder::platform::Platform;
 use crate::embedder::report::Report;
+use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
 use crate::zone::defences_state::change;
 
@@ -191,5 +192,42 @@ impl<C: Config> Locked<'_, '_, C> {
         self.zone.map.frame(idx).set_state(State::TAIL);
         change(&self.zone.safety.guards, -(1 << order));
         self.account(1 << order, t);
+    }
+}
+
+/// Poisoned frames (§11.3).
+impl<C: Config> Locked<'_, '_, C> {
+    /// Takes a poisoned frame that is in no block out of use.
+    pub(crate) fn keep_poisoned(&self, idx: u32) {
+        let map = &self.zone.map;
+        map.frame(idx).set_state(State::new(Kind::Poisoned, 0, map.block_type(idx)));
+        change(&self.zone.safety.poisoned, 1);
+        map.refresh_taint(idx);
+    }
+
+    /// Frees a block except its poisoned frames, in the largest pieces without one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn free_around(&self, idx: u32, order: u8) {
+        let map = &self.zone.map;
+        // The head becomes a piece's head or a frame to keep. Nothing may see it as allocated
+        // meanwhile.
+        map.frame(idx).set_state(State::TAIL);
+        let end = idx.saturating_add(1 << order);
+        let mut at = idx;
+        while at < end {
+            let clean = |o: &u8| !map.run(at, 1 << o).iter().any(|f| f.is_poisoned());
+            let most = (at.trailing_zeros() as u8).min((end - at).ilog2() as u8);
+            match (0..=most.min(PAGEBLOCK_ORDER)).rev().find(clean) {
+                Some(o) => {
+                    self.free_one(at, o, map.block_type(at), End::Head);
+                    at += 1 << o;
+                }
+                None => {
+                    self.keep_poisoned(at);
+                    at += 1;
+                }
+            }
+        }
     }
 }
