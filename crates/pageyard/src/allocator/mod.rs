@@ -12,3 +12,4 @@ pub(crate) mod owned_storage;
 pub(crate) mod start;
 pub(crate) mod vm_events;
 pub(crate) mod yard;
+pub(crate) mod zonelists;
