@@ -227,15 +227,7 @@ impl MigrateType {
 
     /// Returns the type with this number, or `None`.
     pub const fn from_number(n: u8) -> Option<MigrateType> {
-        match n {
-            0 => Some(MigrateType::Unmovable),
-            1 => Some(MigrateType::Movable),
-            2 => Some(MigrateType::Reclaimable),
-            3 => Some(MigrateType::HighAtomic),
-            4 => Some(MigrateType::Cma),
-            5 => Some(MigrateType::Isolate),
-            _ => None,
-        }
+        if n < TYPES as u8 { Some(MigrateType::from_bits(n as u32)) } else { None }
     }
 
     /// Returns the type for the three bits in descriptors and pageblocks. They are never out of
@@ -250,9 +242,7 @@ impl MigrateType {
             _ => MigrateType::Isolate,
         }
     }
-}
 
-impl MigrateType {
     /// Returns the kernel's name of the type.
     pub const fn name(self) -> &'static str {
         match self {
@@ -305,9 +295,7 @@ impl ZoneKind {
     /// All kinds, by number.
     pub const ALL: [ZoneKind; ZONE_KINDS] =
         [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable, ZoneKind::Device];
-}
 
-impl ZoneKind {
     /// Returns the kernel's name of the zone kind.
     pub const fn name(self) -> &'static str {
         match self {
