@@ -61,8 +61,11 @@ impl<C: Config> Yard<'_, C> {
         gfp: Gfp,
     ) -> Result<Pfn, AllocError> {
         let turn = turns.next();
+        if self.hooks.fail(order, gfp) {
+            return Err(AllocError::NoMemory);
+        }
         let nodes = turn.map_or(NodeChoice::LOCAL, NodeChoice::from);
-        let pfn = self.alloc_outlined(nodes, order, gfp)?;
+        let pfn = self.alloc_admitted(nodes, order, gfp)?;
         if let Some((zone, _)) = self.locate(pfn)
             && Some(zone.node) == turn
         {
@@ -92,16 +95,9 @@ impl<C: Config> Yard<'_, C> {
         }
     }
 
-    /// Like [`alloc_on`](Yard::alloc_on), but the common path is not inlined, so that its frame is gone
-    /// when the rest runs, and a caller with several requests has it once.
-    fn alloc_outlined(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        if self.hooks.fail(order, gfp) {
-            return Err(AllocError::NoMemory);
-        }
-        self.alloc_admitted(nodes, order, gfp)
-    }
-
-    /// The same without a question to [`Defences::fail`].
+    /// Like [`alloc_on`](Yard::alloc_on) without a question to [`Defences::fail`]. The common path is not
+    /// inlined, so that its frame is gone when the rest runs, and a caller with several requests has
+    /// it once.
     fn alloc_admitted(&self, nodes: NodeChoice, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         match self.ready_outlined(nodes, order, gfp) {
             Some(pfn) => Ok(pfn),
