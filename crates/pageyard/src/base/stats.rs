@@ -616,10 +616,13 @@ impl ZoneCounters {
     }
 }
 
+/// How far a CPU's share of a counter may go at most (§9.3).
+pub(crate) const MOST_THRESHOLD: u32 = 125;
+
 /// Returns how far a CPU's share of a counter may go before it is folded (§9.3, the normal value).
 pub fn stat_threshold(cpus: u32, managed: u64) -> u32 {
     let fls = |x: u64| u64::BITS - x.leading_zeros();
-    (2 * fls(cpus.into()) * (1 + fls(managed >> 15))).min(125)
+    (2 * fls(cpus.into()) * (1 + fls(managed >> 15))).min(MOST_THRESHOLD)
 }
 
 #[cfg(test)]

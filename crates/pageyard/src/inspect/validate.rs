@@ -6,6 +6,7 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Frame, Kind, NIL, State};
 use crate::base::list::List;
+use crate::base::stats::MOST_THRESHOLD;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
     CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES,
@@ -19,9 +20,6 @@ use crate::pcp::pageset::{LISTS, Pageset, is_cached_order, list_order};
 use crate::zone::state::{Zone, first_mark};
 
 mod owners;
-
-/// The largest threshold of a per-CPU delta (§9.2).
-const MOST_THRESHOLD: u32 = 125;
 
 type PerList = [[i64; TYPES]; MAX_ORDER as usize + 1];
 

@@ -8,6 +8,7 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::gfp::Gfp;
 use crate::base::node_mask::NodeMask;
+use crate::base::stats::{MOST_THRESHOLD, stat_threshold};
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{NodeId, Order, ZONE_KINDS, ZoneKind};
 use crate::base::watermark::{HIGH, LOW, MIN};
@@ -385,7 +386,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
                 let w = &z.watermarks;
                 pressure_threshold(cpus, w.base(LOW).saturating_sub(w.base(MIN)))
             } else {
-                crate::base::stats::stat_threshold(cpus, z.managed.load(Relaxed))
+                stat_threshold(cpus, z.managed.load(Relaxed))
             };
             z.set_thresholds(threshold);
         }
@@ -427,5 +428,5 @@ impl Run {
 /// Returns how far a CPU's part of a counter may drift before it is folded, while background
 /// reclaim is awake (§9.3). `gap` is the distance from MIN to LOW, in pages.
 pub(crate) fn pressure_threshold(cpus: u32, gap: u64) -> u32 {
-    (gap / u64::from(cpus.max(1))).clamp(1, 125) as u32
+    (gap / u64::from(cpus.max(1))).clamp(1, MOST_THRESHOLD.into()) as u32
 }
