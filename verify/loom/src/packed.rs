@@ -34,6 +34,7 @@ pub enum Bug {
     NoOwnership,
     LateRoute,
     NoRecheck,
+    NoTakingBack,
 }
 
 /// A thread's actions on its CPU.
@@ -222,6 +223,14 @@ pub fn empty_and_free(bug: Bug) {
     };
     let direct: Part = |r, c| _ = take(r, c, 6);
     model(bug, 1, before, [direct, |r, c| give(r, c, 64)], nothing);
+}
+
+/// A request that looks at all pageblocks while a word of one becomes free: the next request finds it.
+pub fn search_and_free(bug: Bug) {
+    // Not by `all_words`, whose last request searches already.
+    let before: Part = |r, c| (0..8).for_each(|_| _ = take(r, c, 6));
+    let search: Part = |r, c| _ = take(r, c, 6);
+    model(bug, 1, before, [search, |r, c| give(r, c, 64)], nothing);
 }
 
 /// A pageblock moves between buckets while frees and an allocation change its free frames.

@@ -75,6 +75,13 @@ fn broken_isolation_is_found() {
 }
 
 #[test]
+fn searches_hide_no_free_block() {
+    holds("search and free", Some(3), || m::search_and_free(Bug::No));
+    let hidden = "a free block that requests do not find";
+    finds("no taking back", hidden, || m::search_and_free(Bug::NoTakingBack));
+}
+
+#[test]
 fn magazines_and_states_have_one_owner() {
     holds("stack", None, || m::stack(Bug::No));
     finds("no tag", TWICE, || m::stack(Bug::NoTag));

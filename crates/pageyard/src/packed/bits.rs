@@ -56,6 +56,11 @@ pub(crate) fn has_run(mut words: [u64; WORDS], order: u8) -> bool {
     words.iter().any(|word| word & aligned != 0)
 }
 
+/// Returns the order of the largest aligned run of set bits, up to 6; 0 if there is none.
+pub(crate) fn largest_run(bits: u64) -> u8 {
+    (1..=6).rev().find(|&order| run_heads(bits, order) != 0).unwrap_or(0)
+}
+
 /// Returns the bits of the runs with these heads: the inverse of [`run_heads`].
 #[inline]
 pub(crate) const fn fill_runs(heads: u64, order: u8) -> u64 {

@@ -6,13 +6,14 @@
 
 #[cfg(feature = "lines")]
 use crate::base::lines::{Part, Piece};
-use crate::base::shared::{self, AtomicBool, AtomicU32, AtomicU64};
+use crate::base::shared::{self, AtomicU32, AtomicU64};
 use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
 use crate::packed::free_set_apart::FreeSetApart;
 use crate::packed::label::{BUCKETS, Label, Meta, bucket_of};
+use crate::packed::notes::Notes;
 use crate::packed::planted::{Bug, fence_for_loom, planted};
 use crate::packed::route::{ALWAYS_TO_ZONE, Route, Routes};
 use crate::packed::set::{BlockSet, IndexWord, ones, words_of_set};
@@ -71,8 +72,7 @@ pub(crate) struct Blocks<'a> {
     double_frees: AtomicU64,
     /// Reported pageblocks that requests took since the start.
     retaken: AtomicU64,
-    /// Whether a pageblock was ever set apart.
-    pub(super) any_set_apart: AtomicBool,
+    pub(super) notes: Notes,
     /// Free pages of the pageblocks that are set apart.
     pub(super) free_set_apart: FreeSetApart,
     /// Faulty frames that are out of use.
@@ -103,7 +103,7 @@ impl<'a> Blocks<'a> {
             stride: words_of_set(words.len()),
             double_frees: AtomicU64::new(0),
             retaken: AtomicU64::new(0),
-            any_set_apart: AtomicBool::new(false),
+            notes: Notes::new(),
             free_set_apart: FreeSetApart::new(),
             out_of_use: AtomicU64::new(0),
         }
@@ -214,8 +214,8 @@ impl<'a> Blocks<'a> {
         if old & mask != 0 {
             return self.undo_put(word, mask, old, domain);
         }
-        if self.has_set_apart() {
-            return self.note_counted_put(word, mask, old, domain);
+        if self.notes.any() {
+            return self.put_noted(word, mask, old, domain);
         }
         self.note_put(word, mask, old, domain);
     }
@@ -223,8 +223,11 @@ impl<'a> Blocks<'a> {
     /// A call of its own at the end, so that a put saves no registers.
     #[cold]
     #[inline(never)]
-    fn note_counted_put(&self, word: u32, mask: u64, old: u64, domain: usize) {
-        self.note_set_apart(word / WORDS as u32, mask.count_ones().into());
+    fn put_noted(&self, word: u32, mask: u64, old: u64, domain: usize) {
+        if self.has_set_apart() {
+            self.note_set_apart(word / WORDS as u32, mask.count_ones().into());
+        }
+        self.notes.note_free_in(old | mask);
         self.note_put(word, mask, old, domain);
     }
 
@@ -249,6 +252,8 @@ impl<'a> Blocks<'a> {
         if let Some(w) = self.word(word) {
             w.fetch_sub(mask, SeqCst);
         }
+        // The sum may have hidden free frames from a search.
+        self.notes.note_free(8);
         self.double_frees.fetch_add((old & mask).count_ones().into(), Relaxed);
         if mask & !old != 0 {
             self.put(word, mask & !old, domain);
@@ -373,7 +378,7 @@ impl<'a> Blocks<'a> {
     /// if another CPU took frames meanwhile.
     #[inline(never)]
     fn seal(&self, block: u32) -> bool {
-        if !take_full(self.words_of(block)) {
+        if !self.take_full(self.words_of(block)) {
             return false;
         }
         self.whole().insert(block);
@@ -504,6 +509,7 @@ impl<'a> Blocks<'a> {
         for w in self.words_of(block) {
             w.store(!0, Release);
         }
+        self.notes.note_free(8);
     }
 
     /// Marks a pageblock none of whose frames is free as allocated as a whole, isolated or not.
@@ -691,11 +697,28 @@ impl<'a> Blocks<'a> {
 
     /// Takes all frames of these words of a pageblock, or none.
     pub(super) fn take_all_of(&self, block: u32, words: &[AtomicU64]) -> bool {
-        let taken = take_full(words);
+        let taken = self.take_full(words);
         if taken && self.has_set_apart() {
             self.note_set_apart(block, -(words.len() as i64 * 64));
         }
         taken
+    }
+
+    /// Takes all frames of these words, or none.
+    fn take_full(&self, words: &[AtomicU64]) -> bool {
+        for (i, w) in words.iter().enumerate() {
+            if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
+                let restored = if planted(Bug::NoRollback) { 0 } else { i };
+                for taken in words.iter().take(restored) {
+                    taken.fetch_or(!0, SeqCst);
+                }
+                if restored > 0 {
+                    self.notes.note_free(8);
+                }
+                return false;
+            }
+        }
+        true
     }
 
     /// Updates the place of a pageblock that lost frames while it was not active.
@@ -711,6 +734,37 @@ impl<'a> Blocks<'a> {
         }
     }
 
+    /// Looks at all pageblocks for a block of an order below a pageblock's, unless the last search found
+    /// none and no such block has become free since.
+    pub(crate) fn search<T>(&self, order: u8, at: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        if self.notes.is_missing(order) {
+            return None;
+        }
+        let search = self.notes.begin(order);
+        let found = (0..self.len()).find_map(at);
+        if found.is_none() {
+            self.notes.end(&search);
+        }
+        found
+    }
+
+    /// Takes a block of a pageblock by `take`, again as long as there is one: another CPU took the one
+    /// that it saw, or frames of it were faulty. A [`search`](Self::search) that left the pageblock would
+    /// hide the others.
+    pub(crate) fn take_while_there(
+        &self,
+        block: u32,
+        order: u8,
+        mut take: impl FnMut() -> Option<u32>,
+    ) -> Option<u32> {
+        loop {
+            let taken = take();
+            if taken.is_some() || !self.serves(block, order) {
+                return taken;
+            }
+        }
+    }
+
     /// Returns whether a pageblock has an aligned free run of an order up to 6.
     pub(crate) fn has_run(&self, block: u32, order: u8) -> bool {
         bits::has_run(self.words_now(block), order)
@@ -721,20 +775,6 @@ impl<'a> Blocks<'a> {
         let meta = self.meta(block);
         (meta.bucket(), meta.0 & Meta::ACTIVE != 0, meta.is_isolated())
     }
-}
-
-/// Takes all frames of these words, or none.
-fn take_full(words: &[AtomicU64]) -> bool {
-    for (i, w) in words.iter().enumerate() {
-        if w.compare_exchange(!0, 0, SeqCst, SeqCst).is_err() {
-            let restored = if planted(Bug::NoRollback) { 0 } else { i };
-            for taken in words.iter().take(restored) {
-                taken.fetch_or(!0, SeqCst);
-            }
-            return false;
-        }
-    }
-    true
 }
 
 #[cfg(feature = "lines")]

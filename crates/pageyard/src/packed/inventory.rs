@@ -39,7 +39,8 @@ impl Sparsest {
 impl Blocks<'_> {
     /// Returns whether the zone has a free block of at least this order. Without `all` this is a short
     /// search: a zone that has no whole pageblock may have a block outside its fullest pageblocks. With
-    /// `all` every pageblock is searched then, which takes time in proportion to the zone.
+    /// `all` every pageblock is searched then, which takes time in proportion to the zone, but not twice
+    /// before a block becomes free.
     #[cold]
     #[inline(never)]
     pub(crate) fn has_block(&self, order: u8, all: bool) -> bool {
@@ -50,12 +51,11 @@ impl Blocks<'_> {
         if whole.find(0).is_some() {
             return true;
         }
-        if order == PAGEBLOCK_ORDER {
+        if order == PAGEBLOCK_ORDER || self.notes.is_missing(order) {
             return false;
         }
         let types = [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable];
-        // Pageblocks that are set apart serve other requests.
-        let serves = |block| self.is_open(block) && self.has_free_run(block, order);
+        let serves = |block| self.serves(block, order);
         let near = types.into_iter().any(|t| {
             (1..=BUCKETS).rev().any(|bucket| {
                 let mut from = 0;
@@ -66,7 +66,13 @@ impl Blocks<'_> {
                 })
             })
         });
-        near || all && (0..self.len()).any(serves)
+        near || all && self.search(order, |block| serves(block).then_some(())).is_some()
+    }
+
+    /// Returns whether a pageblock that is neither isolated nor set apart for other requests has an
+    /// aligned free run of an order below that of a pageblock.
+    pub(super) fn serves(&self, block: u32, order: u8) -> bool {
+        self.is_open(block) && self.has_free_run(block, order)
     }
 
     /// Returns whether a pageblock that is not isolated has an aligned free run of an order below
@@ -363,6 +369,37 @@ mod tests {
         // As full as the others, but for a block that lies behind them.
         region.add(Pfn(40 * 512 + 8)..Pfn(40 * 512 + 16)).unwrap();
         assert!(region.blocks.has_block(3, true) && !region.blocks.has_block(3, false));
+    }
+
+    /// While memory is in pieces, every request for a larger block would look at all pageblocks.
+    #[test]
+    fn a_search_that_found_nothing_is_not_repeated_before_a_block_is_free() {
+        type Free = fn(&crate::packed::Region<'_, spin::Mutex<()>>);
+        let ways: [(&str, Free); 4] = [
+            ("a neighbour is freed", |r| r.blocks.put(0, 0b10, 0)),
+            ("a pageblock with free neighbours is open again", |r| {
+                _ = r.blocks.unisolate(1, None, 0);
+            }),
+            ("a whole pageblock is broken up", |r| r.blocks.open(2, MigrateType::Movable)),
+            ("more than was asked for is freed", |r| r.blocks.put(5, !0, 0)),
+        ];
+        for (way, free) in ways {
+            let storage = OwnedStorage::<spin::Mutex<()>>::new(4096, 1, 1).unwrap();
+            let region = storage.region(Pfn(0)).unwrap();
+            let blocks = &region.blocks;
+            blocks.put(0, 0b1_0101, 0);
+            blocks.put(8, 0b11, 0);
+            assert!(blocks.isolate(1, 0));
+            region.add(Pfn(1024)..Pfn(1536)).unwrap();
+            assert!(blocks.claim(0) == Some(2) && !blocks.has_block(1, false));
+            assert!(!blocks.notes.is_missing(1), "a short search notes nothing: {way}");
+            assert!(!blocks.has_block(1, true) && blocks.notes.is_missing(1), "{way}");
+            // What is too small changes nothing.
+            blocks.put(0, 1 << 8, 0);
+            assert!(blocks.notes.is_missing(1) && !blocks.has_block(1, true), "{way}");
+            free(&region);
+            assert!(!blocks.notes.is_missing(1) && blocks.has_block(1, true), "{way}");
+        }
     }
 
     #[test]

@@ -209,6 +209,8 @@ impl Blocks<'_> {
             self.list_set_apart(block, t);
             return true;
         }
+        // Its words did not count before.
+        self.notes.note_free(8);
         self.routes.set(block, 0);
         if meta.0 & Meta::ACTIVE == 0 {
             self.release(block, domain);

@@ -50,6 +50,7 @@ mod free_set_apart;
 pub(crate) mod inventory;
 mod isolation;
 mod label;
+mod notes;
 #[cfg(feature = "alloc")]
 pub(crate) mod owned_storage;
 mod pinned;

@@ -32,6 +32,8 @@ pub(crate) enum Bug {
     LateRoute,
     /// A taker does not look again whether the pageblock was isolated.
     NoRecheck,
+    /// Frames that become free do not take back that a search found none.
+    NoTakingBack,
 }
 
 /// Returns whether a model planted this bug.

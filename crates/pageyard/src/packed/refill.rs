@@ -472,9 +472,11 @@ impl<R: RawMutex> Region<'_, R> {
                 let frame = block * PAGEBLOCK_PAGES;
                 return self.is_sound(frame, order, at.domain).then_some(frame);
             }
-            let mut blocks = 0..self.blocks.len();
-            let take = |block| self.blocks.take_direct(block, order, at.domain);
-            blocks.find_map(|block| take(block).filter(|&f| self.is_sound(f, order, at.domain)))
+            self.blocks.search(order, |block| {
+                let taken = || self.blocks.take_direct(block, order, at.domain);
+                let sound = |&frame: &u32| self.is_sound(frame, order, at.domain);
+                self.blocks.take_while_there(block, order, || taken().filter(sound))
+            })
         })
     }
 
@@ -538,6 +540,23 @@ mod tests {
             let each = 4 >> order;
             assert_eq!((counts.refills, counts.taken, counts.returned), (1, pageblocks * each, 0));
         }
+    }
+
+    /// Found by a review: the search left a pageblock at its first block if that had a faulty frame, and
+    /// hid the next one.
+    #[test]
+    fn a_search_passes_over_a_block_with_a_faulty_frame() {
+        let storage = OwnedStorage::<spin::Mutex<()>>::new(1 << 14, 1, 1).unwrap();
+        let region = storage.region(Pfn(0)).unwrap();
+        // More pageblocks in pieces than requests look at before they search.
+        (0..20).for_each(|block| region.blocks.put(block * 8, 0x5555, 0));
+        (0..2).for_each(|word| region.blocks.put(20 * 8 + word, 0xff, 0));
+        let first = 20 * 512;
+        assert!(region.mark(first) && region.blocks.is_marked(first));
+        let order = Order::new(3).unwrap();
+        let block = region.alloc(CpuId(0), order, MigrateType::Movable);
+        assert_eq!(block, Some(Pfn(u64::from(first) + 64)));
+        assert_eq!(region.alloc(CpuId(0), order, MigrateType::Movable), None);
     }
 
     #[test]

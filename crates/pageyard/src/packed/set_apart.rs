@@ -22,7 +22,7 @@ impl<'a> Blocks<'a> {
     /// Returns whether a pageblock was ever set apart.
     #[inline(always)]
     pub(crate) fn has_set_apart(&self) -> bool {
-        self.any_set_apart.load(Relaxed)
+        self.notes.has_set_apart()
     }
 
     /// The pageblocks that are set apart with type `t`. No bucket of these types is used otherwise.
@@ -32,7 +32,7 @@ impl<'a> Blocks<'a> {
 
     /// Lists a pageblock whose label says that it is set apart.
     pub(super) fn list_set_apart(&self, block: u32, t: MigrateType) {
-        self.any_set_apart.store(true, Relaxed);
+        self.notes.note_set_apart();
         self.set_apart(t).insert(block);
         self.free_set_apart.add(t, self.free_in(block).into());
     }

@@ -74,6 +74,8 @@ pub enum Broken {
     /// A pageblock of a CMA area or the highatomic reserve is not listed as such, or frames freed into it
     /// do not go to the zone.
     SetApart(Pfn),
+    /// A pageblock has a free block of an order of which a search found none, and nothing took that back.
+    Missed(Pfn),
     /// A block in a magazine is not free, or also free as bits.
     Kept(Pfn),
     /// A frame that is out of use is free, in use or not marked.
@@ -100,6 +102,14 @@ impl Broken {
             }
             Broken::SetApart(pfn) => {
                 put!(out, "the pageblock of frame ", pfn, " is set apart, but not in all respects")
+            }
+            Broken::Missed(pfn) => {
+                put!(
+                    out,
+                    "the pageblock of frame ",
+                    pfn,
+                    " has a free block that requests do not find"
+                )
             }
             Broken::Kept(pfn) => {
                 put!(out, "frame ", pfn, " in a magazine is in use elsewhere")
@@ -226,6 +236,9 @@ impl<R: RawMutex> Region<'_, R> {
             let listed = active && self.blocks.set_apart(t).contains(block);
             let bypasses = self.blocks.routes.bypasses(block, t as usize);
             return if listed && bypasses { Ok(()) } else { Err(Broken::SetApart(pfn)) };
+        }
+        if self.blocks.notes.missing().is_some_and(|order| self.blocks.has_free_run(block, order)) {
+            return Err(Broken::Missed(pfn));
         }
         if active {
             // A CPU's own, or allocated as a whole.

@@ -48,13 +48,33 @@ fn an_entry_is_removed_unless_the_label_confirms_it() {
 
 #[test]
 fn words_are_taken_if_all_are_full_and_else_stay() {
+    let storage = storage(1);
+    let blocks = &storage.region(Pfn(0)).unwrap().blocks;
     let words = [!0, !0, !1, !0].map(AtomicU64::new);
     let values = || words.each_ref().map(|w| w.load(SeqCst));
-    assert!(!take_full(&words));
+    // A search that ended while some of them were taken found nothing.
+    blocks.notes.end(&blocks.notes.begin(6));
+    assert!(!blocks.take_full(&words) && !blocks.notes.is_missing(6));
     assert_eq!(values(), [!0, !0, !1, !0]);
     words[2].store(!0, SeqCst);
-    assert!(take_full(&words));
+    assert!(blocks.take_full(&words));
     assert_eq!(values(), [0; 4]);
+}
+
+/// Found by a review: a search that lost a block to another CPU went on to the next pageblock.
+#[test]
+fn a_block_lost_to_another_cpu_leads_to_the_next_one() {
+    let storage = storage(2);
+    let blocks = &storage.region(Pfn(0)).unwrap().blocks;
+    blocks.put(8, 0xffff_ffff, 0);
+    let lost = Cell::new(0);
+    let take = || {
+        let taken = blocks.take_direct(1, 4, 0);
+        // Of what this one takes first, another CPU is the owner.
+        if lost.replace(lost.get() + 1) == 0 { None } else { taken }
+    };
+    assert_eq!((blocks.take_while_there(1, 4, take), lost.get()), (Some(512 + 16), 2));
+    assert_eq!((blocks.take_while_there(1, 4, take), lost.get()), (None, 3));
 }
 
 #[test]
