@@ -13,10 +13,10 @@ use pageyard_capi_core::status::{
 };
 use pageyard_host::{BuildError, HostYard};
 
+use crate::gate;
 use crate::kept::{Contents, Kept};
 use crate::last_error::{self, done};
 use crate::options::{self, pageyard_options};
-use crate::upkeep::is_in_callback;
 
 /// An allocator of real memory. Functions check handles. They return PAGEYARD_ERR_HANDLE for a
 /// handle that is null, misaligned or destroyed, even if other yards were created since. A pointer
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn pageyard_destroy(yard: *mut pageyard) -> pageyard_statu
     let yard: *mut Kept<Inner> = yard.cast();
     // SAFETY: the header requires a valid handle.
     done(unsafe { Kept::check(yard) }.and_then(|_| {
-        if is_in_callback() {
+        if gate::is_in_callback() {
             return Err(PAGEYARD_ERR_BUSY);
         }
         // SAFETY: the header requires a handle that no other thread uses.

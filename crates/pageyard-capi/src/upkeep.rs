@@ -1,12 +1,11 @@
 //! Maintenance outside requests: shrinkers, pressure notifications, limits, and the file behind a
 //! yard's memory.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
-use std::sync::{Arc, PoisonError, RwLock};
 
 use ::pageyard::{PAGE_SIZE, ReclaimJob, Relocation};
 use pageyard_capi_core::platform::{PAGEYARD_MOVE_BUSY, PAGEYARD_MOVED};
@@ -17,6 +16,7 @@ use pageyard_capi_core::status::{
 };
 use pageyard_host::{Limits, Moving, PressureEvent, Registration, Relocator, Shrinker};
 
+use crate::gate::{self, Gate};
 use crate::handle::{here, of, pageyard, with_yard};
 use crate::kept::{Contents, Kept};
 use crate::last_error::{self, done};
@@ -154,38 +154,6 @@ impl Contents for Registered {
     }
 }
 
-thread_local! {
-    /// True while this thread runs a registered function.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns whether this thread runs a registered function.
-pub(crate) fn is_in_callback() -> bool {
-    INSIDE.get()
-}
-
-/// Whether the caller's functions may be called. Read-locked during each call.
-#[derive(Debug)]
-pub(crate) struct Gate(RwLock<bool>);
-
-impl Gate {
-    pub(crate) fn pass<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
-        let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if !*open {
-            return None;
-        }
-        let was = INSIDE.replace(true);
-        let answer = call();
-        INSIDE.set(was);
-        Some(answer)
-    }
-
-    /// Closes the gate and waits until no call is in progress.
-    fn close(&self) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = false;
-    }
-}
-
 /// A shrinker of the caller.
 struct Called(pageyard_shrinker, Arc<Gate>);
 
@@ -269,7 +237,7 @@ pub(crate) unsafe fn registered(
     if to.is_null() {
         return Err(PAGEYARD_ERR_ARGUMENT);
     }
-    let gate = Arc::new(Gate(RwLock::new(true)));
+    let gate = Arc::new(Gate::open());
     let registration = register(gate.clone());
     let handle = Kept::new(Registered { gate, registration, process: std::process::id() });
     // SAFETY: guaranteed by the caller.
@@ -373,7 +341,7 @@ pub unsafe extern "C" fn pageyard_unregister(
     let handle: *mut Kept<Registered> = registration.cast();
     // SAFETY: the header requires a registration.
     done(unsafe { Kept::check(handle) }.and_then(|_| {
-        if is_in_callback() {
+        if gate::is_in_callback() {
             return Err(PAGEYARD_ERR_BUSY);
         }
         // SAFETY: as above; only this function uses the contents.
