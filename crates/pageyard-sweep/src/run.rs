@@ -175,12 +175,10 @@ fn next(
     }
 }
 
-/// Returns the memory that cells may use: three quarters of what this machine has available.
+/// Returns the memory that cells may use: three quarters of what this machine has available, within
+/// the limits of the control groups of the process.
 pub fn available_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.map_or(2 << 30, |kib| kib * 1024 / 4 * 3)
+    pageyard_host::topology::available_memory().map_or(2 << 30, |bytes| bytes / 4 * 3)
 }
 
 #[cfg(test)]
