@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::published::PUBLISHED;
 use super::{Report, Round, Series};
+use crate::stats;
 
 /// The round from which the published series with the patches stays at `SETTLED` steals or fewer
 /// (A.3).
@@ -63,13 +64,11 @@ impl Summary {
 }
 
 fn mean_and_median(values: &[u64]) -> [f64; 2] {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    let n = sorted.len();
-    let (Some(&a), Some(&b)) = (sorted.get((n.max(1) - 1) / 2), sorted.get(n / 2)) else {
+    if values.is_empty() {
         return [0.0; 2];
-    };
-    [values.iter().sum::<u64>() as f64 / n as f64, (a + b) as f64 / 2.0]
+    }
+    let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;
+    [mean, stats::median(&values.iter().map(|&v| v as f64).collect::<Vec<_>>())]
 }
 
 impl Series {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::counts::{Moved, Recorded};
+use crate::stats;
 
 /// What one policy did with the trace, or what the kernel itself recorded. Pages are base pages. A
 /// figure is `None` if the trace does not show it.
@@ -109,12 +110,11 @@ pub struct Range {
 }
 
 impl Range {
+    /// Returns the range of at least one value.
     fn of(mut values: Vec<f64>) -> Range {
         values.sort_by(f64::total_cmp);
-        let n = values.len();
-        let at = |i: usize| values.get(i).copied().unwrap_or(0.0);
-        let median = (at(n / 2) + at(n.saturating_sub(1) / 2)) / 2.0;
-        Range { min: at(0), median, max: at(n.saturating_sub(1)) }
+        let (min, max) = (values[0], values[values.len() - 1]);
+        Range { min, median: stats::median(&values), max }
     }
 }
 
@@ -134,6 +134,7 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// Returns the spread of at least one run.
     pub(super) fn of(runs: &[Figures]) -> Spread {
         let range =
             |f: fn(&Moved) -> u64| Range::of(runs.iter().map(|r| f(&r.moved) as f64).collect());

@@ -12,6 +12,7 @@ use super::experiment::{Experiment, Run, Scale};
 use super::outcome::{Claim, Comparison, Outcome};
 use crate::replay;
 use crate::result::RunResult;
+use crate::stats;
 use crate::workload::{self, Host, HostOptions};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -144,9 +145,8 @@ fn median(result: &RunResult, metric: &str) -> Option<f64> {
     // Some recipes add the point's label to metric names.
     let is = |name: &str| name.split('-').next() == Some(metric);
     let metric = result.metrics.iter().find(|m| is(&m.name))?;
-    let mut samples: Vec<f64> = metric.counted().collect();
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied()
+    let samples: Vec<f64> = metric.counted().collect();
+    (!samples.is_empty()).then(|| stats::median(&samples))
 }
 
 /// Checks the claims of step 4 of A.4 about batches on this host: the rate hardly changes, holds

@@ -33,6 +33,7 @@ use super::socket::BUFFER;
 use crate::hygiene::build::{flags, gfp, order};
 use crate::result::Better;
 use crate::rng::Rng;
+use crate::stats;
 
 /// Duration of a round in seconds (A.3).
 const ROUND: f64 = 310.24;
@@ -428,14 +429,8 @@ impl Plan for Thp {
         let names = ["steals", "claims", "mismatches"];
         for (i, name) in names.into_iter().enumerate() {
             // The median over the rounds, as in A.3's column of fallbacks (§8.6).
-            let mut values: Vec<u64> = rounds.iter().map(|r| r[i]).collect();
-            values.sort_unstable();
-            let at = values.len() / 2;
-            let median = match values.len() {
-                0 => None,
-                n if n % 2 == 0 => Some((values[at - 1] + values[at]) as f64 / 2.0),
-                _ => Some(values[at] as f64),
-            };
+            let values: Vec<f64> = rounds.iter().map(|r| r[i] as f64).collect();
+            let median = (!values.is_empty()).then(|| stats::median(&values));
             all.push(row(&format!("{name}_median"), "a round", Better::Lower, median));
         }
         for (number, round) in (1..).zip(&rounds) {
