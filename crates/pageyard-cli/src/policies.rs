@@ -73,7 +73,8 @@ impl Choices {
 /// List the policies and modifiers
 ///
 /// A policy selects the allocator's behavior: the rules of Linux 6.12, those of an earlier or later
-/// step, or either with a modification. `replay`, `run` and `show` accept policies with --policy.
+/// step, or either with a modification. `replay`, `run`, `show` and `soak` accept policies with
+/// --policy; `judge` takes its policy as an argument.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON instead of text

@@ -401,9 +401,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     /// policy, if the request allows that.
     #[cold]
     fn elsewhere(&self, zone: usize, op: &Op, flags: Gfp) -> Option<Pfn> {
-        let note_request = op.kind == OpKind::Silent || unpack_gfp(op.gfp) & ZONE_BITS == 0;
+        let any_zone = op.kind == OpKind::Silent || unpack_gfp(op.gfp) & ZONE_BITS == 0;
         let flags = flags.difference(Gfp::DMA | Gfp::DMA32);
-        if note_request { self.alloc_in(zone, order_of(op.order), flags).ok() } else { None }
+        if any_zone { self.alloc_in(zone, order_of(op.order), flags).ok() } else { None }
     }
 
     /// Allocates from the recorded zone's node, whatever the current CPU.

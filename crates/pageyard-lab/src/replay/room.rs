@@ -50,7 +50,7 @@ impl Room {
         let slots = (machine.zones.len() * machine.cpus.len()) as u64;
         let of = |n: u64, each: u64| n.saturating_mul(each);
         let lists = size_of::<Slot>() + size_of::<[Vec<u32>; LISTS]>() + LISTS * 8 + 40;
-        let note_request = if keep.requests { requests::PER_FRAME } else { 0 };
+        let requests = if keep.requests { requests::PER_FRAME } else { 0 };
         let follow = keep.origins || keep.timeline || options.record;
         let follow = if follow { pages::PER_FRAME } else { 0 };
         let needs = Parts::of(machine).layout().needs::<Lock>().map_err(refused)?;
@@ -66,7 +66,7 @@ impl Room {
             .saturating_add(of(frames, MAP + follow))
             .saturating_add(of(slots, lists_of_run))
             .saturating_add(caches);
-        let stays = of(frames, START + note_request);
+        let stays = of(frames, START + requests);
         let stays = stays.saturating_add(of(frames, follow));
         let passes = of(frames, PASSES).saturating_add(of(slots, lists as u64));
         Ok(Room { passes, stays, run, allowed: FREE })

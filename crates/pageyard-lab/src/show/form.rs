@@ -64,14 +64,16 @@ impl Moment {
     }
 }
 
+/// Finds a text or a state by its name. `what` says in the error which of the two it is.
 fn by_name<T: Copy>(
+    what: &str,
     all: &[T],
     name: impl Fn(T) -> &'static str,
     wanted: &str,
 ) -> Result<T, String> {
     all.iter().copied().find(|&t| name(t) == wanted).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|&t| name(t)).collect();
-        format!("unknown state \"{wanted}\"; expected one of {}", names.join(", "))
+        format!("unknown {what} \"{wanted}\"; expected one of {}", names.join(", "))
     })
 }
 
@@ -79,7 +81,7 @@ impl FromStr for Form {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        by_name(&Form::ALL, Form::name, s)
+        by_name("text", &Form::ALL, Form::name, s)
     }
 }
 
@@ -87,7 +89,7 @@ impl FromStr for Moment {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        by_name(&Moment::ALL, Moment::name, s)
+        by_name("state", &Moment::ALL, Moment::name, s)
     }
 }
 

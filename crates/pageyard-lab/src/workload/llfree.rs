@@ -51,7 +51,7 @@ pub(super) const REPEAT: Recipe =
         plan(p, s, Kind::Repeat)
     });
 pub(super) const RAND: Recipe =
-    recipe("llfree-rand", "like llfree-rept, with blocks shuffled among all threads", |p, s| {
+    recipe("llfree-rand", "like llfree-repeat, with blocks shuffled among all threads", |p, s| {
         plan(p, s, Kind::Rand)
     });
 pub(super) const FRAG: Recipe = Recipe {

@@ -157,7 +157,7 @@ trait Pages {
         self.free_pages_from(0) as i64
     }
     /// Returns the number of operations between two samples of what CPUs keep.
-    fn look(&self) -> u32;
+    fn sample_every(&self) -> u32;
     /// Returns the pages that CPUs keep: those that left the zones' free memory and are not in use.
     fn kept(&self, free_at_start: i64, in_use: i64) -> i64;
 }
@@ -195,8 +195,8 @@ impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
         unpriced(|| ZoneView::all(self))
     }
 
-    fn look(&self) -> u32 {
-        if is_packed(self) { LOOK_PACKED } else { LOOK }
+    fn sample_every(&self) -> u32 {
+        if is_packed(self) { SAMPLE_EVERY_PACKED } else { SAMPLE_EVERY }
     }
 
     fn kept(&self, free_at_start: i64, in_use: i64) -> i64 {
@@ -211,9 +211,9 @@ impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
 
 /// Number of requests and frees between two samples of what CPUs keep. Sampling takes no virtual
 /// time.
-const LOOK: u32 = 64;
+const SAMPLE_EVERY: u32 = 64;
 /// The same on the packed engine, where all CPUs' counters are added up.
-const LOOK_PACKED: u32 = 4096;
+const SAMPLE_EVERY_PACKED: u32 = 4096;
 
 /// The shared state of all actors of a run.
 struct World<'w> {
@@ -226,7 +226,7 @@ struct World<'w> {
     free_at_start: i64,
     /// Pages that actors hold.
     in_use: Cell<i64>,
-    looks: Cell<u32>,
+    unsampled: Cell<u32>,
     /// The largest number of pages that CPUs and depots kept.
     peak: Cell<i64>,
     /// Durations of single-page requests.
@@ -250,7 +250,7 @@ impl<'w> World<'w> {
             failed: Cell::new(0),
             free_at_start: pages.free_pages(),
             in_use: Cell::new(0),
-            looks: Cell::new(0),
+            unsampled: Cell::new(0),
             peak: Cell::new(0),
             waits: RefCell::default(),
             course: course.map(|c| c as _),
@@ -273,10 +273,10 @@ impl<'w> World<'w> {
 
     fn note(&self, pages: i64) {
         self.in_use.set(self.in_use.get() + pages);
-        let looks = self.looks.get() + 1;
-        let look = self.pages.look();
-        self.looks.set(looks % look);
-        if looks == look {
+        let unsampled = self.unsampled.get() + 1;
+        let sample_every = self.pages.sample_every();
+        self.unsampled.set(unsampled % sample_every);
+        if unsampled == sample_every {
             let kept = self.pages.kept(self.free_at_start, self.in_use.get());
             self.peak.set(self.peak.get().max(kept));
         }

@@ -267,7 +267,7 @@ fn run_under<P: Policy + Sync>(
         }
     }
     settings.apply(yard.core())?;
-    let before_all = yard.look().all;
+    let before_all = yard.free_memory().all;
     let world = World::new(&yard, &room.cpus, seed, plan);
     let (mut measures, in_use) = std::thread::scope(|scope| -> Result<_, WorkloadError> {
         let (stop, over) = mpsc::channel();
@@ -298,7 +298,7 @@ fn run_under<P: Policy + Sync>(
     })?;
     drop(world);
     yard.core().drain_all(None);
-    let missing = before_all as i64 - yard.look().all as i64;
+    let missing = before_all as i64 - yard.free_memory().all as i64;
     if missing != 0 || in_use != 0 {
         return Err(WorkloadError::Leak { missing, in_use });
     }

@@ -30,9 +30,7 @@ pub(super) trait Pages: Sync {
     fn free_list(&self, blocks: &[Block]);
     /// Accesses the first `bytes` bytes of a block.
     fn touch(&self, block: Block, bytes: u64);
-    /// Returns the number of free pages, of pages on per-CPU lists, and of pages on free lists in
-    /// blocks of at least a huge page.
-    fn look(&self) -> Free;
+    fn free_memory(&self) -> Free;
     /// Returns the number of pages on free lists in blocks of at least a huge page.
     fn free_huge_pages(&self) -> u64;
     fn zones(&self) -> Vec<ZoneView>;
@@ -68,7 +66,7 @@ impl<P: Policy + Sync> Pages for HostYard<P> {
         self.words(pfn, order).expect("a workload uses what it owns").touch(bytes);
     }
 
-    fn look(&self) -> Free {
+    fn free_memory(&self) -> Free {
         let core = self.core();
         let mut free = Free::default();
         for zone in core.zone_ids() {
@@ -156,7 +154,7 @@ impl<'w> World<'w> {
 
     /// Samples the number of pages on per-CPU lists.
     pub(super) fn look(&self) {
-        self.peak.fetch_max(self.pages.look().cached, Relaxed);
+        self.peak.fetch_max(self.pages.free_memory().cached, Relaxed);
     }
 
     /// Ticks once per second, and samples the per-CPU lists a hundred times as often, until the run
@@ -382,7 +380,7 @@ impl<'scope, 'env> Actor<'env> for HostActor<'scope, 'env> {
     }
 
     fn free_pages(&self) -> u64 {
-        self.world.pages.look().all
+        self.world.pages.free_memory().all
     }
 
     fn free_huge_pages(&self) -> u64 {
@@ -394,7 +392,7 @@ impl<'scope, 'env> Actor<'env> for HostActor<'scope, 'env> {
     }
 
     fn zone_free(&self) -> u64 {
-        let free = self.world.pages.look();
+        let free = self.world.pages.free_memory();
         free.all - free.cached
     }
 
