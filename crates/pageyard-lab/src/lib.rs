@@ -2,8 +2,10 @@
 //!
 //! - [`conform`] checks the allocator against answers of the real kernel, operation by operation.
 //! - [`format`](mod@format) is the one form of numbers and sizes in all output.
+//! - [`hygiene`] measures whether memory of different mobility stays apart over many rounds.
 //! - [`owner`] prints the owners of blocks in the kernel's format.
 //! - [`picture`] renders results as pages and plots.
+//! - [`record`] observes an allocator and writes its events as the kernel's tracers do.
 //! - [`replay`] performs a recorded trace on the allocator under several policies.
 //! - [`reproduce`] runs the experiments of the seeds and prints the published figures next to its
 //!   own.
@@ -13,6 +15,7 @@
 //! - [`show`] prints a recorded machine state as the kernel's own files do.
 //! - [`stats`] computes the statistics in tables of results.
 //! - [`table`] prints results side by side, in the forms of several authors and in Pageyard's own.
+//! - [`topology`] describes machines: nodes with their memory, CPUs, distances and caches.
 //! - [`track`] is the recorded course of a run over time.
 //!
 //! The lab uses no allocator internals: it observes answers, snapshots, counters and events.

@@ -51,7 +51,7 @@ pub enum Format {
     Perfetto,
 }
 
-/// Number of records per group, of text and `trace.dat`.
+/// Number of records per group, of all formats but `.pgy`, whose groups are its chunks.
 const GROUP: usize = 1 << 14;
 
 /// Reads a recording in one pass. Detects its format and compression from its first bytes.
@@ -218,7 +218,8 @@ impl TraceReader {
         &self.shared.tasks
     }
 
-    /// Returns the files attached to a `.pgy` trace, complete from the start; none for text.
+    /// Returns the files attached to a `.pgy` trace or to a recording of [`crate::record`], complete
+    /// from the start; none for other formats.
     pub fn attachments(&self) -> &Attachments {
         &self.attachments
     }

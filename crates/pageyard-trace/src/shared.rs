@@ -1,4 +1,4 @@
-//! State shared by the readers of both formats.
+//! State shared by the readers of all formats.
 
 use crate::check::{MAX_BACKWARD_NS, check_event};
 use crate::error::{Fault, Position, TraceError};

@@ -59,7 +59,7 @@ const fn near(major: u16, minor: u16, policy: &'static str, what: &'static str) 
     Era { from: (major, minor, 0), policy, near: Some(what) }
 }
 
-/// What 6.1's per-CPU lists were like, before its stable updates.
+/// Why the oldest eras are only near.
 const OLDER: &str = "no policy models this kernel exactly";
 const PUBLISHED: &str = "from published rules, not compared with a recording";
 

@@ -1,10 +1,13 @@
 //! Replays of kernel traces: what other policies would have done with the same work.
 //!
-//! A trace is read three times. `scan` learns what later events reveal about earlier ones. `mirror`
+//! A trace is read in passes. `scan` learns what later events reveal about earlier ones. `mirror`
 //! follows every page through the recorded per-CPU lists and writes a `plan` of the operations that
-//! the allocator was asked to do. `run` performs that plan on the real allocator under each policy.
-//! Kernel and policies are counted by the same rules, so the policy that models the recording
-//! kernel shows how accurate the replay is. `docs/replay.md` explains the details.
+//! the allocator was asked to do. Two passes run only where they are needed: a survey before the
+//! scan finds the machine's size if no state file tells it, and a second pass of the mirror follows
+//! the recording from the start that the first one found. `run` performs the plan on the real
+//! allocator under each policy. Kernel and policies are counted by the same rules, so the policy
+//! that models the recording kernel shows how accurate the replay is. `docs/replay.md` explains the
+//! details.
 
 mod blame;
 mod blaming;

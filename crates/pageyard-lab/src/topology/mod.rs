@@ -1,4 +1,4 @@
-//! Machines as data: nodes with their memory, CPUs, distances and caches (issue 3.1).
+//! Machines as data: nodes with their memory, CPUs, distances and caches.
 //!
 //! A [`Description`] comes from a TOML file or from a program. Checking it yields a [`Topology`],
 //! which provides what [`pageyard::Layout`] needs. Errors name the file, the entry and the fix.
