@@ -19,8 +19,6 @@ mod options;
 mod published;
 mod table;
 
-use std::fmt;
-
 use pageyard::policy::{Policy, Rules, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{Hooked, InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneSpec};
 use serde::Serialize;
@@ -132,41 +130,23 @@ pub struct Report {
 }
 
 /// Why the workload cannot run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HygieneError {
     /// The heap is too small or too large for the workload.
+    #[error(
+        "heap of {}: the workload needs 256 MiB to 1 TiB; use --memory 512M, for example",
+        crate::format::size(*.0)
+    )]
     Memory(u64),
     /// The number of rounds is zero.
+    #[error("no rounds to run; use --rounds 1 or more")]
     NoRounds,
     /// Huge pages are held for less than a second, or until the next ones are requested.
+    #[error("huge pages held for {0} s: hold them for 1 to 9 s")]
     Held(u64),
     /// The heap could not be initialised.
-    Init(InitError),
-}
-
-impl fmt::Display for HygieneError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HygieneError::Memory(bytes) => write!(
-                f,
-                "heap of {}: the workload needs 256 MiB to 1 TiB; use --memory 512M, for example",
-                crate::format::size(*bytes)
-            ),
-            HygieneError::NoRounds => f.write_str("no rounds to run; use --rounds 1 or more"),
-            HygieneError::Held(seconds) => {
-                write!(f, "huge pages held for {seconds} s: hold them for 1 to 9 s")
-            }
-            HygieneError::Init(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for HygieneError {}
-
-impl From<InitError> for HygieneError {
-    fn from(e: InitError) -> Self {
-        HygieneError::Init(e)
-    }
+    #[error(transparent)]
+    Init(#[from] InitError),
 }
 
 /// Runs both policies concurrently. `linux612` receives every event of the `Linux612` policy.

@@ -1,6 +1,5 @@
 //! A checked machine, and the errors of a description.
 
-use std::fmt;
 use std::ops::Range;
 
 use pageyard::tuning::CacheSlice;
@@ -29,7 +28,8 @@ pub struct Topology {
 }
 
 /// An error in a description.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}: {}", printable(.file), printable(.entry), printable(.what))]
 pub struct TopologyError {
     /// The file, or the name of a description built by a program.
     pub file: String,
@@ -38,15 +38,6 @@ pub struct TopologyError {
     /// What is wrong with it, and the fix.
     pub what: String,
 }
-
-impl fmt::Display for TopologyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [file, entry, what] = [&self.file, &self.entry, &self.what].map(|t| printable(t));
-        write!(f, "{file}: {entry}: {what}")
-    }
-}
-
-impl std::error::Error for TopologyError {}
 
 impl Topology {
     /// Returns the layout from which an allocator of the whole machine is built.

@@ -108,13 +108,8 @@ impl Drain {
         let work = move || {
             let done = run(pipes, pages, &growth, &of_thread);
             if let Err(error) = &done {
-                let copy = RecordError {
-                    object: error.object.clone(),
-                    what: error.what.clone(),
-                    fix: error.fix.clone(),
-                };
                 let mut failed = of_thread.failed.lock().unwrap_or_else(PoisonError::into_inner);
-                *failed = Some(copy);
+                *failed = Some(error.clone());
             }
             done
         };

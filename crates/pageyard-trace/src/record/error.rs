@@ -1,13 +1,13 @@
 //! Errors of recording.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 
 use crate::printable::printable;
 
 /// Why a recording failed: the object, what is wrong, and the fix.
-#[derive(Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}: {what}; {fix}", printable(.object))]
 pub struct RecordError {
     /// The object, usually a path.
     pub object: Box<str>,
@@ -16,14 +16,6 @@ pub struct RecordError {
     /// What to do about it.
     pub fix: Box<str>,
 }
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", printable(&self.object), self.what, self.fix)
-    }
-}
-
-impl std::error::Error for RecordError {}
 
 /// Error numbers of Linux that tell why tracing is refused.
 mod number {
