@@ -273,17 +273,9 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
     let k = &s.kinds;
     let seconds = s.span_ns.map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e9);
     let bytes = reader.progress().consumed;
-    let kinds = [
-        ("mm_page_alloc", k.alloc),
-        ("mm_page_free", k.free),
-        ("mm_page_free_batched", k.free_batched),
-        ("mm_page_alloc_zone_locked", k.zone_locked),
-        ("mm_page_pcpu_drain", k.drain),
-        ("mm_page_alloc_extfrag", k.ext_frag),
-    ];
     if json {
         let events: serde_json::Map<_, _> =
-            kinds.iter().map(|&(n, c)| (n.into(), c.into())).collect();
+            k.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
         let compaction: serde_json::Map<_, _> =
             s.compaction.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
         let ignored: serde_json::Map<_, _> =
@@ -327,7 +319,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
             writeln!(out, "  {name:<28}{:>12}", printable(value))?;
         }
     }
-    for (name, count) in kinds {
+    for (name, count) in k.iter() {
         writeln!(out, "  {name:<28}{:>12}", grouped(count))?;
     }
     writeln!(out, "  {:<28}{:>12}", "events", grouped(k.total()))?;

@@ -8,6 +8,16 @@ use crate::error::TraceError;
 use crate::event::{Event, Kind};
 use crate::printable::printable;
 
+/// The kernel's names of the page events.
+pub(crate) const PAGE_EVENTS: [&str; 6] = [
+    "mm_page_alloc",
+    "mm_page_free",
+    "mm_page_free_batched",
+    "mm_page_alloc_zone_locked",
+    "mm_page_pcpu_drain",
+    "mm_page_alloc_extfrag",
+];
+
 /// Number of events of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindCounts {
@@ -44,9 +54,15 @@ impl KindCounts {
         }
     }
 
+    /// Returns the kernel's names and the counts.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let &KindCounts { alloc, free, free_batched, zone_locked, drain, ext_frag, .. } = self;
+        PAGE_EVENTS.into_iter().zip([alloc, free, free_batched, zone_locked, drain, ext_frag])
+    }
+
     /// Returns the total number of events.
     pub fn total(&self) -> u64 {
-        self.alloc + self.free + self.free_batched + self.zone_locked + self.drain + self.ext_frag
+        self.iter().map(|(_, n)| n).sum()
     }
 }
 

@@ -11,7 +11,6 @@ use super::figures::Figures;
 
 const ALLOC: &str = "mm_page_alloc";
 const FREE: &str = "mm_page_free";
-const BATCHED: &str = "mm_page_free_batched";
 const LOCKED: &str = "mm_page_alloc_zone_locked";
 const DRAIN: &str = "mm_page_pcpu_drain";
 const EXTFRAG: &str = "mm_page_alloc_extfrag";
@@ -30,17 +29,10 @@ impl Absent {
     /// Sorts the kinds of which there are no events. `enabled` is the list of recorded events, if it
     /// is known.
     pub(super) fn new(counts: &KindCounts, enabled: Option<&[String]>) -> Absent {
-        // Per kind: its count, and whether every workload has it.
-        let kinds = [
-            (ALLOC, counts.alloc, true),
-            (FREE, counts.free, true),
-            (BATCHED, counts.free_batched, false),
-            (LOCKED, counts.zone_locked, true),
-            (DRAIN, counts.drain, false),
-            (EXTFRAG, counts.ext_frag, false),
-        ];
+        // Whether every workload has the kind: allocations, frees and refills.
+        let always = [true, true, false, true, false, false];
         let mut absent = Absent::default();
-        for (name, _, always) in kinds.into_iter().filter(|&(_, count, _)| count == 0) {
+        for ((name, _), always) in counts.iter().zip(always).filter(|((_, count), _)| *count == 0) {
             match enabled.map(|all| all.iter().any(|known| known == name)) {
                 Some(true) => {}
                 None if !always => absent.none_recorded.push(name),
@@ -133,6 +125,8 @@ impl Serialize for RecordedFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BATCHED: &str = "mm_page_free_batched";
 
     #[test]
     fn a_figure_without_its_event_is_null_and_never_zero() {

@@ -7,6 +7,7 @@ use crate::compaction::Compaction;
 use crate::compaction_layout::{Form, MOST, POINTS};
 use crate::error::Fault;
 use crate::event::Kind;
+use crate::text::Name;
 
 /// Numbers of events.
 mod number {
@@ -117,22 +118,22 @@ pub(super) fn parse(event: u64, bytes: &[u8]) -> Result<Said<'_>, Fault> {
 fn page(event: u64, message: &Message<'_>) -> Result<Option<Kind>, Fault> {
     // The event's name and the field of its frame.
     let (name, frame) = match event {
-        number::ALLOC => ("mm_page_alloc", 5),
-        number::EXTFRAG => ("mm_page_alloc_extfrag", 7),
-        number::ZONE_LOCKED => ("mm_page_alloc_zone_locked", 4),
-        number::FREE => ("mm_page_free", 3),
-        number::FREE_BATCHED => ("mm_page_free_batched", 3),
-        number::DRAIN => ("mm_page_pcpu_drain", 4),
+        number::ALLOC => (Name::Alloc, 5),
+        number::EXTFRAG => (Name::ExtFrag, 7),
+        number::ZONE_LOCKED => (Name::ZoneLocked, 4),
+        number::FREE => (Name::Free, 3),
+        number::FREE_BATCHED => (Name::FreeBatched, 3),
+        number::DRAIN => (Name::Drain, 4),
         _ => return Ok(None),
     };
     // Kernels before 4.0 recorded the address of the page's descriptor alone.
-    let missing = Fault::MissingField { event: name, field: "pfn" };
+    let missing = Fault::MissingField { event: name.as_str(), field: "pfn" };
     let pfn = match message.0[frame].ok_or(missing)?.number() {
         u64::MAX => None,
         pfn => Some(pfn),
     };
     at_most("pfn", pfn.unwrap_or(0), MAX_PFN)?;
-    let some = || pfn.ok_or(Fault::NoFrame { event: name });
+    let some = || pfn.ok_or(Fault::NoFrame { event: name.as_str() });
     let small = |name, field, limit: u8| {
         let value = message.number(field);
         at_most(name, value, limit.into()).map(|()| value as u8)

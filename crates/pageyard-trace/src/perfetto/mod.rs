@@ -22,6 +22,7 @@ use crate::merge::{self, Item, Queue, Threads};
 use crate::printable::name_from_bytes;
 use crate::release;
 use crate::shared::Shared;
+use crate::summary::PAGE_EVENTS;
 use crate::text::MAX_COMM;
 
 /// Tag of a packet in a trace: field 1, with a length.
@@ -462,20 +463,12 @@ impl PerfettoBody {
 
 /// Adds the name of an event, without its group; a `*` stands for all page events.
 fn add_name(to: &mut BTreeSet<String>, name: &[u8]) {
-    const KMEM: [&str; 6] = [
-        "mm_page_alloc",
-        "mm_page_free",
-        "mm_page_free_batched",
-        "mm_page_alloc_zone_locked",
-        "mm_page_pcpu_drain",
-        "mm_page_alloc_extfrag",
-    ];
     let Ok(name) = str::from_utf8(&name[..name.len().min(MAX_COMM)]) else { return };
     if to.len() >= MAX_EVENTS {
         return;
     }
     match name.rsplit_once('/').unwrap_or(("", name)) {
-        ("kmem", "*") => to.extend(KMEM.map(str::to_owned)),
+        ("kmem", "*") => to.extend(PAGE_EVENTS.map(str::to_owned)),
         (_, name) => _ = to.insert(name.to_owned()),
     }
 }

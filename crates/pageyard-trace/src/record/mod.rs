@@ -35,20 +35,12 @@ use crate::binary::{EventTable, PageLayout};
 use crate::compaction_layout::POINTS;
 use crate::error::TraceError;
 use crate::reader::{Options, TraceReader};
+use crate::summary::PAGE_EVENTS;
 use crate::trace_dat::Spool;
 use drain::{CpuPipe, Drain, Figures, Growth};
 use instance::Instance;
 use machine::Machine;
 
-/// Page events: without one of these a replay has nothing to do.
-const PAGE_EVENTS: [&str; 6] = [
-    "mm_page_alloc",
-    "mm_page_free",
-    "mm_page_free_batched",
-    "mm_page_alloc_zone_locked",
-    "mm_page_pcpu_drain",
-    "mm_page_alloc_extfrag",
-];
 /// Events that tell a task's name.
 const TASK_EVENTS: [&str; 2] = ["task_newtask", "task_rename"];
 

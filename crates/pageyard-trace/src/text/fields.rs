@@ -5,8 +5,9 @@ use crate::error::{Fault, excerpt};
 use crate::event::Kind;
 use crate::gfp;
 use crate::number::parse_number;
+use crate::summary::PAGE_EVENTS;
 
-/// Name of a page event.
+/// Name of a page event, in the order of [`PAGE_EVENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
     Alloc,
@@ -32,14 +33,7 @@ impl Name {
     }
 
     pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Name::Alloc => "mm_page_alloc",
-            Name::Free => "mm_page_free",
-            Name::FreeBatched => "mm_page_free_batched",
-            Name::ZoneLocked => "mm_page_alloc_zone_locked",
-            Name::Drain => "mm_page_pcpu_drain",
-            Name::ExtFrag => "mm_page_alloc_extfrag",
-        }
+        PAGE_EVENTS[self as usize]
     }
 }
 
