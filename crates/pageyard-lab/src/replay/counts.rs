@@ -105,19 +105,6 @@ impl Idle {
     }
 }
 
-/// Counts of what the kernel itself recorded.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Recorded {
-    pub(super) alloc_blocks: u64,
-    pub(super) alloc_pages: u64,
-    pub(super) free_blocks: u64,
-    pub(super) free_pages: u64,
-    pub(super) failed: u64,
-    pub(super) zone_pages: u64,
-    pub(super) claims: u64,
-    pub(super) steals: u64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::counts::{Moved, Recorded};
+use super::counts::Moved;
 use crate::stats;
 
 /// What one policy did with the trace, or what the kernel itself recorded. Pages are base pages. A
@@ -76,25 +76,6 @@ impl Matching {
     /// Returns unmatched frees and allocations, in percent of the frees.
     pub fn percent(&self) -> f64 {
         (self.unmatched + self.replaced) as f64 * 100.0 / self.frees.max(1) as f64
-    }
-}
-
-impl Figures {
-    pub(super) fn recorded(r: &Recorded, moved: Moved, idle: (u64, f64)) -> Figures {
-        Figures {
-            alloc_blocks: r.alloc_blocks,
-            alloc_pages: r.alloc_pages,
-            free_blocks: r.free_blocks,
-            free_pages: r.free_pages,
-            failed: r.failed,
-            zone_pages: r.zone_pages,
-            moved,
-            claims: r.claims,
-            steals: r.steals,
-            idle_peak: idle.0,
-            idle_mean: idle.1,
-            ..Figures::default()
-        }
     }
 }
 

@@ -6,8 +6,9 @@
 use pageyard_trace::{Compaction, Event, Kind, Tasks};
 use serde::Serialize;
 
-use super::counts::{Holds, Idle, Recorded};
+use super::counts::{Holds, Idle};
 use super::error::ReplayError;
+use super::figures::Figures;
 use super::follow::Follow;
 use super::input::{Refused, Visitor};
 use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
@@ -106,7 +107,8 @@ pub(super) struct Mirror<'m, 's> {
     plan: PlanWriter,
     pub(super) holds: Holds,
     pub(super) idle: Idle,
-    pub(super) recorded: Recorded,
+    /// What single events count; the other figures are added at the end.
+    pub(super) recorded: Figures,
     pub(super) understanding: Understanding,
     snapshots: u8,
     /// Per CPU: the frame of an EXTFRAG event just before, plus one.
@@ -159,7 +161,7 @@ impl<'m, 's> Mirror<'m, 's> {
             plan,
             holds: Holds::new(machine.cpus.len()),
             idle: Idle::default(),
-            recorded: Recorded::default(),
+            recorded: Figures::default(),
             understanding: Understanding::default(),
             snapshots: 0,
             claimed: vec![0; machine.cpus.len()],

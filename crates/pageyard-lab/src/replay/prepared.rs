@@ -101,9 +101,14 @@ impl Prepared {
         recording.pass(Stage::Mirror, progress, &mut mirror)?;
         mirror.finish();
         let start = Start::new(&machine, &mirror, frame_map);
-        let idle = mirror.idle.figures(start.cached_pages() as i64);
-        let mut recorded = Figures::recorded(&mirror.recorded, mirror.holds.moved, idle);
-        recorded.unusable_9 = recorded_unusable(&state);
+        let (idle_peak, idle_mean) = mirror.idle.figures(start.cached_pages() as i64);
+        let recorded = Figures {
+            moved: mirror.holds.moved,
+            idle_peak,
+            idle_mean,
+            unusable_9: recorded_unusable(&state),
+            ..mirror.recorded
+        };
         let enabled = recording.enabled_events.as_ref().or(state.enabled_events.as_ref());
         let absent = Absent::new(&recording.kinds, enabled.map(Vec::as_slice));
         let recorded = RecordedFigures::new(recorded, absent);
