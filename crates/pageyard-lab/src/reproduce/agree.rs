@@ -71,6 +71,15 @@ impl Column {
         Column { name: name.into(), unit, kind, seed, ours, anchored: Vec::new(), agreement }
     }
 
+    /// Creates a column of our figures alone.
+    pub(super) fn ours(
+        name: impl Into<String>,
+        unit: &'static str,
+        ours: &[Option<f64>],
+    ) -> Column {
+        Column::new(name, unit, Kind::Plain, &vec![None; ours.len()], ours)
+    }
+
     /// Leaves these rows out of the agreement, since a parameter of ours was derived from their
     /// published figures. An anchored first row remains the reference of the others.
     #[must_use]

@@ -10,7 +10,7 @@
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
-use super::outcome::{Claim, Comparison, Outcome, SIDES};
+use super::outcome::{Claim, Comparison, Outcome};
 use super::simulated::{Found, Simulated};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -211,7 +211,7 @@ fn build(title: &str, seed: &[Step; 7], found: &Found) -> Comparison {
         found.column("free_high", "", Kind::Index, "free_high", &published(2)),
         found.column("zone pages", "", Kind::Index, "zone_pages", &published(3)),
     ];
-    compare(title, found, columns)
+    found.compare(title, STEPS, columns)
 }
 
 /// Compares a socket benchmark: the published ones ran for a fixed time.
@@ -227,18 +227,7 @@ fn socket_table(title: &str, seed: &[Step; 7], found: Found) -> Comparison {
         counted("zone pages", 3, "zone_pages"),
         found.column("miss", "%", Kind::Plain, "miss", &published(4)),
     ];
-    compare(title, &found, columns)
-}
-
-fn compare(title: &str, found: &Found, columns: Vec<Column>) -> Comparison {
-    Comparison {
-        title: title.into(),
-        world: found.world.clone(),
-        command: found.command.clone(),
-        sides: SIDES,
-        rows: STEPS.map(String::from).to_vec(),
-        columns,
-    }
+    found.compare(title, STEPS, columns)
 }
 
 /// Adds the claims about memory outside the zones: its peak, and that it returns when the machine
@@ -385,13 +374,6 @@ fn sweep(run: &mut Run<'_>, machine: &Sweep) -> Result<(Comparison, Claim), Repr
         found: format!("at most {most:.1} us"),
         holds: Some(most < ACCEPTABLE_US),
     };
-    let comparison = Comparison {
-        title: format!("{title}: rate and holds of the zone lock"),
-        world: found.world,
-        command: found.command,
-        sides: SIDES,
-        rows: rows.iter().map(|r| r.0.to_string()).collect(),
-        columns,
-    };
-    Ok((comparison, claim))
+    let title = format!("{title}: rate and holds of the zone lock");
+    Ok((found.compare(title, rows.iter().map(|r| r.0), columns), claim))
 }

@@ -7,7 +7,7 @@ use super::agree::{Column, Kind};
 use super::anchor;
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
-use super::outcome::{Comparison, Outcome, SIDES};
+use super::outcome::{Comparison, Outcome};
 use super::simulated::Simulated;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -65,14 +65,8 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         let mut seed = seed.map(Some).to_vec();
         seed.push(None);
         let time = found.column("time", "", Kind::Index, "time", &seed);
-        outcome.tables.push(Comparison {
-            title: format!("trunc, {name}: time to remove the files"),
-            world: found.world,
-            command: found.command,
-            sides: SIDES,
-            rows: STEPS.map(String::from).to_vec(),
-            columns: vec![time],
-        });
+        let title = format!("trunc, {name}: time to remove the files");
+        outcome.tables.push(found.compare(title, STEPS, vec![time]));
     }
     outcome.tables.push(faults(run, small)?);
     outcome.notes.push(
@@ -105,24 +99,18 @@ fn faults(run: &mut Run<'_>, small: bool) -> Result<Comparison, ReproduceError> 
     let ratio = |a: Option<f64>, b: Option<f64>| Some(100.0 * b? / a?);
     let seed =
         |f: fn(&(u32, f64, f64)) -> f64| points.iter().map(|p| Some(f(p))).collect::<Vec<_>>();
-    Ok(Comparison {
-        title: "page_fault1 on 80 CPUs: pages/s".into(),
-        world: found.world,
-        command: found.command,
-        sides: SIDES,
-        rows: points.iter().map(|p| p.0.to_string()).collect(),
-        columns: vec![
-            Column::new("vanilla", "pages/s", Kind::Plain, &seed(|p| p.1), &column(0))
-                .anchored_at(&[0]),
-            Column::new("series", "pages/s", Kind::Plain, &seed(|p| p.2), &column(1))
-                .anchored_at(&[0]),
-            Column::new(
-                "change",
-                "%",
-                Kind::Plain,
-                &seed(|p| 100.0 * p.2 / p.1),
-                &rates.iter().map(|r| ratio(r[0], r[1])).collect::<Vec<_>>(),
-            ),
-        ],
-    })
+    let columns = vec![
+        Column::new("vanilla", "pages/s", Kind::Plain, &seed(|p| p.1), &column(0))
+            .anchored_at(&[0]),
+        Column::new("series", "pages/s", Kind::Plain, &seed(|p| p.2), &column(1)).anchored_at(&[0]),
+        Column::new(
+            "change",
+            "%",
+            Kind::Plain,
+            &seed(|p| 100.0 * p.2 / p.1),
+            &rates.iter().map(|r| ratio(r[0], r[1])).collect::<Vec<_>>(),
+        ),
+    ];
+    let rows = points.iter().map(|p| p.0);
+    Ok(found.compare("page_fault1 on 80 CPUs: pages/s", rows, columns))
 }

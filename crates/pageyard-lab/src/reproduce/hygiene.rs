@@ -84,7 +84,7 @@ fn range(
             Some(late.iter().sum::<u64>() as f64 / late.len().max(1) as f64)
         });
         let ours: Vec<_> = ours.collect();
-        Column::new(name, "", Kind::Plain, &vec![None; ours.len()], &ours)
+        Column::ours(name, "", &ours)
     };
     Ok(Comparison {
         title: format!(

@@ -133,18 +133,13 @@ fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim),
         Column::new(name, "", Kind::Index, &seed.map(Some), ours)
     };
     let lock = ours("zone_lock");
-    let comparison = Comparison {
-        title: title.into(),
-        world: found[0].world.clone(),
-        command: String::new(),
-        sides: SIDES,
-        rows: limits.map(|l| format!("{}/{}", l.batch, l.high_min)).to_vec(),
-        columns: vec![
-            index("elapsed", ELAPSED, &ours("time")),
-            index("system", SYSTEM, &ours("allocator")),
-            Column::new("zone lock", "%", Kind::Plain, &[None, None], &lock),
-        ],
-    };
+    let rows = limits.map(|l| format!("{}/{}", l.batch, l.high_min));
+    let columns = vec![
+        index("elapsed", ELAPSED, &ours("time")),
+        index("system", SYSTEM, &ours("allocator")),
+        Column::ours("zone lock", "%", &lock),
+    ];
+    let comparison = found[0].compare(title, rows, columns);
     let shares: Vec<f64> = lock.into_iter().flatten().collect();
     let claim = Claim {
         text: "the zone lock is contended with batches of 7 and not with batches of 63".into(),

@@ -12,7 +12,7 @@ use super::agree::{Column, Kind};
 use super::auto_tuning::{AGE, GIB, SOCKETS};
 use super::error::ReproduceError;
 use super::experiment::{Experiment, Run, Scale};
-use super::outcome::{Claim, Comparison, Outcome, SIDES};
+use super::outcome::{Claim, Comparison, Outcome};
 use super::simulated::{Found, Simulated};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -81,7 +81,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 plain("allocator", "CPU s", "allocator"),
             ]
         });
-        outcome.tables.push(table(title, &found, &KERNELS, columns.collect()));
+        outcome.tables.push(found.compare(title, KERNELS, columns.collect()));
         found_streams.push(found);
     }
     if !small {
@@ -114,17 +114,6 @@ fn streams<'s>(set: &'s [(&'s str, &'s str)]) -> Simulated<'s> {
     }
 }
 
-fn table(title: &str, found: &Found, rows: &[&str], columns: Vec<Column>) -> Comparison {
-    Comparison {
-        title: title.into(),
-        world: found.world.clone(),
-        command: found.command.clone(),
-        sides: SIDES,
-        rows: rows.iter().map(|r| (*r).to_owned()).collect(),
-        columns,
-    }
-}
-
 /// Adds the tables of other windows, machines and workloads.
 fn others(
     run: &mut Run<'_>,
@@ -141,11 +130,11 @@ fn others(
     let title = "iperf3, 64 pairs on one machine: rate by window";
     let found =
         streams(&[("streams", "64"), ("window", WINDOWS), ("mib", "64")]).run(run, title)?;
-    tables.push(table(title, &found, &KERNELS, windows(&found)));
+    tables.push(found.compare(title, KERNELS, windows(&found)));
     let title = "one stream on a desktop: rate by window";
     let set = [("window", WINDOWS), ("mib", mib)];
     let found = Simulated { machine: "desktop", ..streams(&set) }.run(run, title)?;
-    tables.push(table(title, &found, &KERNELS, windows(&found)));
+    tables.push(found.compare(title, KERNELS, windows(&found)));
 
     for (title, workload, published, set) in [
         ("lmbench, UNIX sockets: 16 pairs", "unix", UNIX, &[][..]),
@@ -162,7 +151,7 @@ fn others(
             found.column("zone lock", "%", Kind::Plain, "zone_lock", &NONE),
             found.column("free_high", "drains", Kind::Plain, "free_high", &NONE),
         ];
-        tables.push(table(title, &found, &KERNELS, columns));
+        tables.push(found.compare(title, KERNELS, columns));
     }
 
     // The machine of A.4: steps that lose against the step before.
@@ -186,7 +175,7 @@ fn others(
         }
         .run(run, title)?;
         let columns = vec![found.column("rate", "", Kind::Index, "rate", &published.map(Some))];
-        tables.push(table(title, &found, &["Step5", "Step7", "Step9", "Step10"], columns));
+        tables.push(found.compare(title, ["Step5", "Step7", "Step9", "Step10"], columns));
     }
     Ok(())
 }

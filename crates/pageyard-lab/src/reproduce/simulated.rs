@@ -7,6 +7,7 @@ use pageyard_machine::{Costs, MachineSpec, Stop};
 use super::agree::{Column, Kind};
 use super::error::ReproduceError;
 use super::experiment::Run;
+use super::outcome::{Comparison, SIDES};
 use crate::replay;
 use crate::result::RunResult;
 use crate::workload;
@@ -138,6 +139,23 @@ impl Found {
         seed: &[Option<f64>],
     ) -> Column {
         Column::new(name, unit, kind, seed, &self.means(metric))
+    }
+
+    /// Builds a table of the published figures and these.
+    pub(super) fn compare(
+        &self,
+        title: impl Into<String>,
+        rows: impl IntoIterator<Item = impl ToString>,
+        columns: Vec<Column>,
+    ) -> Comparison {
+        Comparison {
+            title: title.into(),
+            world: self.world.clone(),
+            command: self.command.clone(),
+            sides: SIDES,
+            rows: rows.into_iter().map(|row| row.to_string()).collect(),
+            columns,
+        }
     }
 }
 

@@ -237,7 +237,7 @@ impl Idea {
 fn table(figures: &Figures, quantity: usize) -> Comparison {
     let columns = patterns(figures).iter().enumerate().map(|(p, (name, _))| {
         let ours: Vec<_> = figures.iter().map(|row| Some(row[p][quantity])).collect();
-        Column::new(*name, "", Kind::Plain, &vec![None; ours.len()], &ours)
+        Column::ours(*name, "", &ours)
     });
     let what = ["instructions", "conditional branches"][quantity];
     Comparison {
