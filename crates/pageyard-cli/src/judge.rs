@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use pageyard_lab::result::Versioned;
 use pageyard_sweep::finish;
 use pageyard_sweep::judge::{Judgement, Proposal, Suite};
-use serde::Serialize;
 
 use crate::output::{self, print_json};
 use crate::sweep::{Limits, compute, with_fix};
@@ -56,13 +56,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    version: &'static str,
-    #[serde(flatten)]
-    judgement: &'a Judgement,
-}
-
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let suite = Suite::new(&Proposal {
         policy: args.policy.clone(),
@@ -77,7 +70,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     finish(&name, &args.output, &results).map_err(with_fix)?;
     let judgement = Judgement::new(&suite, &results);
     if args.json {
-        print_json(&Json { version: env!("CARGO_PKG_VERSION"), judgement: &judgement })?;
+        print_json(&Versioned::of(&judgement))?;
     } else {
         write!(output::stdout(), "{judgement}")?;
     }

@@ -207,11 +207,25 @@ pub(crate) fn width() -> Option<usize> {
 /// Prints one JSON document and a newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Box<dyn Error>> {
     let to = Escaping::json(Stdout::new());
-    let mut out = BufWriter::new(Named { to, name: STDOUT.into(), bytes: 0 });
+    to_json(Named { to, name: STDOUT.into(), bytes: 0 }, value)
+}
+
+/// Writes a file of one JSON document and a newline.
+pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Box<dyn Error>> {
+    write_file(path, |file| to_json(file, value))
+}
+
+fn to_json(to: impl Write, value: &impl serde::Serialize) -> Result<(), Box<dyn Error>> {
+    let mut out = BufWriter::new(to);
     serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)?;
     out.flush()?;
     Ok(())
+}
+
+/// Returns the folder of a file: the current one if the path does not name any.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Refuses outputs that would replace an input or each other.
@@ -219,11 +233,7 @@ pub(crate) fn apart(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
     // Only regular files are replaced; a device takes any number of outputs.
     let place = |path: &Path| match path.canonicalize() {
         Ok(whole) => whole.is_file().then_some(whole),
-        Err(_) => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
-            Some(folder.join(path.file_name()?))
-        }
+        Err(_) => Some(folder_of(path).canonicalize().ok()?.join(path.file_name()?)),
     };
     let mut taken: Vec<PathBuf> = Vec::new();
     for output in outputs {
@@ -242,8 +252,8 @@ pub(crate) fn apart(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
 }
 
 /// Writes a file. The data goes to a temporary file in the same folder, which replaces `path` when
-/// it is complete, so a failure leaves nothing behind. A file that is replaced keeps its mode. A path that is not a regular file, such as
-/// `/dev/stdout`, is written directly.
+/// it is complete, so a failure leaves nothing behind. A file that is replaced keeps its mode. A
+/// path that is not a regular file, such as `/dev/stdout`, is written directly.
 pub(crate) fn write_file<T>(
     path: &Path,
     write: impl FnOnce(Named<File>) -> Result<T, Box<dyn Error>>,
@@ -261,7 +271,6 @@ pub(crate) fn write_file<T>(
     // known name could be a link to one of our files.
     let mut prefix = if file.len() < 200 { file.to_owned() } else { "pageyard".into() };
     prefix.push(".");
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut part = tempfile::Builder::new();
     // That of the file which is replaced: a link is not followed.
     let old = path.symlink_metadata().ok().filter(Metadata::is_file);
@@ -270,7 +279,7 @@ pub(crate) fn write_file<T>(
     part.prefix(&prefix).suffix(".part").permissions(old.clone().unwrap_or_else(new));
     let part = {
         let mut unfinished = lock(&UNFINISHED);
-        let part = part.tempfile_in(folder).map_err(|e| failed(without_path(e)))?;
+        let part = part.tempfile_in(folder_of(path)).map_err(|e| failed(without_path(e)))?;
         if let Some(old) = old {
             // Whatever the umask is.
             part.as_file().set_permissions(old).map_err(failed)?;

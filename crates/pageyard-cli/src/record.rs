@@ -85,7 +85,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
-    let folder = folder_of(&args.output)?;
+    let folder = spool_folder(&args.output)?;
     let options = RecordOptions {
         tracefs: args.tracefs.clone(),
         proc: args.proc.clone(),
@@ -200,15 +200,14 @@ fn wait(
 
 /// Returns the folder of the output file, where temporary files go. Fails early if the output
 /// could not be written.
-fn folder_of(output: &Path) -> Result<PathBuf> {
+fn spool_folder(output: &Path) -> Result<PathBuf> {
     let failed = |path: &Path, what: &str, fix: &str| {
         Err(format!("{}: {what}; {fix}", path.display()).into())
     };
     if output.is_dir() {
         return failed(output, "is a folder", "name a file: --output FILE.pgy");
     }
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = output::folder_of(output);
     match spool(folder) {
         Ok(_) => Ok(folder.to_owned()),
         Err(e) => failed(folder, &reason(&e), "name an output in a folder you can write to"),

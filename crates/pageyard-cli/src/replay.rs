@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use pageyard_lab::picture::Page;
 use pageyard_lab::replay::{
-    Blame, Input, MachineOptions, Options, Report, Stage, TickPhase, replay, timeline, why,
+    Input, MachineOptions, Options, Stage, TickPhase, replay, timeline, why,
 };
+use pageyard_lab::result::Versioned;
 use pageyard_lab::topology::size;
 use pageyard_machine::{MachineSpec, Stop};
 use pageyard_trace::Release;
-use serde::Serialize;
 
 use crate::output::{self, print_json};
 use crate::picture::{Picture, command};
@@ -141,13 +141,6 @@ pub(crate) fn input(trace: &Path) -> Input {
     }
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    version: &'static str,
-    #[serde(flatten)]
-    report: &'a Report,
-}
-
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let outputs = args.perfetto.iter().map(PathBuf::as_path).chain(args.picture.outputs());
     output::apart(&[&args.trace], &outputs.collect::<Vec<_>>())?;
@@ -184,7 +177,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         args.picture.write(&page)?;
     }
     if args.json {
-        print_json(&Json { version: env!("CARGO_PKG_VERSION"), report: &report })?;
+        print_json(&Versioned::of(&report))?;
     } else {
         write!(output::stdout(), "{report}")?;
     }
@@ -193,12 +186,6 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 
 /// Explains what stood in the way of requests.
 fn run_why(args: &Args, options: Options) -> output::Outcome {
-    #[derive(Serialize)]
-    struct Json<'a> {
-        version: &'static str,
-        #[serde(flatten)]
-        blame: &'a Blame,
-    }
     let policies = args.choices.given();
     if policies.is_empty() && args.choices.has_knobs() {
         return Err("--knob applies to the policies of --policy here; add --policy".into());
@@ -209,7 +196,7 @@ fn run_why(args: &Args, options: Options) -> output::Outcome {
     let blame = why(input(&args.trace), &options, update)?;
     drop(bar);
     if args.json {
-        print_json(&Json { version: env!("CARGO_PKG_VERSION"), blame: &blame })?;
+        print_json(&Versioned::of(&blame))?;
     } else {
         let mut out = std::io::BufWriter::new(output::stdout());
         blame.write(&mut out, args.limit)?;

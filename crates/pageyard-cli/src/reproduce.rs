@@ -1,6 +1,6 @@
 //! `pageyard reproduce`: repeats published experiments and compares with the published figures.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use pageyard_lab::reproduce::{
 };
 use serde::Serialize;
 
-use crate::output::{self, print_json, write_file};
+use crate::output::{self, print_json, write_json};
 use crate::picture::{Picture, command};
 use crate::progress::{Bar, Count};
 use crate::run::Cost;
@@ -175,13 +175,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         args.picture.write(&page)?;
     }
     if let Some(path) = &args.output {
-        write_file(path, |file| {
-            let mut file = BufWriter::new(file);
-            serde_json::to_writer_pretty(&mut file, &all)?;
-            writeln!(file)?;
-            file.flush()?;
-            Ok(())
-        })?;
+        write_json(path, &all)?;
     }
     if args.json {
         print_json(&all)?;

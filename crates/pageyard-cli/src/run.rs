@@ -16,7 +16,7 @@ use pageyard_lab::workload::{self, Host, HostOptions, Options};
 use pageyard_machine::{Costs, MachineSpec, Stop};
 use serde::Serialize;
 
-use crate::output::{self, print_json, write_file};
+use crate::output::{self, print_json, write_file, write_json};
 use crate::picture::{Picture, command};
 use crate::policies::Choices;
 use crate::progress::{Bar, Count};
@@ -306,13 +306,7 @@ fn run_workload(args: &Run) -> output::Outcome {
         args.picture.write(&page(&results)?)?;
     }
     if let Some(path) = &args.output {
-        write_file(path, |file| {
-            let mut file = BufWriter::new(file);
-            serde_json::to_writer_pretty(&mut file, &results)?;
-            writeln!(file)?;
-            file.flush()?;
-            Ok(())
-        })?;
+        write_json(path, &results)?;
     }
     if args.json {
         print_json(&results)?;

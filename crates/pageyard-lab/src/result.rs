@@ -7,6 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::track::Track;
 
+/// A result as JSON: Pageyard's version, then the result's own fields.
+#[derive(Debug, Serialize)]
+pub struct Versioned<'a, T> {
+    version: &'static str,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+impl<'a, T> Versioned<'a, T> {
+    /// Adds the version to a result.
+    pub fn of(value: &'a T) -> Self {
+        Versioned { version: env!("CARGO_PKG_VERSION"), value }
+    }
+}
+
 /// One workload, run under one policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

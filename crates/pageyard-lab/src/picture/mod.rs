@@ -33,7 +33,7 @@ use self::figure::Figure;
 use self::table::Table;
 use crate::format::pages;
 use crate::replay;
-use crate::result::{RunResult, World};
+use crate::result::{RunResult, Versioned, World};
 use crate::table::{Options, Report, Set, Source, TableError, align};
 
 /// All plots that can exist, by the names that [`Page::svg`] accepts.
@@ -235,13 +235,7 @@ impl Page {
 
     /// Adds a replay: its table, and what was recorded over the trace's time.
     pub fn replay(&mut self, report: &replay::Report) {
-        #[derive(serde::Serialize)]
-        struct Versioned<'a> {
-            version: &'static str,
-            #[serde(flatten)]
-            report: &'a replay::Report,
-        }
-        let at = self.keep("replay", Versioned { version: env!("CARGO_PKG_VERSION"), report });
+        let at = self.keep("replay", Versioned::of(report));
         self.fact("trace", &report.reading.input);
         self.fact("seed", &report.seed.to_string());
         let policies: Vec<_> = report.policies.iter().map(|c| c.policy.as_str()).collect();
