@@ -73,7 +73,8 @@ pub(crate) fn gfp(bits: u32) -> Gfp {
     Gfp::from_bits_retain(bits)
 }
 
-/// The flags of the recording, as numbers: the core passes the kernel's own bits through.
+/// The flags of the recordings, as numbers: the core passes the kernel's own bits through. Of
+/// `6.12-build` unless noted.
 pub(crate) mod flags {
     pub(crate) const ANON: u32 = 0x140dca;
     pub(crate) const COPY: u32 = 0x140cca;
@@ -84,6 +85,10 @@ pub(crate) mod flags {
     pub(crate) const WRITE: u32 = 0x141cca;
     pub(crate) const SLAB: u32 = 0x52cc0;
     pub(crate) const RECLAIMABLE: u32 = 0x52cd0;
+    /// A socket buffer (`6.12-unix`).
+    pub(crate) const BUFFER: u32 = 0x4428c0;
+    /// A huge page (`6.12-frag`).
+    pub(crate) const HUGE: u32 = 0x3d20ca;
 }
 
 /// Pages that a process maps at once: one slice of its run.
@@ -139,18 +144,12 @@ impl Build {
         }
     }
 
-    /// Removes the files of the previous build and queues a new one, scaled by `scale` (1: as
-    /// recorded).
-    pub(super) fn start<P: Policy, O: Sink>(
-        &mut self,
-        heap: &mut Heap<'_, '_, '_, P, O>,
-        scale: f64,
-    ) {
+    /// Removes the files of the previous build and queues a new one.
+    pub(super) fn start<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
         heap.host.run_on(0);
         heap.host.remove_temporary_files();
         for (class, c) in CLASSES.iter().enumerate() {
-            let count = (f64::from(c.count) * scale).round().max(1.0) as usize;
-            self.queue.extend(std::iter::repeat_n(class as u8, count));
+            self.queue.extend(std::iter::repeat_n(class as u8, c.count as usize));
         }
         self.rng.shuffle(&mut self.queue);
     }
@@ -171,11 +170,10 @@ impl Build {
         self.expire(heap, cpu, now);
         heap.host.run_on(cpu);
         let slot = cpu as usize;
-        let Some(process) = self.running[slot].take() else {
+        let Some(mut process) = self.running[slot].take() else {
             self.running[slot] = self.queue.pop().map(|class| self.fork(heap, class, cpu));
             return 0;
         };
-        let mut process = process;
         if self.rng.happens(MIGRATES) {
             process.cpu = self.rng.below(self.running.len()) as u32;
         }
@@ -252,10 +250,8 @@ impl Build {
     fn file_page<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
         if !self.rng.happens(WRITTEN) {
             heap.file_page(gfp(flags::READ), false);
-        } else if self.rng.happens(TEMPORARY) {
-            heap.file_page(gfp(flags::WRITE), true);
         } else {
-            heap.file_page(gfp(flags::WRITE), false);
+            heap.file_page(gfp(flags::WRITE), self.rng.happens(TEMPORARY));
         }
     }
 

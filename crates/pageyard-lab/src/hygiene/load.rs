@@ -4,28 +4,14 @@
 use std::collections::VecDeque;
 
 use pageyard::policy::Policy;
-use pageyard::{Gfp, Order};
+use pageyard::Order;
 
 use super::blocks::Block;
+use super::build::{flags, gfp, order};
 use super::heap::Heap;
 use super::options::Options;
 use crate::record::Sink;
 use crate::rng::Rng;
-
-fn gfp(bits: u32) -> Gfp {
-    Gfp::from_bits_retain(bits)
-}
-
-fn order(o: u8) -> Order {
-    Order::new(o).unwrap_or_default()
-}
-
-/// Flags of anonymous memory, the same as the build's.
-const ANON: u32 = 0x140dca;
-/// Flags of a socket buffer, as recorded in `6.12-unix`.
-const BUFFER: u32 = 0x4428c0;
-/// Flags of a huge page, as recorded in `6.12-frag`.
-const HUGE: u32 = 0x3d20ca;
 
 /// The cache server: a resident set of which a small part is continuously replaced at random.
 pub(super) struct Server {
@@ -52,7 +38,7 @@ impl Server {
     ) {
         for i in 0..pages {
             heap.host.run_on((i / 64) as u32 % heap.cpus);
-            self.pages.push(heap.request(Order::ZERO, gfp(ANON)));
+            self.pages.push(heap.request(Order::ZERO, gfp(flags::ANON)));
         }
     }
 
@@ -66,7 +52,7 @@ impl Server {
             if let Some(page) = self.pages[at].take() {
                 heap.free(page);
             }
-            self.pages[at] = heap.request(Order::ZERO, gfp(ANON));
+            self.pages[at] = heap.request(Order::ZERO, gfp(flags::ANON));
         }
     }
 }
@@ -127,7 +113,7 @@ impl Network {
             let pair = &mut self.pairs[self.rng.below(Self::PAIRS)];
             let o = order(if self.rng.happens(Self::ORDER_2) { 2 } else { 3 });
             heap.host.run_on(pair.from);
-            pair.queue.extend(heap.request(o, gfp(BUFFER)));
+            pair.queue.extend(heap.request(o, gfp(flags::BUFFER)));
             while pair.queue.len() > pair.depth
                 && let Some(block) = pair.queue.pop_front()
             {
@@ -186,7 +172,7 @@ impl Prober {
         let cpu = self.rng.below(heap.cpus as usize) as u32;
         for _ in 0..wanted.ceil() as u64 {
             heap.host.run_on(cpu);
-            if let Some(block) = heap.request(order(9), gfp(HUGE)) {
+            if let Some(block) = heap.request(order(9), gfp(flags::HUGE)) {
                 self.got += 1;
                 self.held.push(block);
                 continue;
@@ -198,7 +184,7 @@ impl Prober {
                     heap.background();
                     heap.host.run_on(cpu);
                 }
-                self.held.extend(heap.request(Order::ZERO, gfp(ANON)));
+                self.held.extend(heap.request(Order::ZERO, gfp(flags::ANON)));
             }
         }
     }

@@ -20,10 +20,10 @@ mod published;
 mod table;
 
 use pageyard::policy::{Policy, Rules, StaticPolicy, TypeChecked, Vanilla};
-use pageyard::{Hooked, InitError, Knobs, Layout, NodeId, PAGE_SIZE, Pfn, Yard, ZoneSpec};
+use pageyard::{Hooked, InitError, Knobs, Layout, NodeId, Order, PAGE_SIZE, Pfn, Yard, ZoneSpec};
 use serde::Serialize;
 
-use self::build::{Build, SLICE};
+use self::build::{Build, SLICE, flags, gfp};
 use self::heap::{Heap, ZONE};
 use self::host::Host;
 use self::load::{Network, Prober, Server};
@@ -42,11 +42,6 @@ const ROUND_PAGES: f64 = 327_981.0;
 /// `6.12-build`: 4,055 slab pages and 1,344 stack pages of 480,000) and reclaimable (362).
 const KERNEL: f64 = 0.011;
 const KERNEL_RECLAIMABLE: f64 = 0.00075;
-/// Flags of the kernel's slab pages, the same as the build's.
-const KERNEL_FLAGS: u32 = 0x52cc0;
-const KERNEL_RECLAIMABLE_FLAGS: u32 = 0x52cd0;
-/// Flags of a file page that is read, the same as the build's.
-const READ_FLAGS: u32 = 0x152c4a;
 
 /// Counters of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -238,26 +233,25 @@ impl<P: Policy, O: Sink> Soak<'_, '_, '_, P, O> {
     /// pages until memory is short for the first time, as on a machine that has been up for a while
     /// (assumed).
     fn fill(&mut self, pages: f64) {
-        use pageyard::{Gfp, Order};
         let heap = &mut self.heap;
         for _ in 0..(pages * KERNEL) as u64 {
-            heap.request(Order::ZERO, Gfp::from_bits_retain(KERNEL_FLAGS));
+            heap.request(Order::ZERO, gfp(flags::SLAB));
         }
         for _ in 0..(pages * KERNEL_RECLAIMABLE) as u64 {
-            heap.reclaimable_slab(Order::ZERO, Gfp::from_bits_retain(KERNEL_RECLAIMABLE_FLAGS));
+            heap.reclaimable_slab(Order::ZERO, gfp(flags::RECLAIMABLE));
         }
         self.server.start(heap, (pages * Server::SHARE) as usize);
         let mut read = 0;
         while !heap.host.take_reclaim_wake() && read < pages as u64 {
             heap.host.run_on((read / 64) as u32 % heap.cpus);
-            heap.file_page(Gfp::from_bits_retain(READ_FLAGS), false);
+            heap.file_page(gfp(flags::READ), false);
             read += 1;
         }
     }
 
     /// Runs one build and the other workloads beside it.
     fn round(&mut self) {
-        self.build.start(&mut self.heap, 1.0);
+        self.build.start(&mut self.heap);
         while !self.build.is_done() {
             self.second();
         }

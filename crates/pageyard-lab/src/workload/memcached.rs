@@ -12,8 +12,8 @@ use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::Seats;
-use super::socket::{BUFFER, Nodes, bytes_of, stay};
-use crate::hygiene::build::{gfp, order};
+use super::socket::{Nodes, bytes_of, stay};
+use crate::hygiene::build::{flags, gfp, order};
 
 /// Buffers of order 2 in a thousand (measured).
 const ORDER_2: u64 = 608;
@@ -79,7 +79,7 @@ impl Memcached {
                         seats.sit(actor, writer);
                         let o = if actor.random(1000) < ORDER_2 { 2 } else { 3 };
                         actor.think(REQUEST);
-                        let Some(block) = actor.alloc(order(o), gfp(BUFFER)) else { continue };
+                        let Some(block) = actor.alloc(order(o), gfp(flags::BUFFER)) else { continue };
                         actor.touch(block, bytes_of(block.1));
                         actor.send(pipe, vec![block]);
                     }

@@ -24,8 +24,8 @@ use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::Seats;
-use super::socket::{BUFFER, CPUS, Nodes, bytes_of, stay};
-use crate::hygiene::build::{gfp, order};
+use super::socket::{CPUS, Nodes, bytes_of, stay};
+use crate::hygiene::build::{flags, gfp, order};
 
 use pageyard::Order;
 
@@ -73,7 +73,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
 /// Sends chunks in one packet, a copy of them.
 fn transmit(actor: &dyn Actor<'_>, pipe: PipeId, chunks: &[Block]) {
     let size = (0..).map(order).find(|&size| messages_in(size) >= chunks.len() as u64);
-    let Some(packet) = size.and_then(|size| actor.alloc(size, gfp(BUFFER))) else { return };
+    let Some(packet) = size.and_then(|size| actor.alloc(size, gfp(flags::BUFFER))) else { return };
     chunks.iter().for_each(|&chunk| actor.touch(chunk, MESSAGE));
     actor.touch(packet, MESSAGE * chunks.len() as u64);
     actor.send(pipe, vec![packet]);
@@ -112,7 +112,7 @@ impl Sctp {
                         }
                         seats.sit(actor, sender);
                         actor.think(self.work);
-                        if let Some(chunk) = actor.alloc(order(2), gfp(BUFFER)) {
+                        if let Some(chunk) = actor.alloc(order(2), gfp(flags::BUFFER)) {
                             actor.touch(chunk, MESSAGE);
                             chunks.push(chunk);
                         }

@@ -10,8 +10,6 @@ use super::params::{Param, Params, param};
 use super::recipe::Site;
 use super::seats::Seats;
 
-/// Flags of a socket buffer, as recorded in `6.12-unix`.
-pub(super) const BUFFER: u32 = 0x0044_28c0;
 /// A task stays on its CPU for 10 to 100 ms (stated).
 const STAY: (u64, u64) = (10_000_000, 100_000_000);
 

@@ -29,8 +29,8 @@ use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
-use super::socket::{BUFFER, bytes_of};
-use crate::hygiene::build::{gfp, order};
+use super::socket::bytes_of;
+use crate::hygiene::build::{flags, gfp, order};
 
 /// Size of a fragment in KiB.
 const FRAGMENT: u64 = 32;
@@ -139,7 +139,7 @@ impl Streams {
                 room = self.third();
             }
             actor.think(UNIX);
-            let Some(block) = actor.alloc(order(3), gfp(BUFFER)) else { continue };
+            let Some(block) = actor.alloc(order(3), gfp(flags::BUFFER)) else { continue };
             actor.touch(block, bytes_of(block.1));
             self.transmit(actor, stream);
             room -= 1;

@@ -11,8 +11,8 @@ use super::actor::{Actor, Block, Parcel, PipeId, Plan, Stage};
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
-use super::socket::{BUFFER, Nodes, bytes_of};
-use crate::hygiene::build::{gfp, order};
+use super::socket::{Nodes, bytes_of};
+use crate::hygiene::build::{flags, gfp, order};
 
 /// Bytes of a message (assumed).
 const MESSAGE: u64 = 2 << 10;
@@ -60,7 +60,7 @@ impl Fragment {
     fn write(&mut self, actor: &dyn Actor<'_>) -> Parcel {
         actor.think(WORK);
         if self.0.is_none() {
-            *self = Fragment(actor.alloc(order(3), gfp(BUFFER)), 0);
+            *self = Fragment(actor.alloc(order(3), gfp(flags::BUFFER)), 0);
         }
         let Some(block) = self.0 else { return Parcel::new() };
         actor.touch(block, MESSAGE);

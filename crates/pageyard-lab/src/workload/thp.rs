@@ -29,7 +29,6 @@ use super::metrics::percent;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::lock;
-use super::socket::BUFFER;
 use crate::hygiene::build::{flags, gfp, order};
 use crate::result::Better;
 use crate::rng::Rng;
@@ -52,8 +51,6 @@ const PERIOD: u64 = 10;
 const BURST: (u64, u64) = (500, 2000);
 const MACHINE: u64 = 8 << 30;
 const HELD: u64 = 1;
-/// Flags of a huge page, as recorded in `6.12-frag`.
-const HUGE: u32 = 0x003d_20ca;
 /// Divisor: this part of memory is kept free or on per-CPU lists, above the watermarks.
 const MARGIN: u64 = 16;
 /// Pages freed at a time (stated in §8.12), and the reclaimer's sleep in nanoseconds (assumed).
@@ -236,7 +233,7 @@ impl Thp {
             at += actor.random_exponential(gap as u64);
             actor.sleep_until(at);
             let size = if actor.random(1000) < ORDER_2 { order(2) } else { order(3) };
-            actor.send(PipeId(0), actor.alloc(size, gfp(BUFFER)).into_iter().collect());
+            actor.send(PipeId(0), actor.alloc(size, gfp(flags::BUFFER)).into_iter().collect());
         }
         actor.close(PipeId(0));
     }
@@ -256,7 +253,7 @@ impl Thp {
             let (mut times, mut missed) = (Vec::new(), 0);
             for _ in 0..wanted {
                 let asked = actor.now();
-                if let Some(block) = actor.alloc(order(9), gfp(HUGE)) {
+                if let Some(block) = actor.alloc(order(9), gfp(flags::HUGE)) {
                     times.push(actor.now() - asked);
                     held.push(block);
                 } else {

@@ -12,8 +12,8 @@ use super::costs::UNIX;
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
-use super::socket::{BUFFER, CPUS, Nodes, bytes_of};
-use crate::hygiene::build::{gfp, order};
+use super::socket::{CPUS, Nodes, bytes_of};
+use crate::hygiene::build::{flags, gfp, order};
 
 /// Maximum number of buffers that wait for the reader (stated).
 const DEPTH: usize = 5;
@@ -62,7 +62,9 @@ impl Unix {
                         let mut parcel = Vec::with_capacity(orders.len());
                         let mut left = bytes;
                         for &o in orders {
-                            let Some(block) = actor.alloc(order(o), gfp(BUFFER)) else { continue };
+                            let Some(block) = actor.alloc(order(o), gfp(flags::BUFFER)) else {
+                                continue;
+                            };
                             let part = left.min(bytes_of(block.1));
                             actor.touch(block, part);
                             left -= part;
