@@ -101,10 +101,13 @@ pub(super) fn wrapped(f: &mut fmt::Formatter<'_>, text: &str, indent: &str) -> f
         return writeln!(f, "{text}");
     }
     let options = textwrap::Options::new(width).subsequent_indent(indent);
-    // A line does not end between the groups of a number.
+    wrapped_lines(text, options).iter().try_for_each(|line| writeln!(f, "{line}"))
+}
+
+/// Wraps a text into lines, of which none ends between the groups of a number.
+pub(crate) fn wrapped_lines(text: &str, options: textwrap::Options<'_>) -> Vec<String> {
     let text = joined(text);
-    let lines = textwrap::wrap(&text, options);
-    lines.iter().try_for_each(|line| writeln!(f, "{}", line.trim_end().replace(JOINT, " ")))
+    textwrap::wrap(&text, options).iter().map(|l| l.trim_end().replace(JOINT, " ")).collect()
 }
 
 /// Stands for a blank at which no line ends.

@@ -71,6 +71,8 @@ pub use source::Source;
 pub use tab::tsv;
 pub use totals::{Total, Totals};
 
+pub(crate) use grid::wrapped_lines;
+
 use serde::Serialize;
 
 use crate::stats::median;

@@ -9,6 +9,7 @@ use super::case::{Case, Happened, How, Lack, Place, Slow, TypeAt, User};
 use crate::format::{duration, grouped};
 use crate::replay::machine::Machine;
 use crate::replay::names::Names;
+use crate::table::wrapped_lines;
 
 /// What a sentence needs besides its case.
 #[derive(Clone, Copy)]
@@ -22,23 +23,18 @@ pub(super) fn seconds(ns: u64) -> String {
     format!("{}.{:06} s", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
 }
 
-/// Breaks a line at blanks into lines of at most [`WIDTH`] characters, indented.
+/// Breaks a line at blanks into lines of at most [`WIDTH`] characters, indented. A longer word stays
+/// whole.
 fn wrapped(line: &str) -> String {
-    let blanks = line.len() - line.trim_start().len();
-    let first = " ".repeat(6 + blanks);
-    let mut out = String::new();
-    let mut now = first.clone();
-    for word in line.split_whitespace() {
-        if now.len() > first.len() + 2 && now.chars().count() + 1 + word.chars().count() > WIDTH {
-            let _ = writeln!(out, "{now}");
-            now = format!("{first}  ");
-        }
-        if !now.ends_with(' ') {
-            now.push(' ');
-        }
-        now += word;
-    }
-    out + &now + "\n"
+    let text = line.trim_start();
+    let first = " ".repeat(6 + line.len() - text.len());
+    let others = format!("{first}  ");
+    let options = textwrap::Options::new(WIDTH)
+        .initial_indent(&first)
+        .subsequent_indent(&others)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    wrapped_lines(text, options).join("\n") + "\n"
 }
 
 /// Width of the text.
