@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use pageyard_lab::format;
+use pageyard_lab::picture::escaped;
 
 use crate::front::{Front, OBJECTIVES, Point};
 
@@ -46,20 +47,6 @@ pub fn text(fronts: &[Front]) -> String {
         out.push('\n');
     }
     out.push_str("* on the Pareto front: no policy is as good in all of these and better in one\n");
-    out
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
     out
 }
 

@@ -27,6 +27,8 @@ mod rounds;
 mod table;
 mod text;
 
+pub use text::escaped;
+
 use serde_json::Value as Json;
 
 use self::figure::Figure;

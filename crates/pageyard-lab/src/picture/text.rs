@@ -5,7 +5,7 @@ use pageyard_trace::is_active;
 use crate::format::number_with;
 
 /// Escapes text for HTML, SVG and their attributes in double quotes.
-pub(super) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
