@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pageyard_lab::format::{self, duration, grouped};
-use pageyard_lab::topology::size;
+use pageyard_machine::size;
 use pageyard_trace::printable;
 use pageyard_trace::record::{RecordError, RecordOptions, Recorder};
 use serde_json::json;

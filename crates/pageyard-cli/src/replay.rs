@@ -9,8 +9,7 @@ use pageyard_lab::replay::{
     Input, MachineOptions, Options, Stage, TickPhase, replay, timeline, why,
 };
 use pageyard_lab::result::Versioned;
-use pageyard_lab::topology::size;
-use pageyard_machine::{MachineSpec, Stop};
+use pageyard_machine::{MachineSpec, Stop, size};
 use pageyard_trace::Release;
 
 use crate::output::{self, print_json};

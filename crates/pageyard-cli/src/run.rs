@@ -11,9 +11,8 @@ use pageyard_lab::picture::Page;
 use pageyard_lab::record::Recorder;
 use pageyard_lab::result::{LineShare, Metric, RunResult};
 use pageyard_lab::table::{self, Source, TableError};
-use pageyard_lab::topology::size;
 use pageyard_lab::workload::{self, Host, HostOptions, Options};
-use pageyard_machine::{Costs, MachineSpec, Stop};
+use pageyard_machine::{Costs, MachineSpec, Stop, size};
 use serde::Serialize;
 
 use crate::output::{self, print_json, write_file, write_json};

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use pageyard::policy::Rules;
 use pageyard_lab::format::{self, duration, grouped};
 use pageyard_lab::replay::{PolicyError, by_name};
-use pageyard_lab::topology::size;
+use pageyard_machine::size;
 use pageyard_soak::{Phase, Plan, Report, soak};
 
 use crate::output::{self, print_json};

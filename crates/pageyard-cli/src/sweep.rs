@@ -7,8 +7,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use pageyard_lab::format::grouped;
-use pageyard_lab::topology::size;
-use pageyard_machine::Stop;
+use pageyard_machine::{Stop, size};
 use pageyard_sweep::{
     CELLS, CellResult, Done, Plan, Store, SweepError, available_memory, finish, hash_of_file, text,
 };

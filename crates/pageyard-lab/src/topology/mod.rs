@@ -36,7 +36,6 @@ use pageyard_machine::spec::description;
 
 pub use describe::{Cache, Description, Memory, Node, Zone};
 pub use machine::{MOST_CPUS, MOST_NODES, MOST_RANGES, Topology, TopologyError};
-pub use pageyard_machine::size;
 
 /// Machines that are included in the program: name and TOML.
 pub const SHIPPED: [(&str, &str); 4] = [
