@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use pageyard::policy::Policy;
-use pageyard::{CpuId, Event, HighReason, Hooked, Hooks, NodeId, Yard, ZoneId};
+use pageyard::{CpuId, Event, HighReason, Hooked, Hooks, Yard, ZoneId};
 use pageyard_report::{CpuSample, Ring, Verdict, verdicts};
 use serde::Serialize;
 
-use super::machine::Machine;
+use super::machine::{Machine, id_of};
 use crate::format::{grouped, number};
 use crate::memory::Lock;
 
@@ -104,8 +104,7 @@ type Samples = Vec<Vec<CpuSample>>;
 
 impl Notes {
     pub(super) fn new(machine: &Machine) -> Notes {
-        let id = |node, kind| ZoneId { node: NodeId(node), kind };
-        let zones: Vec<ZoneId> = machine.zones.iter().map(|z| id(z.node, z.kind)).collect();
+        let zones: Vec<ZoneId> = machine.zones.iter().map(id_of).collect();
         let cpus = machine.cpus.len();
         Notes { cpus, rings: RefCell::new(vec![Ring::new(); zones.len() * cpus]), zones }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use pageyard::tuning::{self, CacheSlice};
 use pageyard::watermark;
-use pageyard::{Gfp, Knobs, TYPES, ZONE_KINDS, ZoneKind, stat_threshold};
+use pageyard::{Gfp, Knobs, NodeId, TYPES, ZONE_KINDS, ZoneId, ZoneKind, stat_threshold};
 use pageyard_trace::Release;
 use pageyard_trace::state::{CpuCaches, Snapshot, StateDir, ZoneInfo};
 use serde::Serialize;
@@ -78,6 +78,10 @@ impl MachineZone {
     pub fn end(&self) -> u64 {
         self.start + self.spanned
     }
+}
+
+pub(super) fn id_of(zone: &MachineZone) -> ZoneId {
+    ZoneId { node: NodeId(zone.node), kind: zone.kind }
 }
 
 /// The machine on which a trace is replayed.

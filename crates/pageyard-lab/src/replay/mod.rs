@@ -190,7 +190,8 @@ fn run_policies(
     let mut ready = Prepared::new(input, options, keep, progress)?;
     let with_recording = with_recording(options, &ready.machine.kernel)?;
     let options = with_recording.as_ref().unwrap_or(options);
-    let setting = Setting { record: options.record, ..ready.setting(&options.stop) };
+    let explain = options.explain && options.on.is_none();
+    let setting = Setting { record: options.record, explain, ..ready.setting(&options.stop) };
     let (mut policies, files) = run_all(&setting, options, ready.room.runs(), keep, progress)?;
     let mut drawn = ready.followed.take().and_then(|f| f.sketch);
     let mut recorded_track = drawn.as_mut().and_then(|d| d.track.take());
@@ -275,8 +276,8 @@ fn run_all(
             let choice = &options.policies[policy];
             // The recording is the first process.
             let process = (keep.timeline && seed == 0).then_some(policy as u32 + 1);
-            let record = setting.record && seed == 0;
-            let setting = Setting { record, process, ..*setting };
+            let (record, explain) = (setting.record && seed == 0, setting.explain && seed == 0);
+            let setting = Setting { record, explain, process, ..*setting };
             let number_of = options.seed.wrapping_add(seed);
             let result = match &options.on {
                 Some(spec) if seed == 0 => {
@@ -304,8 +305,7 @@ fn run_all(
         let found = &mut found[policy];
         found.runs.push(outcome.figures);
         if seed == 0 {
-            let explain = options.explain && options.on.is_none();
-            found.explained = explain.then_some(outcome.explained);
+            found.explained = outcome.explained;
             found.track = outcome.track;
             found.price = outcome.price;
             files.extend(outcome.timeline);

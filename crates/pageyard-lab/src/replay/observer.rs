@@ -20,7 +20,7 @@ pub(super) struct Observer {
     pub(super) tick_pages: Cell<u64>,
     /// Current time of the trace.
     pub(super) now: Cell<u64>,
-    pub(super) notes: Notes,
+    pub(super) notes: Option<Notes>,
     pub(super) course: Course,
     pub(super) blame: Option<Blaming>,
     pub(super) timeline: RefCell<Option<Timeline>>,
@@ -35,7 +35,7 @@ impl Observer {
             cached: Cell::new(0),
             tick_pages: Cell::new(0),
             now: Cell::new(setting.first_ns),
-            notes: Notes::new(setting.machine),
+            notes: setting.explain.then(|| Notes::new(setting.machine)),
             course: Course::new(),
             blame: setting
                 .blame
@@ -90,7 +90,11 @@ impl pageyard::Observer for Observer {
             }
             Event::Alloc { pfn: Some(pfn), order, .. } => self.course.usage(pfn, order.pages(), 1),
             Event::Free { pfn, order } => self.course.usage(pfn, order.pages(), -1),
-            _ => self.notes.note(self.now.get(), cpu, &event),
+            _ => {
+                if let Some(notes) = &self.notes {
+                    notes.note(self.now.get(), cpu, &event);
+                }
+            }
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn run(
     let price = Some(Price::of(&machine.stats(), operations));
     Ok(Outcome {
         figures,
-        explained: Vec::new(),
+        explained: None,
         held: None,
         cases: None,
         track: None,

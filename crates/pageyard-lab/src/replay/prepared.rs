@@ -169,6 +169,7 @@ impl Prepared {
             process: None,
             stop,
             record: false,
+            explain: false,
         }
     }
 }

@@ -3,13 +3,13 @@
 use pageyard::policy::{Growth, Policy, Rules};
 use pageyard::tuning::{Limits, Tuning, high_size};
 use pageyard::{
-    Config, CpuId, CpuRecord, InitError, Knobs, Layout, NodeId, Order, Pfn, Record, Yard, ZoneId,
-    ZoneKind, ZoneRecord, ZoneSpec,
+    Config, CpuId, CpuRecord, InitError, Knobs, Layout, NodeId, Order, Pfn, Record, Yard, ZoneKind,
+    ZoneRecord, ZoneSpec,
 };
 
 use super::error::ReplayError;
 use super::lists::{LISTS, list_order};
-use super::machine::{Machine, MachineZone};
+use super::machine::{Machine, MachineZone, id_of};
 use super::setting::Setting;
 use super::start::{FREE, LIVE, MOVABLE, ORDER};
 use super::tick::ticks_between;
@@ -71,10 +71,6 @@ pub(super) fn restore<C: Config>(
 
 pub(super) fn refused(e: InitError) -> ReplayError {
     ReplayError::machine(e.to_string(), "check that the state files belong to this trace")
-}
-
-pub(super) fn id_of(zone: &MachineZone) -> ZoneId {
-    ZoneId { node: NodeId(zone.node), kind: zone.kind }
 }
 
 fn spec(zone: &MachineZone) -> ZoneSpec {

@@ -54,8 +54,9 @@ impl Room {
         let follow = keep.origins || keep.timeline || options.record;
         let follow = if follow { pages::PER_FRAME } else { 0 };
         let needs = Parts::of(machine).layout().needs::<Lock>().map_err(refused)?;
+        let noted = if options.explain && options.on.is_none() { explain::PER_LIST } else { 0 };
         let sampled = if options.record { track::PER_LIST } else { 0 };
-        let lists_of_run = (explain::PER_LIST + sampled) as u64;
+        let lists_of_run = (noted + sampled) as u64;
         let caches = if options.on.is_some() {
             // The caches are numbered from frame 0.
             of(machine.zones.last().map_or(0, MachineZone::end), on_machine::PER_FRAME)

@@ -38,7 +38,7 @@ pub(super) fn run(
     restore(&mut yard, setting, &phases)?;
     choice.settings.apply(&yard)?;
     let mut driver = Driver::new(setting, &yard, &observer, (), &phases, seed);
-    let before = observer.notes.sample(&yard);
+    let explain = observer.notes.as_ref().map(|notes| (notes, notes.sample(&yard)));
     if setting.record {
         observer.course.begin(setting.first_ns, &yard);
     }
@@ -47,7 +47,7 @@ pub(super) fn run(
     let figures = driver.finish();
     let track = observer.course.end(observer.now.get(), &yard);
     let ns = observer.now.get().saturating_sub(setting.first_ns);
-    let explained = observer.notes.explain(&before, ns, &yard);
+    let explained = explain.map(|(notes, before)| notes.explain(&before, ns, &yard));
     let timeline = observer.timeline.take().map(|mut timeline| {
         timeline.sample(observer.now.get(), &of_yard(machine, &yard));
         timeline.finish(observer.now.get())

@@ -37,12 +37,14 @@ pub(super) struct Setting<'a> {
     pub(super) stop: &'a Stop,
     /// Whether tracks are recorded.
     pub(super) record: bool,
+    /// Whether the tuning of the lists is explained.
+    pub(super) explain: bool,
 }
 
 /// The outcome of a run.
 pub(super) struct Outcome {
     pub(super) figures: Figures,
-    pub(super) explained: Vec<Explained>,
+    pub(super) explained: Option<Vec<Explained>>,
     pub(super) held: Option<Held>,
     pub(super) cases: Option<Collector>,
     pub(super) track: Option<Track>,

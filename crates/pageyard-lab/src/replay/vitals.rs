@@ -4,8 +4,7 @@ use pageyard::policy::{Engine, Policy};
 use pageyard::tuning::Tuning;
 use pageyard::{BlockCounts, Config, CpuId, Yard, ZoneId};
 
-use super::machine::Machine;
-use super::restore::id_of;
+use super::machine::{Machine, id_of};
 use crate::track::ZoneNow;
 
 /// The state at one moment.
