@@ -76,7 +76,7 @@ pub(super) struct Transition {
 
 /// Collects the times of background reclaim in the first pass.
 #[derive(Default)]
-pub(super) struct Observations {
+pub(super) struct ReclaimTimes {
     nodes: Vec<Node>,
     /// Per task seen: the node that it reclaims, plus one, or 0 for none. Filled on first sight.
     threads: Vec<u32>,
@@ -125,7 +125,7 @@ impl Runs {
 /// Highest node number accepted in a thread name: no kernel has more nodes.
 const MOST_NODE: u16 = 1023;
 
-impl Observations {
+impl ReclaimTimes {
     fn node(&mut self, node: u16) -> &mut Node {
         let at = usize::from(node.min(MOST_NODE));
         if self.nodes.len() <= at {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn page_events_of_kswapd_form_one_run_until_a_pause() {
-        let mut o = Observations::default();
+        let mut o = ReclaimTimes::default();
         for t in [10, 40, 80] {
             o.see_page(0, SECOND + t * 1_000_000);
         }
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn tracepoints_take_precedence_over_page_events() {
-        let mut o = Observations::default();
+        let mut o = ReclaimTimes::default();
         o.see_point(SECOND, &Compaction::KswapdWake { node: 0, order: None });
         o.see_page(0, SECOND + 5);
         o.see_point(2 * SECOND, &Compaction::KswapdSleep { node: 0 });
@@ -273,17 +273,17 @@ mod tests {
 
     #[test]
     fn a_trace_without_reclaim_has_no_runs() {
-        let (transitions, figures) = Observations::default().finish(SECOND);
+        let (transitions, figures) = ReclaimTimes::default().finish(SECOND);
         assert!(transitions.is_empty());
         assert_eq!(figures, ReclaimFigures::default());
         // Direct reclaim says nothing about kswapd. Its page events do.
-        let mut o = Observations::default();
+        let mut o = ReclaimTimes::default();
         o.see_point(SECOND, &Compaction::DirectReclaimBegin { order: None, gfp: 0 });
         assert_eq!(o.finish(2 * SECOND).1.source, ReclaimSource::Recorded);
         o.see_page(0, SECOND);
         assert_eq!(o.finish(2 * SECOND).1.source, ReclaimSource::Inferred);
         // With tracepoints that show no activity, nothing is inferred.
-        let mut o = Observations::default();
+        let mut o = ReclaimTimes::default();
         o.see_point(SECOND, &Compaction::KswapdSleep { node: 0 });
         let (transitions, figures) = o.finish(2 * SECOND);
         assert!(transitions.is_empty());

@@ -8,8 +8,8 @@ use pageyard_trace::{Compaction, Event, Kind, Tasks};
 use super::input::{Refused, Visitor};
 use super::lists::is_cached;
 use super::machine::Machine;
-use super::reclaim::{self, ReclaimFigures, Transition};
-use super::tick::Observations;
+use super::reclaim::{ReclaimFigures, ReclaimTimes, Transition, ends_work};
+use super::tick::TickTimes;
 
 /// One bit per record.
 #[derive(Default)]
@@ -127,10 +127,10 @@ pub(super) struct Scan<'m> {
     pub(super) snapshot_end: Option<u64>,
     /// The record at which the frame map was read.
     pub(super) frame_map: u64,
-    pub(super) ticks: Observations,
+    pub(super) ticks: TickTimes,
     pub(super) first_ns: Option<u64>,
     pub(super) last_ns: u64,
-    reclaim: reclaim::Observations,
+    reclaim: ReclaimTimes,
     /// The starts and ends of background reclaim, and their summary.
     pub(super) transitions: Vec<Transition>,
     pub(super) reclaimed: ReclaimFigures,
@@ -178,10 +178,10 @@ impl<'m> Scan<'m> {
             snapshot_start: 0,
             snapshot_end: None,
             frame_map: 0,
-            ticks: Observations::new(machine.cpus.len()),
+            ticks: TickTimes::new(machine.cpus.len()),
             first_ns: None,
             last_ns: 0,
-            reclaim: reclaim::Observations::default(),
+            reclaim: ReclaimTimes::default(),
             transitions: Vec::new(),
             reclaimed: ReclaimFigures::default(),
             ends_recorded: false,
@@ -318,7 +318,7 @@ impl Visitor for Scan<'_> {
 
     fn point(&mut self, t_ns: u64, _: u16, _: u32, what: &Compaction) {
         self.reclaim.see_point(t_ns, what);
-        self.ends_recorded |= reclaim::ends_work(what);
+        self.ends_recorded |= ends_work(what);
     }
 }
 

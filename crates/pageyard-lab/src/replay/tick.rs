@@ -47,7 +47,7 @@ impl std::str::FromStr for TickPhase {
 }
 
 /// Evidence of ticks in a trace: drains by a CPU's own worker that no free of the worker preceded.
-pub(super) struct Observations {
+pub(super) struct TickTimes {
     /// Counts by tenth of a millisecond within the second.
     bins: Vec<u32>,
     /// Per CPU: whether the last event was a drain, and its task.
@@ -60,9 +60,9 @@ pub(super) struct Observations {
 const BINS: usize = 10_000;
 const WINDOW: usize = BINS / 5;
 
-impl Observations {
-    pub(super) fn new(cpus: usize) -> Observations {
-        Observations { bins: vec![0; BINS], last: vec![None; cpus], workers: Vec::new() }
+impl TickTimes {
+    pub(super) fn new(cpus: usize) -> TickTimes {
+        TickTimes { bins: vec![0; BINS], last: vec![None; cpus], workers: Vec::new() }
     }
 
     #[inline(always)]
@@ -125,7 +125,7 @@ pub struct PhaseSource {
 }
 
 impl PhaseSource {
-    pub(super) fn new(wanted: TickPhase, seen: &Observations) -> PhaseSource {
+    pub(super) fn new(wanted: TickPhase, seen: &TickTimes) -> PhaseSource {
         let (observed, agreeing, densest) = seen.densest();
         let (phase, text) = match (wanted, densest) {
             (TickPhase::At(p), _) => (Some(p), format!("{p:.3} s, as requested")),
@@ -249,12 +249,12 @@ mod tests {
 
     #[test]
     fn the_densest_fifth_of_a_second() {
-        let mut o = Observations::new(1);
+        let mut o = TickTimes::new(1);
         for at in [9500, 9600, 500, 600, 4000, 4100, 4200] {
             o.bins[at] += 1;
         }
         assert_eq!(o.densest(), (7, 4, Some(0.95)));
-        assert_eq!(Observations::new(1).densest(), (0, 0, None));
+        assert_eq!(TickTimes::new(1).densest(), (0, 0, None));
         assert_eq!(ticks_between(0.8, 10_700_000_000, 12_900_000_000, 1), 3);
         assert_eq!(worker_of("kworker/12:1-mm"), Some(12));
         assert_eq!(worker_of("kworker/u8:1"), None);

@@ -12,7 +12,7 @@ use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::Seats;
-use super::socket::{Nodes, bytes_of, stay};
+use super::socket::{Nodes, bytes_of, sitter};
 use crate::hygiene::build::{flags, gfp, order};
 
 /// Buffers of order 2 in a thousand (measured).
@@ -67,19 +67,17 @@ impl Memcached {
             stage.spawn(
                 seats.cpu(writer),
                 Box::new(move |actor| {
-                    let mut until = stay(actor);
+                    let mut sit = sitter(actor, seats, writer);
                     let mut at = actor.now();
                     for _ in 0..buffers {
                         at += actor.random_exponential(self.gap);
                         actor.sleep_until(at);
-                        if actor.now() >= until {
-                            seats.swap(actor, writer);
-                            until = stay(actor);
-                        }
-                        seats.sit(actor, writer);
+                        sit(actor);
                         let o = if actor.random(1000) < ORDER_2 { 2 } else { 3 };
                         actor.think(REQUEST);
-                        let Some(block) = actor.alloc(order(o), gfp(flags::BUFFER)) else { continue };
+                        let Some(block) = actor.alloc(order(o), gfp(flags::BUFFER)) else {
+                            continue;
+                        };
                         actor.touch(block, bytes_of(block.1));
                         actor.send(pipe, vec![block]);
                     }
@@ -89,13 +87,9 @@ impl Memcached {
             stage.spawn(
                 seats.cpu(reader),
                 Box::new(move |actor| {
-                    let mut until = stay(actor);
+                    let mut sit = sitter(actor, seats, reader);
                     while let Some(parcel) = actor.receive(pipe) {
-                        if actor.now() >= until {
-                            seats.swap(actor, reader);
-                            until = stay(actor);
-                        }
-                        seats.sit(actor, reader);
+                        sit(actor);
                         for block in parcel {
                             actor.think(REQUEST);
                             actor.touch(block, bytes_of(block.1));

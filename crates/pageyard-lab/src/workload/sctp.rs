@@ -24,7 +24,7 @@ use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
 use super::seats::Seats;
-use super::socket::{CPUS, Nodes, bytes_of, stay};
+use super::socket::{CPUS, Nodes, bytes_of, sitter};
 use crate::hygiene::build::{flags, gfp, order};
 
 use pageyard::Order;
@@ -103,14 +103,10 @@ impl Sctp {
             stage.spawn(
                 seats.cpu(sender),
                 Box::new(move |actor| {
-                    let mut until = stay(actor);
+                    let mut sit = sitter(actor, seats, sender);
                     let mut chunks = Vec::with_capacity(ROOM);
                     for n in 1..=messages as usize {
-                        if actor.now() >= until {
-                            seats.swap(actor, sender);
-                            until = stay(actor);
-                        }
-                        seats.sit(actor, sender);
+                        sit(actor);
                         actor.think(self.work);
                         if let Some(chunk) = actor.alloc(order(2), gfp(flags::BUFFER)) {
                             actor.touch(chunk, MESSAGE);
@@ -128,13 +124,9 @@ impl Sctp {
             stage.spawn(
                 seats.cpu(receiver),
                 Box::new(move |actor| {
-                    let mut until = stay(actor);
+                    let mut sit = sitter(actor, seats, receiver);
                     while let Some(parcel) = actor.receive(pipe) {
-                        if actor.now() >= until {
-                            seats.swap(actor, receiver);
-                            until = stay(actor);
-                        }
-                        seats.sit(actor, receiver);
+                        sit(actor);
                         for (packet, size) in parcel {
                             let messages = messages_in(size);
                             actor.think(self.work * messages);

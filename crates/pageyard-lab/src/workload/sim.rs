@@ -321,9 +321,20 @@ struct SimActor<'t, 's, 'env> {
 }
 
 impl SimActor<'_, '_, '_> {
-    /// Counts a request. A task may request for long without waiting, so a run that is to end
-    /// early ends here too.
-    fn noted(&self, got: Option<Block>) -> Option<Block> {
+    /// Makes a request, and notes its duration. A task may request for long without waiting, so a
+    /// run that is to end early ends here too.
+    fn request(
+        &self,
+        order: Order,
+        alloc: impl FnOnce(&dyn Pages) -> Option<Block>,
+    ) -> Option<Block> {
+        let asked = self.task.now();
+        let got = alloc(self.world.pages);
+        let now = self.task.now();
+        if order == Order::ZERO {
+            self.world.waits.borrow_mut().note(now.saturating_sub(asked));
+        }
+        self.world.course.inspect(|c| c.answered(asked, now, got));
         self.task.check_stop();
         self.world.noted(got)
     }
@@ -371,25 +382,11 @@ impl<'env> Actor<'env> for SimActor<'_, '_, 'env> {
     }
 
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
-        let asked = self.task.now();
-        let got = self.world.pages.alloc(order, gfp);
-        let now = self.task.now();
-        if order == Order::ZERO {
-            self.world.waits.borrow_mut().note(now.saturating_sub(asked));
-        }
-        self.world.course.inspect(|c| c.answered(asked, now, got));
-        self.noted(got)
+        self.request(order, |pages| pages.alloc(order, gfp))
     }
 
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
-        let asked = self.task.now();
-        let got = self.world.pages.alloc_on(node, order, gfp);
-        let now = self.task.now();
-        if order == Order::ZERO {
-            self.world.waits.borrow_mut().note(now.saturating_sub(asked));
-        }
-        self.world.course.inspect(|c| c.answered(asked, now, got));
-        self.noted(got)
+        self.request(order, |pages| pages.alloc_on(node, order, gfp))
     }
 
     fn free(&self, block: Block) {

@@ -18,9 +18,22 @@ pub(super) fn bytes_of(order: Order) -> u64 {
     u64::from(order.pages()) * PAGE_SIZE
 }
 
-/// Returns the time until which a task stays on its CPU.
-pub(super) fn stay(actor: &dyn Actor<'_>) -> u64 {
-    actor.now() + STAY.0 + actor.random(STAY.1 - STAY.0)
+/// Returns the function that puts a task on the CPU of its seat before each of its steps, and on
+/// another one when its stay there is over.
+pub(super) fn sitter(
+    actor: &dyn Actor<'_>,
+    seats: &Seats,
+    seat: usize,
+) -> impl FnMut(&dyn Actor<'_>) {
+    let stay = |actor: &dyn Actor<'_>| actor.now() + STAY.0 + actor.random(STAY.1 - STAY.0);
+    let mut until = stay(actor);
+    move |actor| {
+        if actor.now() >= until {
+            seats.swap(actor, seat);
+            until = stay(actor);
+        }
+        seats.sit(actor, seat);
+    }
 }
 
 /// The parameter that [`Nodes::parse`] reads.
