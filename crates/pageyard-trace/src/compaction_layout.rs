@@ -27,6 +27,8 @@ pub(crate) enum Form {
     Frame,
     /// A number.
     Count,
+    /// A power of two, recorded as its logarithm.
+    Limit,
     /// An order plus 1; 0 means -1.
     Order,
     /// An order from 0 to the maximum order plus 1.
@@ -37,6 +39,11 @@ pub(crate) enum Form {
     Status,
     Flags,
     Priority,
+}
+
+/// Returns the value of a [`Form::Limit`] that was recorded.
+pub(crate) fn power(field: &'static str, logarithm: u64) -> Result<u64, Fault> {
+    at_most(field, logarithm, 63).map(|()| 1 << logarithm)
 }
 
 /// Names of runs that do not wait and that do.
@@ -77,7 +84,7 @@ const DEFERRAL: [(&str, Form); 6] = [
     ASKED[2],
     (" order_failed=", Form::OrderFailed),
     (" consider=", Form::Count),
-    (" limit=", Form::Count),
+    (" limit=", Form::Limit),
 ];
 const WAKE: [(&str, Form); 3] =
     [("nid=", Form::Node), (" order=", Form::Order), (" classzone_idx=", Form::Zone)];
@@ -231,7 +238,7 @@ fn check(point: usize, values: &Values) -> Result<(), Fault> {
     fields.iter().zip(values).try_for_each(|(&(before, form), &value)| {
         let limit = match form {
             Form::Frame => MAX_PFN,
-            Form::Count => u64::MAX,
+            Form::Count | Form::Limit => u64::MAX,
             Form::Order if value == 0 => return Ok(()),
             Form::Order => return at_most(key(before), value - 1, MAX_ORDER.into()),
             Form::OrderFailed => u64::from(MAX_ORDER) + 1,

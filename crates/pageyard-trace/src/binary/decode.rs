@@ -164,7 +164,7 @@ impl Plan {
                 let names = recorded_names(before);
                 let name = names.iter().find(|name| fields.get(name).is_some());
                 let name = name.unwrap_or(&names[0]);
-                let conversion = Conversion::of(form, before, names_of(format.print_fmt, name));
+                let conversion = Conversion::of(form, names_of(format.print_fmt, name));
                 Ok((needed(name)?, conversion))
             });
             Plan::Point(point, described.collect::<Result<_, Fault>>()?)
@@ -230,13 +230,12 @@ struct PageFields {
 impl PageFields {
     fn of(name: Name, fields: &Fields<'_>, print_fmt: &str) -> Result<Self, Fault> {
         let needed: &[&'static str] = match name {
-            Name::Alloc => &["pfn", "order", "migratetype", "gfp_flags"],
-            Name::Free => &["pfn", "order"],
-            Name::FreeBatched => &["pfn"],
+            Name::Alloc => &["order", "migratetype", "gfp_flags"],
+            Name::Free => &["order"],
+            Name::FreeBatched => &[],
             // Before 5.19, `percpu_refill` was not recorded; text had whether the order is 0.
-            Name::ZoneLocked | Name::Drain => &["pfn", "order", "migratetype"],
+            Name::ZoneLocked | Name::Drain => &["order", "migratetype"],
             Name::ExtFrag => &[
-                "pfn",
                 "alloc_order",
                 "fallback_order",
                 "alloc_migratetype",
@@ -245,12 +244,14 @@ impl PageFields {
             ],
         };
         let field = |name: &str| fields.get(name);
-        for &field in needed {
-            // Before 4.0, events had the address of the page's descriptor instead of `pfn`.
-            let missing = Fault::MissingField { event: name.as_str(), field };
-            fields.get(field).ok_or(missing)?;
+        let has = |wanted: &'static str| {
+            field(wanted).ok_or(Fault::MissingField { event: name.as_str(), field: wanted })
+        };
+        // Before 4.0, events had the address of the page's descriptor instead.
+        let pfn = has("pfn")?;
+        for &wanted in needed {
+            has(wanted)?;
         }
-        let pfn = field("pfn").ok_or(Fault::MissingField { event: name.as_str(), field: "pfn" })?;
         let (order, migratetype) = match name {
             Name::ExtFrag => ("alloc_order", "alloc_migratetype"),
             _ => ("order", "migratetype"),

@@ -3,7 +3,7 @@
 use super::print_fmt::Names;
 use crate::check::at_most;
 use crate::compaction::{STATUSES, ZONES};
-use crate::compaction_layout::Form;
+use crate::compaction_layout::{Form, power};
 use crate::error::Fault;
 use crate::gfp;
 
@@ -46,7 +46,7 @@ pub(super) enum Conversion {
 }
 
 impl Conversion {
-    pub(super) fn of(form: Form, before: &str, names: Option<Names<'_>>) -> Self {
+    pub(super) fn of(form: Form, names: Option<Names<'_>>) -> Self {
         let by_name = |known: &[&str], names: Option<Names<'_>>| match names {
             None => Conversion::Same,
             Some(names) => Conversion::Names(
@@ -61,7 +61,7 @@ impl Conversion {
             Form::Flags => Conversion::Flags(Flags::of(names)),
             Form::Zone => by_name(&ZONES, names),
             Form::Status => by_name(&STATUSES, names),
-            Form::Count if before == " limit=" => Conversion::Power,
+            Form::Limit => Conversion::Power,
             _ => Conversion::Same,
         }
     }
@@ -71,10 +71,7 @@ impl Conversion {
             Conversion::Same => Ok(value),
             // -1 becomes 0.
             Conversion::Order => Ok(value.wrapping_add(1)),
-            Conversion::Power => {
-                at_most(field, value, 63)?;
-                Ok(1 << value)
-            }
+            Conversion::Power => power(field, value),
             Conversion::Flags(flags) => {
                 at_most(field, value, u32::MAX.into())?;
                 Ok(flags.translate(value as u32).into())

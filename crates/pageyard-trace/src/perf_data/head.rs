@@ -135,12 +135,7 @@ pub(super) fn string(layout: Layout, bytes: &[u8]) -> Option<String> {
     let length = layout.u32(bytes, 0)? as usize;
     let text = bytes.get(4..)?;
     let text = &text[..length.min(text.len())];
-    release_of(text.split(|&b| b == 0).next().unwrap_or_default())
-}
-
-/// Parses the release in a feature's text.
-fn release_of(text: &[u8]) -> Option<String> {
-    release::find(text).map(str::to_owned)
+    release::find(text.split(|&b| b == 0).next().unwrap_or_default()).map(str::to_owned)
 }
 
 /// Numbers of features.

@@ -4,7 +4,7 @@
 use super::fields::{Fields, Value};
 use crate::check::{MAX_ORDER, MAX_PFN, MAX_TYPE, at_most};
 use crate::compaction::Compaction;
-use crate::compaction_layout::{Form, MOST, POINTS};
+use crate::compaction_layout::{Form, MOST, POINTS, power};
 use crate::error::Fault;
 use crate::event::Kind;
 use crate::text::Name;
@@ -179,17 +179,13 @@ fn compaction(
 ) -> Result<Option<Compaction>, Fault> {
     let mut values = [0; MOST];
     let described = POINTS[point].fields;
-    for ((value, from), &(before, form)) in values.iter_mut().zip(fields).zip(described) {
+    for ((value, from), &(_, form)) in values.iter_mut().zip(fields).zip(described) {
         let field = from.iter().rev().find(|&&field| message.0[field as usize].is_some());
         let number = field.map_or(0, |&field| message.number(field));
         *value = match form {
             // -1, which has all bits set, becomes 0.
             Form::Order => number.wrapping_add(1),
-            // Recorded as a logarithm.
-            Form::Count if before == " limit=" => {
-                at_most("limit", number, 63)?;
-                1 << number
-            }
+            Form::Limit => power("limit", number)?,
             _ => number,
         };
     }

@@ -46,7 +46,7 @@ fn parse_value(field: &'static str, form: Form, word: &[u8]) -> Result<u64, Faul
         Form::Order if word == b"-1" => Ok(0),
         // One past the maximum is not a valid order either.
         Form::Order => number(parse_decimal(word)).map(|order| order.saturating_add(1)),
-        Form::Count | Form::OrderFailed | Form::Node | Form::Priority => {
+        Form::Count | Form::Limit | Form::OrderFailed | Form::Node | Form::Priority => {
             number(parse_decimal(word))
         }
         Form::Zone => one_of(&ZONES),
@@ -70,7 +70,7 @@ pub(super) fn write(out: &mut impl Write, event: &Compaction, names: bool) -> io
             Form::Frame => write!(out, "{value:#x}")?,
             Form::Order if value == 0 => out.write_all(b"-1")?,
             Form::Order => write!(out, "{}", value - 1)?,
-            Form::Count | Form::OrderFailed | Form::Node | Form::Priority => {
+            Form::Count | Form::Limit | Form::OrderFailed | Form::Node | Form::Priority => {
                 write!(out, "{value}")?;
             }
             Form::Zone => write!(out, "{:<8}", word(&ZONES))?,

@@ -9,6 +9,8 @@ use crate::check::{MAX_CPUS, at_most};
 use crate::error::Fault;
 use crate::number::parse_decimal;
 use crate::printable::name_from_bytes;
+use crate::release;
+use crate::text::MAX_COMM;
 
 /// The head of a recording.
 pub(super) struct Head {
@@ -93,9 +95,6 @@ impl Clock {
         self.name = name;
     }
 }
-
-/// Maximum length of a command name in bytes. Kernels have 15, and up to 63 for their workers.
-const MAX_COMM: usize = 127;
 
 /// Options that both versions have in the same form.
 mod option {
@@ -205,11 +204,8 @@ impl Head {
         match id {
             option::CPUSTAT => self.lost = self.lost.saturating_add(lost(text)),
             option::TRACECLOCK => self.clock.name = clock_name(text),
-            option::UNAME => {
-                // `Linux host 6.12.117+deb12-cloud-amd64 x86_64`
-                let release = text.split(|&b| b == b' ').nth(2);
-                self.kernel_release = release.map(|r| name_from_bytes(r, None));
-            }
+            // `Linux host 6.12.117+deb12-cloud-amd64 x86_64`
+            option::UNAME => self.kernel_release = release::find(text).map(str::to_owned),
             option::DATE => {
                 let us = offset(text)?;
                 self.clock.offset_ns = self.clock.offset_ns.wrapping_add(us.wrapping_mul(1000));
