@@ -1,16 +1,16 @@
 //! Random numbers that depend only on the seed, on any machine.
 
-/// SplitMix64 generator.
+/// The machine's generator, with draws in floating point.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(pub(crate) u64);
+pub(crate) struct Rng(pageyard_machine::Rng);
 
 impl Rng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Rng(pageyard_machine::Rng::new(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// Returns a number from 0 (inclusive) to 1 (exclusive).
@@ -20,7 +20,7 @@ impl Rng {
 
     /// Returns a number below `n`, or 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+        self.0.below(n as u64) as usize
     }
 
     /// Returns true with this probability.

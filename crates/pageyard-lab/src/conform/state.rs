@@ -150,7 +150,7 @@ impl State {
     pub(super) fn kind(&self) -> Result<ZoneKind, String> {
         ZoneKind::ALL
             .into_iter()
-            .find(|k| k.to_string() == self.zone)
+            .find(|k| k.name() == self.zone)
             .ok_or_else(|| format!("unknown zone \"{}\"; expected DMA, DMA32 or Normal", self.zone))
     }
 

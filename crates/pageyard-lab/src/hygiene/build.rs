@@ -134,7 +134,7 @@ impl Build {
         let reclaimable = RECLAIMABLE_SLABS * options.assumed.slab_scale;
         let slabs_scaled = SLABS * SLAB_SCALE + reclaimable;
         Build {
-            rng: Rng(options.seed ^ 0xb01d),
+            rng: Rng::new(options.seed ^ 0xb01d),
             queue: Vec::new(),
             running,
             slabs: Vec::new(),
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_round_has_the_recorded_size() {
-        let mut rng = Rng(1);
+        let mut rng = Rng::new(1);
         let mut pages = 0.0;
         let mut processes = 0;
         for c in &CLASSES {

@@ -64,7 +64,7 @@ impl<'y, 'a, 'o, P: Policy, O: Sink> Heap<'y, 'a, 'o, P, O> {
             kswapd: yard.kswapd(NodeId(0)).expect("a heap has one node"),
             reclaim_at: None,
             compact_at: Some(0),
-            rng: Rng(seed ^ 0xbac6),
+            rng: Rng::new(seed ^ 0xbac6),
             tally: Tally::default(),
         }
     }

@@ -74,7 +74,7 @@ impl<'y, 'o, O: Sink> Host<'y, 'o, O> {
                 slabs: Vec::new(),
                 slabs_due: 0.0,
                 slab_pressure: options.assumed.slab_pressure,
-                rng: Rng(options.seed ^ 0x5ec1_a1e0),
+                rng: Rng::new(options.seed ^ 0x5ec1_a1e0),
             }),
             direct: Cell::new(0),
             yard: Cell::new(None),

@@ -27,7 +27,7 @@ impl Server {
     const REPLACED: f64 = 0.02 / 60.0;
 
     pub(super) fn new(seed: u64) -> Server {
-        Server { rng: Rng(seed ^ 0x5e7), pages: Vec::new(), due: 0.0 }
+        Server { rng: Rng::new(seed ^ 0x5e7), pages: Vec::new(), due: 0.0 }
     }
 
     /// Allocates the resident set, on all CPUs in turn.
@@ -86,7 +86,7 @@ impl Network {
     pub(super) fn new(seed: u64) -> Network {
         let pair = || Pair { from: 0, to: 0, depth: 0, queue: VecDeque::new() };
         Network {
-            rng: Rng(seed ^ 0x4e7),
+            rng: Rng::new(seed ^ 0x4e7),
             pairs: std::iter::repeat_with(pair).take(Self::PAIRS).collect(),
             due: 0.0,
         }
@@ -146,7 +146,7 @@ impl Prober {
 
     pub(super) fn new(options: &Options) -> Prober {
         Prober {
-            rng: Rng(options.seed ^ 0x7b9),
+            rng: Rng::new(options.seed ^ 0x7b9),
             scale: options.memory as f64 / options.assumed.machine as f64,
             held_for: options.assumed.held,
             held: Vec::new(),

@@ -1,6 +1,6 @@
 //! Figures of results side by side: scaling curves, and samples with their intervals.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::axis::Axis;
 use super::figure::{Body, Figure};
@@ -117,8 +117,8 @@ fn scaling(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure
 }
 
 fn dots(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure {
-    let in_family: BTreeMap<usize, ()> =
-        families.iter().flat_map(|f| f.1.iter().map(|m| (m.1, ()))).collect();
+    let in_family: BTreeSet<usize> =
+        families.iter().flat_map(|f| f.1.iter().map(|m| m.1)).collect();
     let names: Vec<&str> = c.set.columns.iter().map(|c| c.name.as_str()).collect();
     let panel = |metric: usize| {
         let m = &c.set.metrics[metric];
@@ -152,7 +152,7 @@ fn dots(c: &Compared<'_>, families: &[(String, Vec<(f64, usize)>)]) -> Figure {
         let differs = all.next().is_some_and(|first| all.any(|v| v != first));
         differs && samples.iter().any(|s| s.len() > 1)
     };
-    let all = (0..c.set.metrics.len()).filter(|i| !in_family.contains_key(i)).filter(several);
+    let all = (0..c.set.metrics.len()).filter(|i| !in_family.contains(i)).filter(several);
     let panels = all.map(panel).collect();
     let note = "Every sample, the median (bar), and its 95 % interval from six samples up. Metrics \
                 with equal samples are not shown.";

@@ -300,10 +300,8 @@ impl Page {
         }
         match self.figures().find(|f| name.is_none_or(|n| f.name == n)) {
             Some(figure) => {
-                let simulated =
-                    if self.simulated.is_empty() { "" } else { self.simulated.as_str() };
-                let comma = if simulated.is_empty() { "" } else { ", " };
-                Ok(figure.svg(&format!("{}{comma}{simulated}", self.title)))
+                let comma = if self.simulated.is_empty() { "" } else { ", " };
+                Ok(figure.svg(&format!("{}{comma}{}", self.title, self.simulated)))
             }
             None => {
                 let mut there: Vec<&str> = Vec::new();

@@ -1,10 +1,10 @@
 //! The blocks in use at the end of a run, and their owners.
 
 use pageyard::policy::Policy;
-use pageyard::{Gfp, Hooked, Hooks, NodeId, Order, PageFlags, Pfn, Yard, ZoneId};
+use pageyard::{Gfp, Hooked, Hooks, NodeId, Order, PageFlags, Pfn, Yard};
 use pageyard_report::Owner;
 
-use super::machine::{Machine, MachineZone};
+use super::machine::{Machine, MachineZone, id_of};
 use super::map::FrameMap;
 use super::requests::Requests;
 use crate::memory::Lock;
@@ -58,7 +58,7 @@ pub(super) fn held<E: Hooks, P: Policy>(
     let mut holders: Vec<Holder> = map.blocks().filter_map(holder).collect();
     holders.sort_unstable_by_key(|h| h.owner.pfn);
     let in_use = |z: &MachineZone| {
-        let info = yard.zone_info(ZoneId { node: NodeId(z.node), kind: z.kind });
+        let info = yard.zone_info(id_of(z));
         info.map_or(0, |i| i.managed.saturating_sub(i.free_exact + i.cached))
     };
     Held { holders, in_use: machine.zones.iter().map(in_use).sum() }

@@ -292,7 +292,7 @@ fn from_zoneinfo(
     for z in info.populated().filter(|z| z.managed > 0) {
         let kind = ZoneKind::ALL
             .into_iter()
-            .find(|k| k.to_string() == z.name)
+            .find(|k| k.name() == z.name)
             .ok_or_else(|| ReplayError::machine(format!("unknown zone {}", z.name), fix))?;
         let w = &z.watermarks;
         if w.boost > w.min {

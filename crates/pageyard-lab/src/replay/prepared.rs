@@ -101,7 +101,8 @@ impl Prepared {
         recording.pass(Stage::Mirror, progress, &mut mirror)?;
         mirror.finish();
         let start = Start::new(&machine, &mirror, frame_map);
-        let (idle_peak, idle_mean) = mirror.idle.figures(start.cached_pages() as i64);
+        // The mirror counts from the pages that were on the lists at the start.
+        let (idle_peak, idle_mean) = mirror.idle.figures(start.figures.cached as i64);
         let recorded = Figures {
             moved: mirror.holds.moved,
             idle_peak,

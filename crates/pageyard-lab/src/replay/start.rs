@@ -261,11 +261,6 @@ impl Start {
         }
     }
 
-    /// Returns the number of pages on all lists; the trace's recorded counts refer to them.
-    pub(super) fn cached_pages(&self) -> u64 {
-        self.figures.cached
-    }
-
     /// Returns the free frames of a zone as naturally aligned blocks, ascending: frame, order,
     /// type. Blocks of the largest order do not span two types.
     pub(super) fn free_blocks(

@@ -148,7 +148,7 @@ impl PhaseSource {
 
     /// Returns the phases of all CPUs under a seed, in seconds.
     pub(super) fn of_cpus(&self, cpus: usize, seed: u64) -> Vec<f64> {
-        let mut rng = Rng(seed.wrapping_add(1));
+        let mut rng = Rng::new(seed.wrapping_add(1));
         (0..cpus)
             .map(|_| {
                 let r = rng.unit();
@@ -176,7 +176,7 @@ const MOST_MISSED: i64 = 100;
 impl Ticks {
     pub(super) fn new(first_ns: u64, period_s: u64, phases: &[f64], seed: u64) -> Ticks {
         let period_ns = (period_s.min(1 << 20) * 1_000_000_000) as i64;
-        let mut rng = Rng(seed.wrapping_mul(7919).wrapping_add(5));
+        let mut rng = Rng::new(seed.wrapping_mul(7919).wrapping_add(5));
         let from = first_ns as i64;
         let due = phases.iter().map(|p| {
             let phase = (p * 1e9) as i64;

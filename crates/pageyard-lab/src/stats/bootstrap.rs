@@ -19,7 +19,7 @@ pub fn ratio_interval(base: &[f64], new: &[f64], seed: u64) -> Option<Interval> 
     if base.len() < 2 || new.len() < 2 {
         return None;
     }
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut room = Vec::with_capacity(base.len().max(new.len()));
     let mut draw = |from: &[f64]| {
         room.clear();
@@ -66,7 +66,7 @@ mod tests {
     /// medians are known to be too wide rather than too narrow.
     #[test]
     fn interval_coverage_is_nominal() {
-        let mut rng = Rng(42);
+        let mut rng = Rng::new(42);
         let runs = 300;
         let covered = (0..runs).filter(|&i| {
             let mut draw = || (0..10).map(|_| 10.0 + rng.unit()).collect::<Vec<_>>();

@@ -103,7 +103,7 @@ mod tests {
     /// With the estimated number of samples, about 80 % of the tests find the difference.
     #[test]
     fn estimated_number_has_the_stated_power() {
-        let mut rng = Rng(3);
+        let mut rng = Rng::new(3);
         let mut draw = |n: usize, by: f64| -> Vec<f64> {
             (0..n).map(|_| (0..12).map(|_| rng.unit()).sum::<f64>() + by).collect()
         };

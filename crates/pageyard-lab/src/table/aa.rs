@@ -88,7 +88,7 @@ pub fn false_alarms(set: &Set, rule: Rule, deals: usize) -> Result<FalseAlarms, 
         }
     }
     let (mut rows, mut tables) = ([0usize; 4], [0usize; 4]);
-    let mut rng = Rng(rule.seed);
+    let mut rng = Rng::new(rule.seed);
     let mut dealt = Set { columns: vec![base.clone(), base.clone()], ..set.clone() };
     for _ in 0..deals {
         for (m, pool) in dealt.metrics.iter_mut().zip(&pools) {

@@ -141,7 +141,7 @@ impl Llfree {
     fn shuffle(&self, actor: &dyn Actor<'_>) {
         let mut all: Vec<Block> = Vec::new();
         self.owned.iter().for_each(|o| all.append(&mut lock(o)));
-        Rng(actor.random(u64::MAX)).shuffle(&mut all);
+        Rng::new(actor.random(u64::MAX)).shuffle(&mut all);
         let share = all.len().div_ceil(self.owned.len()).max(1);
         for (part, owned) in all.chunks(share).zip(&self.owned) {
             lock(owned).extend_from_slice(part);

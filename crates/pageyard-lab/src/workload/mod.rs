@@ -10,14 +10,14 @@ mod actor;
 mod age;
 mod costs;
 mod error;
-pub(crate) mod host;
+mod host;
 mod metrics;
 mod params;
 mod process;
 mod recipe;
 mod seats;
 mod series;
-pub(crate) mod sim;
+mod sim;
 mod warm;
 mod watch;
 

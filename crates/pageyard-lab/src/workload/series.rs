@@ -116,7 +116,7 @@ fn labelled(mut measure: Measure, label: &str) -> Measure {
 
 /// Returns the seed of one iteration.
 fn derived(seed: u64, iteration: u32) -> u64 {
-    crate::rng::Rng(seed ^ u64::from(iteration) << 32).next()
+    crate::rng::Rng::new(seed ^ u64::from(iteration) << 32).next()
 }
 
 /// Adds one sample to each metric.

@@ -21,7 +21,7 @@ use crate::result::SharedLines;
 
 /// One run.
 #[derive(Clone, Copy)]
-pub(crate) struct Setting<'s> {
+pub(super) struct Setting<'s> {
     pub(super) spec: &'s MachineSpec,
     pub(super) memory: Option<u64>,
     pub(super) descriptor: u32,
@@ -40,10 +40,10 @@ pub(crate) struct Setting<'s> {
 /// Memory for descriptors, kept from run to run: on a large machine, allocating it takes longer
 /// than the run. The packed engine has no descriptors.
 #[derive(Default)]
-pub(crate) struct Room(Option<Memory>);
+pub(super) struct Room(Option<Memory>);
 
 /// Runs a plan under a policy.
-pub(crate) fn run(
+pub(super) fn run(
     setting: &Setting<'_>,
     choice: &Choice,
     room: &mut Room,

@@ -316,7 +316,7 @@ mod tests {
         for (size, cpus) in [(2048, 224), (192, 224), (704, 4)] {
             let mut cache = Cache::new(size, cpus);
             let (mut live, mut most_live, mut made, mut freed) = (Vec::new(), 0, 0, Vec::new());
-            let mut rng = crate::rng::Rng(5);
+            let mut rng = crate::rng::Rng::new(5);
             for step in 0..20_000 {
                 let cpu = rng.below(cpus as usize);
                 // More processes come than go, then fewer.

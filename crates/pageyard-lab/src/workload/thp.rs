@@ -325,7 +325,7 @@ impl Plan for Thp {
                 {
                     files.push(page);
                 }
-                Rng(actor.random(u64::MAX)).shuffle(&mut files);
+                Rng::new(actor.random(u64::MAX)).shuffle(&mut files);
                 lock(&self.cache).extend(files);
                 let mut state = lock(&self.state);
                 (state.spare, state.resident) = (spare, resident);

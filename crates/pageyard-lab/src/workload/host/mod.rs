@@ -213,7 +213,7 @@ fn describe(site: &Site, memory: u64) -> String {
 
 /// One run.
 #[derive(Clone, Copy)]
-pub(crate) struct Setting<'s> {
+struct Setting<'s> {
     seed: u64,
     score: Score,
     plan: &'s dyn Plan,
@@ -222,7 +222,7 @@ pub(crate) struct Setting<'s> {
 
 /// Memory, kept from run to run: the system provides it more slowly than runs use it.
 #[derive(Debug)]
-pub(crate) struct Room {
+struct Room {
     builder: Builder,
     region: Option<Region>,
     /// The CPUs that the process may use; the workload's CPUs, in this order.
@@ -231,7 +231,7 @@ pub(crate) struct Room {
 
 /// Runs a plan under a policy: one of [`ON_HOSTS`]. Debug builds pass policies as values, so that the
 /// compiler makes one copy of the core for all of them; reported times come from release builds.
-pub(crate) fn run<P: StaticPolicy + Sync>(
+fn run<P: StaticPolicy + Sync>(
     setting: &Setting<'_>,
     room: &mut Room,
 ) -> Result<Vec<Measure>, WorkloadError> {
