@@ -4,8 +4,8 @@
 use pageyard::policy::{Decay, Engine, Growth, Policy, Rules};
 use pageyard::tuning::{FREE_HIGH_BATCH, Tuning};
 use pageyard::{
-    COSTLY_ORDER, Config, CpuId, CpuStats, DrainReason, Knobs, MigrateType, PAGEBLOCK_ORDER, TYPES,
-    Yard, ZoneId, ZoneInfo,
+    COSTLY_ORDER, Config, CpuId, CpuStats, DrainReason, Knobs, MAX_ORDER, MigrateType,
+    PAGEBLOCK_ORDER, TYPES, Yard, ZoneId, ZoneInfo,
 };
 
 /// One CPU in one zone at one moment.
@@ -237,8 +237,7 @@ impl Interval<'_> {
         for number in 0..self.cpus() {
             let cpu = CpuId(number as u32);
             let Some(work) = self.work(number) else { continue };
-            let least = LEAST_BATCHES * work.after.limits.batch.max(1) as u64;
-            let judged = if work.requested >= least { self.judge(number, &work) } else { None };
+            let judged = if work.is_enough() { self.judge(number, &work) } else { None };
             let found = [judged, self.stranded(&work), self.tick_missing(&work)];
             for finding in found.into_iter().flatten() {
                 tell(Verdict { zone, cpu, finding });
@@ -275,7 +274,7 @@ impl Interval<'_> {
             rows.get(o).and_then(|row| row.get(t as usize)).copied().unwrap_or(0)
         };
         let mut net = 0i64;
-        for order in (0u8..11).filter(|&o| self.is_cached(o)) {
+        for order in (0..=MAX_ORDER).filter(|&o| self.is_cached(o)) {
             let o = usize::from(order);
             let allocs = of(&a.stats.allocs.0, o).wrapping_sub(of(&b.stats.allocs.0, o));
             let frees = of(&a.stats.frees.0, o).wrapping_sub(of(&b.stats.frees.0, o));
@@ -285,22 +284,26 @@ impl Interval<'_> {
     }
 
     fn judge(&self, cpu: usize, work: &Work) -> Option<Finding> {
-        let passed = work.passed();
-        if passed.saturating_mul(SETTLED) <= work.requested {
+        if work.is_settled() {
             let requests = work.stats.hits().saturating_add(work.stats.refills);
             return Some(Finding::Settled {
                 hits: thousandths(work.stats.hits(), requests),
-                kept: thousandths(work.requested - passed, work.requested),
+                kept: thousandths(work.requested - work.passed(), work.requested),
                 high: work.after.high,
             });
         }
-        let net = |t: &MigrateType| self.net(cpu, *t).unsigned_abs();
-        let t = MigrateType::ALL.into_iter().max_by_key(net)?;
-        // At least half of the traffic is a net flow in one direction.
-        if net(&t).saturating_mul(2) >= passed {
-            return self.imbalance(cpu, t);
+        match self.one_way(cpu, work) {
+            Some(t) => self.imbalance(cpu, t),
+            None => Some(self.local(work)),
         }
-        Some(self.local(work))
+    }
+
+    /// Returns the type with the largest net flow in one direction, if that is at least half of a
+    /// CPU's traffic with the zone.
+    fn one_way(&self, cpu: usize, work: &Work) -> Option<MigrateType> {
+        let net = |t: &MigrateType| self.net(cpu, *t).unsigned_abs();
+        let most = MigrateType::ALL.into_iter().max_by_key(net)?;
+        (net(&most).saturating_mul(2) >= work.passed()).then_some(most)
     }
 
     /// Judges a CPU that allocates more of a type than it frees, or less: another CPU may balance
@@ -347,14 +350,8 @@ impl Interval<'_> {
 
     /// Returns whether a CPU gets a verdict of its own for its imbalance in this type.
     fn is_judged_remote(&self, cpu: usize, t: MigrateType) -> bool {
-        self.work(cpu).is_some_and(|w| {
-            let least = LEAST_BATCHES * w.after.limits.batch.max(1) as u64;
-            let net = |t: &MigrateType| self.net(cpu, *t).unsigned_abs();
-            let first = MigrateType::ALL.into_iter().max_by_key(net);
-            w.requested >= least
-                && w.passed().saturating_mul(SETTLED) > w.requested
-                && first == Some(t)
-                && net(&t).saturating_mul(2) >= w.passed()
+        self.work(cpu).is_some_and(|work| {
+            work.is_enough() && !work.is_settled() && self.one_way(cpu, &work) == Some(t)
         })
     }
 
@@ -502,6 +499,16 @@ struct Work {
 }
 
 impl Work {
+    /// Whether a CPU did enough for a verdict on its lists.
+    fn is_enough(&self) -> bool {
+        self.requested >= LEAST_BATCHES * self.after.limits.batch.max(1) as u64
+    }
+
+    /// Whether its lists served most of that without the zone.
+    fn is_settled(&self) -> bool {
+        self.passed().saturating_mul(SETTLED) <= self.requested
+    }
+
     /// Pages that its lists refilled from the zone and drained to it.
     fn passed(&self) -> u64 {
         self.stats.refilled_pages.saturating_add(self.stats.all_drained_pages())
