@@ -4,7 +4,6 @@
 //! *Measured* below means counted in the recording `6.12-build` (two builds of two C projects each,
 //! `make -j4`): 593 processes, 358,771 requests.
 
-use pageyard::policy::Policy;
 use pageyard::{Gfp, Order};
 
 use super::blocks::Block;
@@ -145,7 +144,7 @@ impl Build {
     }
 
     /// Removes the files of the previous build and queues a new one.
-    pub(super) fn start<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
+    pub(super) fn start<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>) {
         heap.host.run_on(0);
         heap.host.remove_temporary_files();
         for (class, c) in CLASSES.iter().enumerate() {
@@ -161,9 +160,9 @@ impl Build {
 
     /// Runs one slice on a CPU: a process starts, continues, or exits. Returns the number of pages
     /// mapped.
-    pub(super) fn slice<P: Policy, O: Sink>(
+    pub(super) fn slice<O: Sink>(
         &mut self,
-        heap: &mut Heap<'_, '_, '_, P, O>,
+        heap: &mut Heap<'_, '_, '_, O>,
         cpu: u32,
         now: u64,
     ) -> usize {
@@ -190,12 +189,7 @@ impl Build {
         pages
     }
 
-    fn fork<P: Policy, O: Sink>(
-        &mut self,
-        heap: &mut Heap<'_, '_, '_, P, O>,
-        class: u8,
-        cpu: u32,
-    ) -> Process {
+    fn fork<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>, class: u8, cpu: u32) -> Process {
         let class = &CLASSES[class as usize];
         let mut kernel = Vec::new();
         let mut take = |order, bits| {
@@ -223,12 +217,7 @@ impl Build {
 
     /// Faults in one page of a process, along with the page tables, file pages and slab that it
     /// needs.
-    fn touch<P: Policy, O: Sink>(
-        &mut self,
-        heap: &mut Heap<'_, '_, '_, P, O>,
-        process: &mut Process,
-        now: u64,
-    ) {
+    fn touch<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>, process: &mut Process, now: u64) {
         let bits = if self.rng.happens(COPIED) { flags::COPY } else { flags::ANON };
         process.pages.extend(heap.request(Order::ZERO, gfp(bits)));
         process.mapped += 1;
@@ -247,7 +236,7 @@ impl Build {
         }
     }
 
-    fn file_page<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
+    fn file_page<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>) {
         if !self.rng.happens(WRITTEN) {
             heap.file_page(gfp(flags::READ), false);
         } else {
@@ -257,7 +246,7 @@ impl Build {
 
     /// Orders as measured: of 237 reclaimable slabs 34 were of order 3 and 23 of order 2; of 384
     /// other slabs 25 were of order 3.
-    fn slab_page<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>, now: u64) {
+    fn slab_page<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>, now: u64) {
         let draw = self.rng.unit();
         if self.rng.happens(self.reclaimable_part) {
             let o = if draw < 0.14 {
@@ -277,12 +266,7 @@ impl Build {
     }
 
     /// Frees expired slab pages on this CPU.
-    fn expire<P: Policy, O: Sink>(
-        &mut self,
-        heap: &mut Heap<'_, '_, '_, P, O>,
-        cpu: u32,
-        now: u64,
-    ) {
+    fn expire<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>, cpu: u32, now: u64) {
         // Checks a few random pages per call: expiry need not be exact.
         for _ in 0..4 {
             let at = self.rng.below(self.slabs.len());
@@ -298,7 +282,7 @@ impl Build {
 
 /// Frees everything that a process holds: its pages in allocation order, one gathering at a time,
 /// then its page tables, their root and its stack.
-fn exit<P: Policy, O: Sink>(heap: &mut Heap<'_, '_, '_, P, O>, process: &Process) {
+fn exit<O: Sink>(heap: &mut Heap<'_, '_, '_, O>, process: &Process) {
     for chunk in process.pages.chunks(GATHER) {
         let note = heap.request(Order::ZERO, gfp(flags::GATHER));
         heap.free_all(chunk);

@@ -4,7 +4,7 @@
 //! Reclaim frees page cache, oldest first, and reclaimable slabs in proportion; compaction moves
 //! movable pages. Nothing is swapped.
 
-use pageyard::policy::Policy;
+use pageyard::policy::Rules;
 use pageyard::{Gfp, Hooked, Kswapd, NodeId, Order, Platform as _, ReclaimTask, Yard, ZoneKind};
 
 use super::blocks::Block;
@@ -34,12 +34,15 @@ pub(super) struct Tally {
     pub(super) background: u64,
 }
 
+/// What the yard is built of.
+type Setup<'y, 'o, O> = Hooked<Lock, &'y Host<'y, 'o, O>, &'y Rules>;
+
 /// One yard, the state of its background work, and the tally of the workload.
-pub(super) struct Heap<'y, 'a, 'o, P: Policy, O: Sink> {
-    pub(super) yard: &'y Yard<'a, Hooked<Lock, &'y Host<'y, 'o, O>, P>>,
+pub(super) struct Heap<'y, 'a, 'o, O: Sink> {
+    pub(super) yard: &'y Yard<'a, Setup<'y, 'o, O>>,
     pub(super) host: &'y Host<'y, 'o, O>,
     pub(super) cpus: u32,
-    kswapd: Kswapd<'y, 'a, Hooked<Lock, &'y Host<'y, 'o, O>, P>>,
+    kswapd: Kswapd<'y, 'a, Setup<'y, 'o, O>>,
     /// When background reclaim runs again; `None` if it sleeps until woken.
     reclaim_at: Option<u64>,
     /// When background compaction runs again; `None` if it sleeps until woken.
@@ -50,9 +53,9 @@ pub(super) struct Heap<'y, 'a, 'o, P: Policy, O: Sink> {
     pub(super) tally: Tally,
 }
 
-impl<'y, 'a, 'o, P: Policy, O: Sink> Heap<'y, 'a, 'o, P, O> {
+impl<'y, 'a, 'o, O: Sink> Heap<'y, 'a, 'o, O> {
     pub(super) fn new(
-        yard: &'y Yard<'a, Hooked<Lock, &'y Host<'y, 'o, O>, P>>,
+        yard: &'y Yard<'a, Setup<'y, 'o, O>>,
         host: &'y Host<'y, 'o, O>,
         cpus: u32,
         seed: u64,

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use pageyard::policy::Policy;
+use pageyard::policy::Rules;
 use pageyard::{
     CpuId, Defences, Event, Hooked, NodeId, Order, Pfn, Platform, Reclaim, ReclaimJob, Relocation,
     Yard, ZoneId, ZoneKind,
@@ -26,7 +26,7 @@ pub(super) trait Free {
     fn free_all(&self, blocks: &[(Pfn, Order)]);
 }
 
-impl<O: Sink, P: Policy> Free for Yard<'_, Hooked<Lock, &Host<'_, '_, O>, P>> {
+impl<O: Sink> Free for Yard<'_, Hooked<Lock, &Host<'_, '_, O>, &Rules>> {
     fn free_all(&self, blocks: &[(Pfn, Order)]) {
         self.free_batch(blocks).expect("the workload frees what it owns");
     }

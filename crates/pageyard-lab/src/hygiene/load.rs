@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-use pageyard::policy::Policy;
 use pageyard::Order;
 
 use super::blocks::Block;
@@ -31,11 +30,7 @@ impl Server {
     }
 
     /// Allocates the resident set, on all CPUs in turn.
-    pub(super) fn start<P: Policy, O: Sink>(
-        &mut self,
-        heap: &mut Heap<'_, '_, '_, P, O>,
-        pages: usize,
-    ) {
+    pub(super) fn start<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>, pages: usize) {
         for i in 0..pages {
             heap.host.run_on((i / 64) as u32 % heap.cpus);
             self.pages.push(heap.request(Order::ZERO, gfp(flags::ANON)));
@@ -43,7 +38,7 @@ impl Server {
     }
 
     /// Runs one second of replacements.
-    pub(super) fn second<P: Policy, O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, P, O>) {
+    pub(super) fn second<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>) {
         self.due += self.pages.len() as f64 * Self::REPLACED;
         while self.due >= 1.0 {
             self.due -= 1.0;
@@ -102,11 +97,7 @@ impl Network {
     }
 
     /// Runs for this part of a second.
-    pub(super) fn run<P: Policy, O: Sink>(
-        &mut self,
-        heap: &mut Heap<'_, '_, '_, P, O>,
-        seconds: f64,
-    ) {
+    pub(super) fn run<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>, seconds: f64) {
         self.due += Self::RATE * f64::from(heap.cpus) * seconds;
         while self.due >= 1.0 {
             self.due -= 1.0;
@@ -156,11 +147,7 @@ impl Prober {
     }
 
     /// Begins the second with this number.
-    pub(super) fn second<P: Policy, O: Sink>(
-        &mut self,
-        heap: &mut Heap<'_, '_, '_, P, O>,
-        number: u64,
-    ) {
+    pub(super) fn second<O: Sink>(&mut self, heap: &mut Heap<'_, '_, '_, O>, number: u64) {
         if number % Self::PERIOD == self.held_for {
             heap.free_all(&std::mem::take(&mut self.held));
         }

@@ -19,7 +19,7 @@ mod options;
 mod published;
 mod table;
 
-use pageyard::policy::{Policy, Rules, StaticPolicy, TypeChecked, Vanilla};
+use pageyard::policy::{Rules, StaticPolicy, TypeChecked, Vanilla};
 use pageyard::{Hooked, InitError, Knobs, Layout, NodeId, Order, PAGE_SIZE, Pfn, Yard, ZoneSpec};
 use serde::Serialize;
 
@@ -219,8 +219,8 @@ pub fn soak(
 }
 
 /// The workloads that share one heap.
-struct Soak<'y, 'a, 'o, P: Policy, O: Sink> {
-    heap: Heap<'y, 'a, 'o, P, O>,
+struct Soak<'y, 'a, 'o, O: Sink> {
+    heap: Heap<'y, 'a, 'o, O>,
     build: Build,
     server: Server,
     network: Network,
@@ -228,7 +228,7 @@ struct Soak<'y, 'a, 'o, P: Policy, O: Sink> {
     seconds: u64,
 }
 
-impl<P: Policy, O: Sink> Soak<'_, '_, '_, P, O> {
+impl<O: Sink> Soak<'_, '_, '_, O> {
     /// Fills memory before the first round: the kernel's own pages, the server's pages, and file
     /// pages until memory is short for the first time, as on a machine that has been up for a while
     /// (assumed).

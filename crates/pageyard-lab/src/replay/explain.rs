@@ -5,14 +5,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pageyard::policy::Policy;
-use pageyard::{CpuId, Event, HighReason, Hooked, Hooks, Yard, ZoneId};
+use pageyard::{Config, CpuId, Event, HighReason, Yard, ZoneId};
 use pageyard_report::{CpuSample, Ring, Verdict, verdicts};
 use serde::Serialize;
 
 use super::machine::{Machine, id_of};
 use crate::format::{grouped, number};
-use crate::memory::Lock;
 
 /// Number of changes of `high` that are kept for each CPU and zone.
 const CHANGES: usize = 16;
@@ -117,10 +115,7 @@ impl Notes {
     }
 
     /// Samples all CPUs in all zones.
-    pub(super) fn sample<E: Hooks, P: Policy>(
-        &self,
-        yard: &Yard<'_, Hooked<Lock, E, P>>,
-    ) -> Samples {
+    pub(super) fn sample<C: Config>(&self, yard: &Yard<'_, C>) -> Samples {
         let cpus = |zone: usize| {
             let sample = |cpu| CpuSample::of(yard, self.zones[zone], CpuId(cpu as u32));
             (0..self.cpus).map(|cpu| sample(cpu).unwrap_or_default()).collect()
@@ -128,11 +123,11 @@ impl Notes {
         (0..self.zones.len()).map(cpus).collect()
     }
 
-    pub(super) fn explain<E: Hooks, P: Policy>(
+    pub(super) fn explain<C: Config>(
         &self,
         before: &Samples,
         ns: u64,
-        yard: &Yard<'_, Hooked<Lock, E, P>>,
+        yard: &Yard<'_, C>,
     ) -> Vec<Explained> {
         let after = self.sample(yard);
         let mut all = Vec::new();

@@ -1,13 +1,11 @@
 //! The blocks in use at the end of a run, and their owners.
 
-use pageyard::policy::Policy;
-use pageyard::{Gfp, Hooked, Hooks, NodeId, Order, PageFlags, Pfn, Yard};
+use pageyard::{Config, Gfp, NodeId, Order, PageFlags, Pfn, Yard};
 use pageyard_report::Owner;
 
 use super::machine::{Machine, MachineZone, id_of};
 use super::map::FrameMap;
 use super::requests::Requests;
-use crate::memory::Lock;
 use crate::owner::Place;
 
 /// A block in use, its owner and its location.
@@ -26,9 +24,9 @@ pub(super) struct Held {
 }
 
 /// Looks up the request behind every recorded block that is still in use.
-pub(super) fn held<E: Hooks, P: Policy>(
+pub(super) fn held<C: Config>(
     machine: &Machine,
-    yard: &Yard<'_, Hooked<Lock, E, P>>,
+    yard: &Yard<'_, C>,
     map: &FrameMap,
     requests: &Requests,
 ) -> Held {

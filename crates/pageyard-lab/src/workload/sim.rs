@@ -6,7 +6,7 @@ use pageyard::policy::{Engine, Policy};
 use pageyard::tuning::Limits;
 use pageyard::{CpuId, Gfp, Knobs, MAX_ORDER, NodeId, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_machine::{
-    Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimLock, SimYard, Stop, Task, Touch,
+    Costs, Machine, MachineSpec, Memory, Options, Pipe, Scope, SimLock, Stop, Task, Touch,
     WaitQueue, unpriced,
 };
 
@@ -15,7 +15,7 @@ use super::age::Ageing;
 use super::error::WorkloadError;
 use super::metrics::{self, Counts, Observed, Waits};
 use super::recipe::{Score, Site};
-use super::watch::{Course, Recorder, Recording, Watch};
+use super::watch::{Course, Recorder, Recording, Watch, WatchedYard};
 use crate::policies::Choice;
 use crate::result::SharedLines;
 
@@ -131,9 +131,9 @@ pub(super) fn run(
 }
 
 /// Runs a stage to completion.
-fn stage<'env, 'a: 'env, P: Policy>(
+fn stage<'env, 'a: 'env>(
     machine: &Machine,
-    yard: &'env SimYard<'a, P, &'a Watch>,
+    yard: &'env WatchedYard<'a>,
     world: &'env World<'env>,
     start: impl FnOnce(&Start<'_, 'env>),
 ) -> Result<(), WorkloadError> {
@@ -162,21 +162,21 @@ trait Pages {
     fn kept(&self, free_at_start: i64, in_use: i64) -> i64;
 }
 
-fn is_packed<P: Policy>(yard: &SimYard<'_, P, &Watch>) -> bool {
+fn is_packed(yard: &WatchedYard<'_>) -> bool {
     yard.policy().rules().engine == Engine::Packed
 }
 
-impl<P: Policy> Pages for SimYard<'_, P, &Watch> {
+impl Pages for WatchedYard<'_> {
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
-        Some((SimYard::alloc(self, order, gfp).ok()?, order))
+        Some((WatchedYard::alloc(self, order, gfp).ok()?, order))
     }
 
     fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Option<Block> {
-        Some((SimYard::alloc_on(self, node, order, gfp).ok()?, order))
+        Some((WatchedYard::alloc_on(self, node, order, gfp).ok()?, order))
     }
 
     fn free(&self, (pfn, order): Block) {
-        SimYard::free(self, pfn, order).expect("a workload frees what it owns");
+        WatchedYard::free(self, pfn, order).expect("a workload frees what it owns");
     }
 
     fn free_list(&self, blocks: &[Block]) {

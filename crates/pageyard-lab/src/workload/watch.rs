@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use pageyard::policy::{Engine, Policy};
+use pageyard::policy::{Engine, Policy, Rules};
 use pageyard::{CpuId, Defences, Event, MigrateType, Observer, Pfn, Platform, Reclaim, ZoneId};
 use pageyard_machine::{Machine, SimYard, unpriced};
 
@@ -77,24 +77,27 @@ pub(super) trait Recorder {
     fn freed(&self, now: u64, blocks: &[Block]);
 }
 
+/// An allocator whose tuning events are seen.
+pub(super) type WatchedYard<'a> = SimYard<'a, &'a Rules, &'a Watch>;
+
 /// The course of one run.
-pub(super) struct Course<'r, 'a, P: Policy> {
+pub(super) struct Course<'r, 'a> {
     recording: &'r Recording,
     machine: &'r Machine,
-    yard: &'r SimYard<'a, P, &'a Watch>,
+    yard: &'r WatchedYard<'a>,
     watch: &'a Watch,
     /// By zone and CPU: pages on the lists minus the counters' value.
     offset: RefCell<Vec<i64>>,
     tracker: RefCell<Option<Tracker>>,
 }
 
-impl<'r, 'a, P: Policy> Course<'r, 'a, P> {
+impl<'r, 'a> Course<'r, 'a> {
     pub(super) fn new(
         recording: &'r Recording,
         machine: &'r Machine,
-        yard: &'r SimYard<'a, P, &'a Watch>,
+        yard: &'r WatchedYard<'a>,
         watch: &'a Watch,
-    ) -> Course<'r, 'a, P> {
+    ) -> Course<'r, 'a> {
         watch.cpus.set(yard.cpus() as usize);
         *watch.zones.borrow_mut() = yard.zone_ids().collect();
         let list = |(zone, cpu): (ZoneId, CpuId)| List {
@@ -134,13 +137,11 @@ impl<'r, 'a, P: Policy> Course<'r, 'a, P> {
 }
 
 /// Iterates over all lists: by zone, then by CPU.
-fn lists<'y, P: Policy>(
-    yard: &'y SimYard<'_, P, &Watch>,
-) -> impl Iterator<Item = (ZoneId, CpuId)> + 'y {
+fn lists<'y>(yard: &'y WatchedYard<'_>) -> impl Iterator<Item = (ZoneId, CpuId)> + 'y {
     yard.zone_ids().flat_map(|zone| (0..yard.cpus()).map(move |cpu| (zone, CpuId(cpu))))
 }
 
-impl<P: Policy> Heap for Course<'_, '_, P> {
+impl Heap for Course<'_, '_> {
     fn lists(&self) -> Vec<Now> {
         let (high, offset) = (self.watch.high.borrow(), self.offset.borrow());
         let is_packed = self.yard.policy().rules().engine == Engine::Packed;
@@ -166,7 +167,7 @@ impl<P: Policy> Heap for Course<'_, '_, P> {
     }
 }
 
-impl<P: Policy> Recorder for Course<'_, '_, P> {
+impl Recorder for Course<'_, '_> {
     fn begin(&self) {
         let (high, offset) = unpriced(|| {
             let of = |(zone, cpu)| {
