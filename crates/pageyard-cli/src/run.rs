@@ -1,5 +1,6 @@
 //! `pageyard run`: workloads on simulated machines and on this host.
 
+use std::error::Error;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use pageyard_lab::picture::Page;
 use pageyard_lab::record::Recorder;
 use pageyard_lab::result::{LineShare, Metric, RunResult};
 use pageyard_lab::table::{self, Source, TableError};
-use pageyard_lab::workload::{self, Host, HostOptions, Options};
+use pageyard_lab::workload::{self, Host, HostOptions, Options, Recipe};
 use pageyard_machine::{Costs, MachineSpec, Stop, size};
 use serde::Serialize;
 
@@ -233,72 +234,8 @@ fn run_workload(args: &Run) -> output::Outcome {
     }
     let mut bar = Bar::new();
     let (results, place) = match &args.on {
-        On::Machine(machine) => {
-            let options = Options {
-                machine: (**machine).clone(),
-                memory: args.memory,
-                descriptor: args.descriptor,
-                age: args.age,
-                policies: args.choices.all(),
-                seed: args.seed,
-                iterations: args.iterations,
-                set: args.set.clone(),
-                costs: args.cost.costs(),
-                limits: None,
-                stop: Stop::default(),
-            };
-            let record = args.record || args.picture.is_wanted();
-            let run = if record { workload::record } else { workload::run };
-            let results = run(&recipe, &options, &mut |at, all| {
-                bar.show("run", Count::Runs, at, Some(all));
-            })?;
-            (
-                results,
-                format!(
-                    "the simulated machine {}, {} CPUs, {}{}",
-                    machine.name(),
-                    machine.cpus().len(),
-                    heap(args.age),
-                    if args.cost == Cost::Linux { ", costs of Linux's code" } else { "" },
-                ),
-            )
-        }
-        On::Host => {
-            if args.descriptor != 16 {
-                return Err(
-                    "--descriptor: a descriptor always has 16 bytes on the host; remove this \
-                     option"
-                        .into(),
-                );
-            }
-            if args.age != 0 {
-                return Err("--age: only simulated machines age the heap; remove this option, or \
-                            run --on machine:NAME"
-                    .into());
-            }
-            if args.cost != Cost::Pageyard {
-                return Err("--cost: nothing is priced on the host; remove this option".into());
-            }
-            if args.record {
-                let what = "--record: only simulated machines are recorded; remove this option, or run \
-                            --on machine:NAME";
-                return Err(what.into());
-            }
-            let mut host = Host::open(args.memory, &mut |at, all| {
-                bar.show("memory", Count::Bytes, at, Some(all));
-            })?;
-            let place = format!("this host, {}", host.description());
-            let options = HostOptions {
-                policies: args.choices.all(),
-                seed: args.seed,
-                iterations: args.iterations,
-                set: args.set.clone(),
-            };
-            let results = host.run(&recipe, &options, &mut |at, all| {
-                bar.show("run", Count::Runs, at, Some(all));
-            })?;
-            (results, place)
-        }
+        On::Machine(machine) => on_machine(args, &recipe, machine, &mut bar)?,
+        On::Host => on_host(args, &recipe, &mut bar)?,
     };
     drop(bar);
     if args.picture.is_wanted() {
@@ -313,6 +250,83 @@ fn run_workload(args: &Run) -> output::Outcome {
         write!(output::stdout(), "{}", table(&results, args, &place))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the workload on a simulated machine. Returns the results, and where they are from.
+fn on_machine(
+    args: &Run,
+    recipe: &Recipe,
+    machine: &MachineSpec,
+    bar: &mut Bar,
+) -> Result<(Vec<RunResult>, String), Box<dyn Error>> {
+    let options = Options {
+        machine: machine.clone(),
+        memory: args.memory,
+        descriptor: args.descriptor,
+        age: args.age,
+        policies: args.choices.all(),
+        seed: args.seed,
+        iterations: args.iterations,
+        set: args.set.clone(),
+        costs: args.cost.costs(),
+        limits: None,
+        stop: Stop::default(),
+    };
+    let record = args.record || args.picture.is_wanted();
+    let run = if record { workload::record } else { workload::run };
+    let results = run(recipe, &options, &mut |at, all| {
+        bar.show("run", Count::Runs, at, Some(all));
+    })?;
+    let place = format!(
+        "the simulated machine {}, {} CPUs, {}{}",
+        machine.name(),
+        machine.cpus().len(),
+        heap(args.age),
+        if args.cost == Cost::Linux { ", costs of Linux's code" } else { "" },
+    );
+    Ok((results, place))
+}
+
+/// Runs the workload on this host, as [`on_machine`] does.
+fn on_host(
+    args: &Run,
+    recipe: &Recipe,
+    bar: &mut Bar,
+) -> Result<(Vec<RunResult>, String), Box<dyn Error>> {
+    let refused = [
+        (
+            args.descriptor != 16,
+            "--descriptor: a descriptor always has 16 bytes on the host; remove this option",
+        ),
+        (
+            args.age != 0,
+            "--age: only simulated machines age the heap; remove this option, or run --on \
+             machine:NAME",
+        ),
+        (args.cost != Cost::Pageyard, "--cost: nothing is priced on the host; remove this option"),
+        (
+            args.record,
+            "--record: only simulated machines are recorded; remove this option, or run --on \
+             machine:NAME",
+        ),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(is_given, _)| *is_given) {
+        return Err((*what).into());
+    }
+    let mut host = Host::open(args.memory, &mut |at, all| {
+        bar.show("memory", Count::Bytes, at, Some(all));
+    })?;
+    let place = format!("this host, {}", host.description());
+    let options = HostOptions {
+        policies: args.choices.all(),
+        seed: args.seed,
+        iterations: args.iterations,
+        set: args.set.clone(),
+    };
+    let results = host.run(recipe, &options, &mut |at, all| {
+        bar.show("run", Count::Runs, at, Some(all));
+    })?;
+    Ok((results, place))
 }
 
 /// Describes the heap before the workload begins.

@@ -269,42 +269,52 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         show(&mut bar, &reader);
     }
     drop(bar);
-    let s = reader.summary();
-    let k = &s.kinds;
-    let seconds = s.span_ns.map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e9);
-    let bytes = reader.progress().consumed;
     if json {
-        let events: serde_json::Map<_, _> =
-            k.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
-        let compaction: serde_json::Map<_, _> =
-            s.compaction.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
-        let ignored: serde_json::Map<_, _> =
-            s.ignored.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
-        let attachments: serde_json::Map<_, _> =
-            reader.attachments().iter().map(|a| (a.name.clone(), a.data.len().into())).collect();
-        print_json(&json!({
-            "trace": reader.name(),
-            "format": format!("{:?}", reader.format()),
-            "compression": format!("{:?}", reader.compression()),
-            "bytes": bytes,
-            "events": events,
-            "events_total": k.total(),
-            "compaction": compaction,
-            "failed_requests": k.alloc_failed,
-            "marks": s.marks,
-            "seconds": seconds,
-            "cpus": s.declared_cpus,
-            "kernel_release": s.kernel_release,
-            "clock": s.clock,
-            "tasks": reader.tasks().len(),
-            "lost": s.lost,
-            "ignored": ignored,
-            "malformed": s.malformed.count,
-            "malformed_at_import": s.malformed_at_import,
-            "state_files": attachments,
-        }))?;
-        return Ok(ExitCode::SUCCESS);
+        info_json(&reader)?;
+    } else {
+        info_text(&reader)?;
+        report_trouble(reader.summary());
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn info_json(reader: &TraceReader) -> Result<()> {
+    let s = reader.summary();
+    let seconds = s.span_ns.map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e9);
+    let events: serde_json::Map<_, _> =
+        s.kinds.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
+    let compaction: serde_json::Map<_, _> =
+        s.compaction.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
+    let ignored: serde_json::Map<_, _> =
+        s.ignored.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
+    let attachments: serde_json::Map<_, _> =
+        reader.attachments().iter().map(|a| (a.name.clone(), a.data.len().into())).collect();
+    print_json(&json!({
+        "trace": reader.name(),
+        "format": format!("{:?}", reader.format()),
+        "compression": format!("{:?}", reader.compression()),
+        "bytes": reader.progress().consumed,
+        "events": events,
+        "events_total": s.kinds.total(),
+        "compaction": compaction,
+        "failed_requests": s.kinds.alloc_failed,
+        "marks": s.marks,
+        "seconds": seconds,
+        "cpus": s.declared_cpus,
+        "kernel_release": s.kernel_release,
+        "clock": s.clock,
+        "tasks": reader.tasks().len(),
+        "lost": s.lost,
+        "ignored": ignored,
+        "malformed": s.malformed.count,
+        "malformed_at_import": s.malformed_at_import,
+        "state_files": attachments,
+    }))
+}
+
+fn info_text(reader: &TraceReader) -> io::Result<()> {
+    let (s, k) = (reader.summary(), &reader.summary().kinds);
+    let bytes = reader.progress().consumed;
     let mut out = output::stdout();
     let form = match reader.format() {
         Format::Text => "ftrace text",
@@ -342,9 +352,7 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         let skipped = grouped(s.malformed_at_import);
         writeln!(out, "  damaged parts skipped at import: {skipped}")?;
     }
-    drop(out);
-    report_trouble(s);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn export(trace: &Path, output: Option<&Path>, gfp_names: bool, lenient: bool) -> output::Outcome {
