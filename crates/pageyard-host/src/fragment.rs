@@ -17,8 +17,8 @@ use crate::yard::HostYard;
 const CHUNK: Order = Order::new(3).expect("an order of a block");
 /// Most bytes of a fragment.
 const MOST: usize = (PAGE_SIZE as usize) << CHUNK.get();
-/// Single pages after a request for a larger block failed. While memory is in pieces, such a request
-/// looks at every pageblock.
+/// Single pages after a request for a larger block failed, which takes many times as long as one for a
+/// page and, while memory is in pieces, would fail again.
 const PAGES: u32 = 64;
 /// References of a new chunk that its cache holds: one for each fragment that it can have, of a byte
 /// each, and one more, so that fragments never drop the last one while the cache uses the chunk.

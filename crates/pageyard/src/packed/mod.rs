@@ -39,6 +39,8 @@
 //! 4. A pageblock that is set apart, for CMA or as highatomic reserve, is active, and a set of its own
 //!    lists it. Only requests that may use it take its frames, and none is in a magazine that came from a
 //!    free after that.
+//! 5. If it is noted that a search found no block of an order, no pageblock that the search could use has
+//!    one, or an operation in progress takes the note back.
 
 mod bits;
 mod blocks;
