@@ -144,5 +144,7 @@ fn frees_of_the_same_blocks_of_the_packed_engine() {
 fn false_owners_in_the_packed_engine_are_detected() {
     let owned: Way = |region, cpu, pfn, order| region.free_owned(cpu, pfn, order).is_ok();
     let found = find(200, everybody_frees(owned)).expect_err("a block is freed twice");
-    assert!(found.why.contains("was freed") && found.why.contains("left: 2"), "{}", found.why);
+    // Two of the three, or all.
+    let several = ["left: 2", "left: 3"].iter().any(|n| found.why.contains(n));
+    assert!(found.why.contains("was freed") && several, "{}", found.why);
 }
