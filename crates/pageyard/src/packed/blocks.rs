@@ -7,7 +7,10 @@
 #[cfg(feature = "lines")]
 use crate::base::lines::{Part, Piece};
 use crate::base::shared::{self, AtomicU32, AtomicU64};
-use crate::base::sync::Ordering::{Relaxed, Release, SeqCst};
+use crate::base::sync::{
+    Ordering::{Relaxed, Release, SeqCst},
+    fence,
+};
 use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
@@ -509,6 +512,8 @@ impl<'a> Blocks<'a> {
         for w in self.words_of(block) {
             w.store(!0, Release);
         }
+        // The stores alone might come after the look at the notes.
+        fence(SeqCst);
         self.notes.note_free(8);
     }
 
@@ -731,37 +736,6 @@ impl<'a> Blocks<'a> {
         let want = bucket_of(free);
         if self.meta(block).bucket() != want {
             self.reindex(block, want, domain);
-        }
-    }
-
-    /// Looks at all pageblocks for a block of an order below a pageblock's, unless the last search found
-    /// none and no such block has become free since.
-    pub(crate) fn search<T>(&self, order: u8, at: impl FnMut(u32) -> Option<T>) -> Option<T> {
-        if self.notes.is_missing(order) {
-            return None;
-        }
-        let search = self.notes.begin(order);
-        let found = (0..self.len()).find_map(at);
-        if found.is_none() {
-            self.notes.end(&search);
-        }
-        found
-    }
-
-    /// Takes a block of a pageblock by `take`, again as long as there is one: another CPU took the one
-    /// that it saw, or frames of it were faulty. A [`search`](Self::search) that left the pageblock would
-    /// hide the others.
-    pub(crate) fn take_while_there(
-        &self,
-        block: u32,
-        order: u8,
-        mut take: impl FnMut() -> Option<u32>,
-    ) -> Option<u32> {
-        loop {
-            let taken = take();
-            if taken.is_some() || !self.serves(block, order) {
-                return taken;
-            }
         }
     }
 

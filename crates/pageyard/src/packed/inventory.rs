@@ -69,6 +69,35 @@ impl Blocks<'_> {
         near || all && self.search(order, |block| serves(block).then_some(())).is_some()
     }
 
+    /// Looks at all pageblocks for a block of an order below a pageblock's, unless the last search found
+    /// none and no such block has become free since.
+    pub(crate) fn search<T>(&self, order: u8, at: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        if self.notes.is_missing(order) {
+            return None;
+        }
+        let search = self.notes.begin(order);
+        let found = (0..self.len()).find_map(at);
+        self.notes.end(&search, found.is_some());
+        found
+    }
+
+    /// Takes a block of a pageblock by `take`, again as long as there is one: another CPU took the one
+    /// that it saw, or frames of it were faulty. A [`search`](Self::search) that left the pageblock would
+    /// hide the others.
+    pub(crate) fn take_while_there(
+        &self,
+        block: u32,
+        order: u8,
+        mut take: impl FnMut() -> Option<u32>,
+    ) -> Option<u32> {
+        loop {
+            let taken = take();
+            if taken.is_some() || !self.serves(block, order) {
+                return taken;
+            }
+        }
+    }
+
     /// Returns whether a pageblock that is neither isolated nor set apart for other requests has an
     /// aligned free run of an order below that of a pageblock.
     pub(super) fn serves(&self, block: u32, order: u8) -> bool {

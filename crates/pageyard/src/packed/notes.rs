@@ -11,7 +11,7 @@ use crate::base::shared::AtomicU64;
 use crate::base::sync::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::fence;
 use crate::packed::bits;
-use crate::packed::planted::{Bug, planted};
+use crate::packed::planted::{Bug, fence_for_loom, planted};
 
 /// Bits 0 to 8: searches for these orders are under way, or found nothing. Bits 16 to 24: they found
 /// nothing. Bit 31: pageblocks are set apart, or were. From bit 32: how often the others were taken back.
@@ -68,33 +68,42 @@ impl Notes {
         Search { order, round }
     }
 
-    /// Notes that a search found nothing, unless frames became free that it may have missed.
-    pub(super) fn end(&self, search: &Search) {
-        let Search { order, round } = *search;
-        let found_none =
-            |now: u64| (now >> ROUND == round).then_some(now | 1 << (MISSING + u32::from(order)));
-        _ = self.0.fetch_update(SeqCst, SeqCst, found_none);
+    /// Ends a search. Notes that it found nothing, unless frames became free that it may have missed; or
+    /// forgets it, so that frees need not look for it.
+    pub(super) fn end(&self, search: &Search, has_found: bool) {
+        let bit = 1 << search.order;
+        let ended = |now: u64| {
+            let ends = now >> ROUND == search.round && now & bit << MISSING == 0;
+            ends.then(|| if has_found { take_back(now, bit) } else { now | bit << MISSING })
+        };
+        _ = self.0.fetch_update(SeqCst, SeqCst, ended);
     }
 
-    /// Takes back what was noted of the orders up to this one: there may be such a block now.
-    #[cold]
-    #[inline(never)]
+    /// Takes back what was noted of the orders up to this one: there may be such a block now. The caller
+    /// wrote its words or label by `SeqCst` operations, or a fence followed.
     pub(super) fn note_free(&self, order: u8) {
         if planted(Bug::NoTakingBack) {
             return;
         }
-        // After what the caller wrote.
-        fence(SeqCst);
-        let noted = up_to(order) | up_to(order) << MISSING;
-        let take_back =
-            |now: u64| (now & noted != 0).then_some((now & !noted).wrapping_add(1 << ROUND));
-        _ = self.0.fetch_update(SeqCst, SeqCst, take_back);
+        fence_for_loom();
+        let noted = |now: u64| (now & up_to(order) != 0).then(|| take_back(now, up_to(order)));
+        _ = self.0.fetch_update(SeqCst, SeqCst, noted);
     }
 
     /// Like [`note_free`](Self::note_free), for the free frames of a word.
     pub(super) fn note_free_in(&self, word: u64) {
-        self.note_free(if word == !0 { 8 } else { bits::largest_run(word) });
+        let lowest = (self.0.load(SeqCst) & up_to(8)).trailing_zeros();
+        if word == !0 {
+            self.note_free(8);
+        } else if lowest < 6 && bits::run_heads(word, lowest as u8) != 0 {
+            self.note_free(bits::largest_run(word));
+        }
     }
+}
+
+/// Forgets searches for some orders and what they noted. Others that are under way note nothing either.
+const fn take_back(now: u64, orders: u64) -> u64 {
+    (now & !(orders | orders << MISSING)).wrapping_add(1 << ROUND)
 }
 
 /// Returns the bits of the orders up to this one.
@@ -110,7 +119,7 @@ mod tests {
     fn what_a_search_missed_is_not_noted() {
         let notes = Notes::new();
         let missing = || [1, 2, 3, 8].map(|order| notes.is_missing(order));
-        notes.end(&notes.begin(2));
+        notes.end(&notes.begin(2), false);
         assert_eq!((missing(), notes.any()), ([false, true, true, true], true));
         // A block that is too small changes nothing.
         notes.note_free_in(0b110);
@@ -121,11 +130,17 @@ mod tests {
         let search = notes.begin(3);
         notes.note_free(5);
         let other = notes.begin(3);
-        notes.end(&search);
+        notes.end(&search, false);
         assert_eq!(missing(), [false; 4]);
-        notes.end(&other);
+        notes.end(&other, false);
+        assert_eq!(missing(), [false, false, true, true]);
+        // One that finds a block leaves nothing for frees to look at, but what another one noted.
+        notes.end(&notes.begin(1), true);
+        assert_eq!(missing(), [false, false, true, true]);
+        notes.end(&notes.begin(3), true);
         assert_eq!(missing(), [false, false, true, true]);
         notes.note_free_in(!0);
+        notes.end(&notes.begin(1), true);
         assert_eq!((missing(), notes.any()), ([false; 4], false));
     }
 
@@ -133,7 +148,7 @@ mod tests {
     fn pageblocks_that_are_set_apart_stay_noted() {
         let notes = Notes::new();
         notes.note_set_apart();
-        notes.end(&notes.begin(0));
+        notes.end(&notes.begin(0), false);
         notes.note_free(8);
         assert!(notes.has_set_apart() && notes.any() && !notes.is_missing(8));
     }

@@ -53,7 +53,7 @@ fn words_are_taken_if_all_are_full_and_else_stay() {
     let words = [!0, !0, !1, !0].map(AtomicU64::new);
     let values = || words.each_ref().map(|w| w.load(SeqCst));
     // A search that ended while some of them were taken found nothing.
-    blocks.notes.end(&blocks.notes.begin(6));
+    blocks.notes.end(&blocks.notes.begin(6), false);
     assert!(!blocks.take_full(&words) && !blocks.notes.is_missing(6));
     assert_eq!(values(), [!0, !0, !1, !0]);
     words[2].store(!0, SeqCst);
