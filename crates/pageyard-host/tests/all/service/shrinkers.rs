@@ -59,7 +59,9 @@ fn a_shrinker_that_has_pages_again_is_asked_by_the_worker() {
     assert!(gave_up && yard.status().shrunk == 0);
     drop(locked);
     assert!(until(|| take().is_ok()), "{:?}", yard.status());
-    assert!(yard.status().shrunk > 0 && yard.status().shrunk_directly == 0);
+    // The worker counts blocks after they are free, when requests may have them already.
+    assert!(until(|| yard.status().shrunk > 0), "{:?}", yard.status());
+    assert_eq!(yard.status().shrunk_directly, 0);
 }
 
 #[test]
