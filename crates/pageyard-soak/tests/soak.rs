@@ -67,13 +67,13 @@ fn an_overwritten_page_is_detected() {
 #[test]
 fn one_phase_can_be_repeated() {
     let mut seen = Vec::new();
-    let plan = Plan { only: Some(3), size: 16 << 20, ..plan(2, None) };
+    let plan = Plan { only: Some(3), size: 16 << 20, ..plan(1, None) };
     let tell = &mut |phase: &pageyard_soak::Phase| {
         seen.push(phase.number);
         ControlFlow::Continue(())
     };
-    assert_eq!(soak(&plan, tell).unwrap().phases, 2);
-    assert!(seen.iter().all(|&number| number == 3));
+    assert_eq!(soak(&plan, tell).unwrap().phases, 1);
+    assert!(!seen.is_empty() && seen.iter().all(|&number| number == 3));
 }
 
 #[test]
