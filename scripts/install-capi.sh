@@ -2,7 +2,7 @@
 # Builds the C libraries and installs them with their headers, pkg-config files and CMake package.
 #
 #     scripts/install-capi.sh [--destdir DIR] [--libdir DIR] [--profile NAME] [--target TRIPLE]
-#                             [--core-target TRIPLE] [--core-only] [--packed] [--interrupt-lock]
+#                             [--features LIST] [--core-target TRIPLE] [--core-only] [--packed] [--interrupt-lock]
 #                             [--cpu-at OFFSET] [--opt-level s|3] [--without-text] [--without-hooks]
 #                             [--without-relocate] [--merge-sections] PREFIX
 #
@@ -10,6 +10,7 @@
 # --destdir DIR      put them under DIR/PREFIX instead, for a package
 # --libdir DIR       put libraries into this folder below PREFIX: lib64, lib/x86_64-linux-gnu; lib if not given
 # --profile NAME     cargo's profile for the host library; release if not given
+# --features LIST    cargo's features for the host library; none if not given
 # --target T         Rust's target for the libraries, installed with rustup; this machine's if not given.
 #                    With it, CC, LD, AR and OBJCOPY name the tools of a cross compiler.
 # --core-target T    the same for the core without std; what --target says if not given. A kernel for
@@ -42,7 +43,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 fail() { printf 'install-capi: %s\n' "$*" >&2; exit 2; }
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
 
-destdir="" libdir=lib profile=release for_target="" core_target="" prefix=""
+destdir="" libdir=lib profile=release host_features="" for_target="" core_target="" prefix=""
 native="" core_only="" opt_level="" without_text="" without_hooks="" packed="" merge="" interrupt_lock="" cpu_at="" without_relocate=""
 while [ $# -gt 0 ]; do
     case $1 in
@@ -53,12 +54,13 @@ while [ $# -gt 0 ]; do
     --without-hooks) without_hooks=1 ;;
     --without-relocate) without_relocate=1 ;;
     --merge-sections) merge=1 ;;
-    --destdir | --libdir | --profile | --target | --core-target | --opt-level | --cpu-at)
+    --destdir | --libdir | --profile | --features | --target | --core-target | --opt-level | --cpu-at)
         [ $# -gt 1 ] || fail "$1 wants a value"
         case $1 in
         --destdir) destdir=$2 ;;
         --libdir) libdir=${2%/} ;;
         --profile) profile=$2 ;;
+        --features) host_features=$2 ;;
         --target) for_target=$2 ;;
         --core-target) core_target=$2 ;;
         --cpu-at)
@@ -122,7 +124,7 @@ cd "$here"
 if [ -z "$core_only" ]; then
 # What the static library needs of the system's, said by rustc.
 notes=$(cargo rustc --quiet -p pageyard-capi --lib --profile "$profile" --crate-type staticlib \
-    ${for_target:+--target "$for_target"} -- \
+    ${host_features:+--features "$host_features"} ${for_target:+--target "$for_target"} -- \
     --print native-static-libs 2>&1) || { printf '%s\n' "$notes" >&2; fail "the host library did not build"; }
 native=$(sed -n 's/^note: native-static-libs: //p' <<<"$notes" | tail -1)
 [ -n "$native" ] || native="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"

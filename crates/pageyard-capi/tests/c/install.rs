@@ -6,6 +6,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::here;
 
+/// How the host's library is built: as it is there already, where the tests were built in a workspace.
+const AS_TESTED: [&str; 4] = [
+    "--profile",
+    if cfg!(debug_assertions) { "dev" } else { "release" },
+    "--features",
+    "as-tested",
+];
+
 fn script() -> Command {
     let mut script = Command::new(here().join("../../scripts/install-capi.sh"));
     if pageyard_unmet::is_emulated() {
@@ -34,9 +42,8 @@ pub(crate) fn prefix() -> &'static Path {
         }
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         let _ = std::fs::remove_dir_all(&prefix);
-        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
         // The core's programs run on both engines.
-        install(script().args(["--packed", "--profile", profile]).arg(&prefix));
+        install(script().arg("--packed").args(AS_TESTED).arg(&prefix));
         prefix
     })
 }
@@ -99,9 +106,8 @@ fn every_file_is_installed() {
 fn libraries_go_where_libdir_says() {
     let prefix = self::prefix().with_extension("libdir");
     let _ = std::fs::remove_dir_all(&prefix);
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let options = ["--packed", "--profile", profile, "--libdir", "lib/multi-arch"];
-    install(script().args(options).arg(&prefix));
+    let options = ["--packed", "--libdir", "lib/multi-arch"];
+    install(script().args(options).args(AS_TESTED).arg(&prefix));
     let libraries = prefix.join("lib/multi-arch");
     assert!(libraries.join("libpageyard.so.0").exists());
     for file in std::fs::read_dir(prefix.join("lib")).unwrap() {
