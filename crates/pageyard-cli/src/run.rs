@@ -313,9 +313,7 @@ fn on_host(
     if let Some((_, what)) = refused.iter().find(|(is_given, _)| *is_given) {
         return Err((*what).into());
     }
-    let mut host = Host::open(args.memory, &mut |at, all| {
-        bar.show("memory", Count::Bytes, at, Some(all));
-    })?;
+    let mut host = Host::open(args.memory)?;
     let place = format!("this host, {}", host.description());
     let options = HostOptions {
         policies: args.choices.all(),
@@ -323,6 +321,8 @@ fn on_host(
         iterations: args.iterations,
         set: args.set.clone(),
     };
+    host.check(recipe, &options)?;
+    host.populate(&mut |at, all| bar.show("memory", Count::Bytes, at, Some(all)))?;
     let results = host.run(recipe, &options, &mut |at, all| {
         bar.show("run", Count::Runs, at, Some(all));
     })?;

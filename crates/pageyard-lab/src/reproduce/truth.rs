@@ -77,7 +77,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let found = calibrate(&machine);
     let costs = apply(&found.rows, &Costs::default());
     let machine = machine.with_last_level_in_effect(found.last_level);
-    let mut host = Host::open(Some(MEMORY), &mut |_, _| {})?;
+    let mut host = Host::open(Some(MEMORY))?;
     let policies = vec![replay::by_name("Linux612")?];
     let least = if run.options.scale == Scale::Small { 3 } else { RUNS };
     let mut outcome = Outcome::default();

@@ -44,6 +44,18 @@ pub(super) struct Done {
 }
 
 impl Series<'_> {
+    /// Checks the parameters.
+    ///
+    /// # Errors
+    /// Fails with an invalid parameter.
+    pub(super) fn check(&self) -> Result<(), WorkloadError> {
+        self.params().and_then(|params| (self.recipe.plan)(&params, self.site)).map(drop)
+    }
+
+    fn params(&self) -> Result<Params, WorkloadError> {
+        Params::new(self.recipe.name, self.recipe.params, self.set)
+    }
+
     /// Runs the whole series; `one` executes a single run. `progress` receives the number of
     /// completed runs and the total.
     ///
@@ -54,8 +66,8 @@ impl Series<'_> {
         progress: &mut dyn FnMut(u64, u64),
         one: &mut dyn FnMut(Turn<'_>) -> Result<Done, WorkloadError>,
     ) -> Result<Vec<RunResult>, WorkloadError> {
+        let params = self.params()?;
         let Series { recipe, policies, site, .. } = self;
-        let params = Params::new(recipe.name, recipe.params, self.set)?;
         let points = (recipe.plan)(&params, site)?.len();
         let all = points as u64 * u64::from(self.iterations) * policies.len() as u64;
         let mut parameters = params.values().clone();

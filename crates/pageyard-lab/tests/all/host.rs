@@ -29,7 +29,8 @@ fn options(name: &str, policies: &[&str]) -> HostOptions {
 
 fn open(mib: u64) -> Host {
     let mut told = (0, 0);
-    let host = Host::open(Some(mib << 20), &mut |at, all| told = (at, all)).unwrap();
+    let mut host = Host::open(Some(mib << 20)).unwrap();
+    host.populate(&mut |at, all| told = (at, all)).unwrap();
     assert_eq!(told, (mib << 20, mib << 20));
     host
 }
@@ -111,20 +112,28 @@ fn a_recording_is_executed_by_its_cpus() {
 
 #[test]
 fn invalid_memory_sizes_are_errors() {
-    let told = |memory| Host::open(Some(memory), &mut |_, _| {}).unwrap_err().to_string();
+    let told = |memory| Host::open(Some(memory)).unwrap_err().to_string();
     let text = told(1 << 50);
     assert!(text.starts_with("memory ") && text.ends_with("reduce --memory"), "{text}");
     let text = told(4096);
     assert!(text.starts_with("this host: size 4096 bytes: expected at least"), "{text}");
 }
 
+/// Memory of a few GiB takes seconds.
 #[test]
-fn an_impossible_parameter_is_an_error_and_the_host_stays_usable() {
-    let mut host = open(64);
+fn invalid_options_are_errors_before_memory_is_populated() {
+    let mut host = Host::open(Some(64 << 20)).unwrap();
     let recipe = workload::by_name("page_fault1").unwrap();
     let mut wrong = options("page_fault1", &["Base"]);
     wrong.set.push(("processes".into(), "100000".into()));
     let error = host.run(&recipe, &wrong, &mut |_, _| {}).unwrap_err().to_string();
     assert!(error.starts_with("page_fault1: processes=100000: expected a whole number from 1"));
+    let simulated = options("page_fault1", &["Vanilla<Base>"]);
+    let error = host.run(&recipe, &simulated, &mut |_, _| {}).unwrap_err();
+    assert!(matches!(error, WorkloadError::MachineOnly { .. }), "{error}");
+    let mut populated = 0;
+    host.populate(&mut |at, _| populated = at).unwrap();
+    assert_eq!(populated, 64 << 20, "nothing was populated so far");
+    host.populate(&mut |_, _| panic!("populated twice")).unwrap();
     run(&mut host, "page_fault1", &options("page_fault1", &["Base"]));
 }

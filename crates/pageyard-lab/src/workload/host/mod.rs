@@ -75,10 +75,16 @@ pub fn on_hosts() -> impl Iterator<Item = &'static str> {
     ON_HOSTS.iter().map(|&(name, _)| name)
 }
 
-/// Returns the function that runs workloads under a policy on this host, or `None` if the core is
-/// not compiled for the policy.
-fn real_work(policy: &Choice) -> Option<RealWork> {
-    ON_HOSTS.iter().find(|&&(name, _)| name == policy.policy()).map(|&(_, work)| work)
+/// Returns the function that runs workloads under a policy on this host.
+///
+/// # Errors
+/// Fails if the core is not compiled for the policy.
+fn real_work(policy: &Choice) -> Result<RealWork, WorkloadError> {
+    let found = ON_HOSTS.iter().find(|&&(name, _)| name == policy.policy());
+    found.map(|&(_, work)| work).ok_or_else(|| WorkloadError::MachineOnly {
+        name: policy.name.clone(),
+        known: on_hosts().collect::<Vec<_>>().join(", "),
+    })
 }
 
 /// This host, with memory for runs.
@@ -87,19 +93,16 @@ pub struct Host {
     room: Room,
     site: Site,
     description: String,
+    is_populated: bool,
 }
 
 impl Host {
-    /// Takes memory from the system before anything runs, so that no run waits for it: `memory`
-    /// bytes, or a quarter of the available memory, at most 4 GiB. This takes seconds for a few
-    /// GiB. `progress` receives the number of bytes populated and the total.
+    /// Reserves addresses for `memory` bytes, or for a quarter of the available memory, at most
+    /// 4 GiB. [`populate`](Self::populate) takes the memory from the system.
     ///
     /// # Errors
     /// Fails if there is not enough memory, or if the system refuses.
-    pub fn open(
-        memory: Option<u64>,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Host, WorkloadError> {
+    pub fn open(memory: Option<u64>) -> Result<Host, WorkloadError> {
         let available = available_memory().unwrap_or(u64::MAX);
         let memory = memory.unwrap_or((available / SHARE).min(MOST) / UNIT * UNIT);
         // Descriptors take 16 bytes per page, and other processes need memory too.
@@ -110,7 +113,6 @@ impl Host {
         let cpus = cpu::allowed()?;
         let builder = Builder::new(memory).cpus(cpus.iter().copied());
         let region = builder.region()?;
-        populate(&region, progress)?;
         let topology = Topology::detect().map_err(BuildError::from)?;
         let nodes = cpus.iter().map(|&c| topology.node_of(c).unwrap_or(NodeId(0)));
         let site = Site {
@@ -121,9 +123,22 @@ impl Host {
             pages: region.pages(),
         };
         let description = describe(&site, region.pages() * PAGE_SIZE);
-        spin::calibrate();
         let room = Room { builder, region: Some(region), cpus };
-        Ok(Host { room, site, description })
+        Ok(Host { room, site, description, is_populated: false })
+    }
+
+    /// Takes the memory from the system before anything runs, so that no run waits for it. This
+    /// takes seconds for a few GiB. `progress` receives the number of bytes populated and the total.
+    ///
+    /// # Errors
+    /// Fails if the system refuses.
+    pub fn populate(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), WorkloadError> {
+        if let Some(region) = self.room.region.as_ref().filter(|_| !self.is_populated) {
+            populate(region, progress)?;
+            spin::calibrate();
+            self.is_populated = true;
+        }
+        Ok(())
     }
 
     /// Describes the host in words.
@@ -136,11 +151,23 @@ impl Host {
         self.site.pages * PAGE_SIZE
     }
 
-    /// Runs a workload under all policies in turn in each iteration, so that disturbances of the
-    /// host affect all of them. `progress` receives the number of completed runs and the total.
+    /// Checks the options of a run, which [`run`](Self::run) does too. Takes no time, unlike
+    /// [`populate`](Self::populate), and needs no memory.
     ///
     /// # Errors
     /// Returns [`WorkloadError`] if an option is invalid.
+    pub fn check(&self, recipe: &Recipe, options: &HostOptions) -> Result<(), WorkloadError> {
+        options.policies.iter().try_for_each(|policy| real_work(policy).map(drop))?;
+        series(&self.site, &self.description, recipe, options).check()
+    }
+
+    /// Runs a workload under all policies in turn in each iteration, so that disturbances of the
+    /// host affect all of them. Takes memory from the system first, if
+    /// [`populate`](Self::populate) did not. `progress` receives the number of completed runs and
+    /// the total.
+    ///
+    /// # Errors
+    /// Returns [`WorkloadError`] if an option is invalid, or if the system refuses memory.
     ///
     /// # Panics
     /// Propagates a panic of a workload's thread.
@@ -150,34 +177,38 @@ impl Host {
         options: &HostOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Vec<RunResult>, WorkloadError> {
-        let work = |policy: &Choice| {
-            real_work(policy).ok_or_else(|| WorkloadError::MachineOnly {
-                name: policy.name.clone(),
-                known: on_hosts().collect::<Vec<_>>().join(", "),
-            })
-        };
-        // Reject a policy that cannot run here before anything runs.
-        options.policies.iter().try_for_each(|policy| work(policy).map(drop))?;
-        let series = Series {
-            recipe,
-            policies: &options.policies,
-            seed: options.seed,
-            iterations: options.iterations,
-            set: &options.set,
-            site: &self.site,
-            world: Where::Host(self.description.clone()),
-            of_world: vec![("host.memory", self.memory().to_string())],
-        };
-        series.run(progress, &mut |turn| {
+        self.check(recipe, options)?;
+        self.populate(&mut |_, _| {})?;
+        let Host { room, site, description, .. } = self;
+        series(site, description, recipe, options).run(progress, &mut |turn| {
             let setting = Setting {
                 seed: turn.seed,
                 score: recipe.score,
                 plan: turn.plan,
                 settings: &turn.policy.settings,
             };
-            let measures = work(turn.policy)?(&setting, &mut self.room)?;
+            let measures = real_work(turn.policy)?(&setting, room)?;
             Ok(Done { measures, lines: None, track: None })
         })
+    }
+}
+
+/// The runs that these options describe.
+fn series<'s>(
+    site: &'s Site,
+    description: &str,
+    recipe: &'s Recipe,
+    options: &'s HostOptions,
+) -> Series<'s> {
+    Series {
+        recipe,
+        policies: &options.policies,
+        seed: options.seed,
+        iterations: options.iterations,
+        set: &options.set,
+        site,
+        world: Where::Host(description.to_owned()),
+        of_world: vec![("host.memory", (site.pages * PAGE_SIZE).to_string())],
     }
 }
 
