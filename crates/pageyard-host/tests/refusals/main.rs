@@ -17,6 +17,7 @@ mod refuse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use pageyard::{Gfp, NodeId, Order, ZoneId};
@@ -334,14 +335,20 @@ fn cannot_refuse(told: &str) -> bool {
 
 #[test]
 fn any_system_call_may_fail() {
-    let mut failed = Vec::new();
-    for (scenario, _) in SCENARIOS {
-        match in_a_process(scenario) {
-            Ok(told) if cannot_refuse(&told) => return,
-            Ok(told) => println!("{scenario}: {told}"),
-            Err(why) => failed.push(why),
+    let (waiting, failed) = (Mutex::new(SCENARIOS.iter()), Mutex::new(Vec::new()));
+    let next = || waiting.lock().unwrap().next();
+    let run = || {
+        while let Some((scenario, _)) = next() {
+            match in_a_process(scenario) {
+                Ok(told) if cannot_refuse(&told) => return,
+                Ok(told) => println!("{scenario}: {told}"),
+                Err(why) => failed.lock().unwrap().push(why),
+            }
         }
-    }
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|s| (0..cpus).for_each(|_| _ = s.spawn(run)));
+    let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
