@@ -34,7 +34,7 @@ if [ "$seeds" = short ]; then
     step "the host's magazines and known zeros"
     run -p pageyard-host --lib -- magazine:: known_zero::
     step "maps in one region"
-    run -p pageyard-carve --test carve
+    run -p pageyard-carve --test carve -- uninitialised overlap aligned
     exit
 fi
 parts=("${@:2}")
