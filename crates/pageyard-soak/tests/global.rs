@@ -136,7 +136,7 @@ fn swing(yard: &'static HostYard) {
 
 /// Number of phases; set `PAGEYARD_SOAK_PHASES` for more.
 fn phases() -> u64 {
-    std::env::var("PAGEYARD_SOAK_PHASES").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
+    std::env::var("PAGEYARD_SOAK_PHASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
 }
 
 #[test]
