@@ -2,7 +2,7 @@
 # Builds the C libraries and installs them with their headers, pkg-config files and CMake package.
 #
 #     scripts/install-capi.sh [--destdir DIR] [--libdir DIR] [--profile NAME] [--target TRIPLE]
-#                             [--features LIST] [--core-target TRIPLE] [--core-only] [--packed] [--interrupt-lock]
+#                             [--library FILE] [--core-target TRIPLE] [--core-only] [--packed] [--interrupt-lock]
 #                             [--cpu-at OFFSET] [--opt-level s|3] [--without-text] [--without-hooks]
 #                             [--without-relocate] [--merge-sections] PREFIX
 #
@@ -10,7 +10,7 @@
 # --destdir DIR      put them under DIR/PREFIX instead, for a package
 # --libdir DIR       put libraries into this folder below PREFIX: lib64, lib/x86_64-linux-gnu; lib if not given
 # --profile NAME     cargo's profile for the host library; release if not given
-# --features LIST    cargo's features for the host library; none if not given
+# --library FILE     the host library that cargo has built already, libpageyard_capi.a, in place of building it
 # --target T         Rust's target for the libraries, installed with rustup; this machine's if not given.
 #                    With it, CC, LD, AR and OBJCOPY name the tools of a cross compiler.
 # --core-target T    the same for the core without std; what --target says if not given. A kernel for
@@ -43,7 +43,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 fail() { printf 'install-capi: %s\n' "$*" >&2; exit 2; }
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
 
-destdir="" libdir=lib profile=release host_features="" for_target="" core_target="" prefix=""
+destdir="" libdir=lib profile=release library="" for_target="" core_target="" prefix=""
 native="" core_only="" opt_level="" without_text="" without_hooks="" packed="" merge="" interrupt_lock="" cpu_at="" without_relocate=""
 while [ $# -gt 0 ]; do
     case $1 in
@@ -54,13 +54,13 @@ while [ $# -gt 0 ]; do
     --without-hooks) without_hooks=1 ;;
     --without-relocate) without_relocate=1 ;;
     --merge-sections) merge=1 ;;
-    --destdir | --libdir | --profile | --features | --target | --core-target | --opt-level | --cpu-at)
+    --destdir | --libdir | --profile | --library | --target | --core-target | --opt-level | --cpu-at)
         [ $# -gt 1 ] || fail "$1 wants a value"
         case $1 in
         --destdir) destdir=$2 ;;
         --libdir) libdir=${2%/} ;;
         --profile) profile=$2 ;;
-        --features) host_features=$2 ;;
+        --library) library=$2 ;;
         --target) for_target=$2 ;;
         --core-target) core_target=$2 ;;
         --cpu-at)
@@ -89,6 +89,8 @@ case $prefix in
 esac
 case /$libdir/ in //* | */../*) fail "--libdir is a folder below PREFIX, such as lib64, not $libdir" ;; esac
 case $prefix$destdir$libdir in *[\|\&\;\$[:space:]]*) fail "PREFIX and each DIR hold no blanks and none of | & ; \$" ;; esac
+[ -z "$library" ] || [ -f "$library" ] || fail "--library $library: there is no such file"
+library=${library:+$(realpath "$library")}
 cc=${CC:-cc} ld=${LD:-ld} ar=${AR:-ar} objcopy=${OBJCOPY:-objcopy}
 core_target=${core_target:-$for_target}
 for tool in cargo "$cc" "$ld" "$ar" "$objcopy" install; do
@@ -122,16 +124,18 @@ single_object() { # ARCHIVE SYMBOLS OBJECT [OBJCOPY-OPTION...]
 
 cd "$here"
 if [ -z "$core_only" ]; then
-# What the static library needs of the system's, said by rustc.
-notes=$(cargo rustc --quiet -p pageyard-capi --lib --profile "$profile" --crate-type staticlib \
-    ${host_features:+--features "$host_features"} ${for_target:+--target "$for_target"} -- \
-    --print native-static-libs 2>&1) || { printf '%s\n' "$notes" >&2; fail "the host library did not build"; }
-native=$(sed -n 's/^note: native-static-libs: //p' <<<"$notes" | tail -1)
+if [ -z "$library" ]; then
+    # What the static library needs of the system's, said by rustc.
+    notes=$(cargo rustc --quiet -p pageyard-capi --lib --profile "$profile" --crate-type staticlib \
+        ${for_target:+--target "$for_target"} -- \
+        --print native-static-libs 2>&1) || { printf '%s\n' "$notes" >&2; fail "the host library did not build"; }
+    native=$(sed -n 's/^note: native-static-libs: //p' <<<"$notes" | tail -1)
+    directory=$profile
+    [ "$profile" != dev ] || directory=debug
+    library=$target/${for_target:+$for_target/}$directory/libpageyard_capi.a
+fi
 [ -n "$native" ] || native="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
-directory=$profile
-[ "$profile" != dev ] || directory=debug
-directory=${for_target:+$for_target/}$directory
-single_object "$target/$directory/libpageyard_capi.a" "$stage/symbols" "$stage/pageyard.o"
+single_object "$library" "$stage/symbols" "$stage/pageyard.o"
 "$ar" crs "$stage/lib/libpageyard.a" "$stage/pageyard.o"
 
 # shellcheck disable=SC2086  # several libraries

@@ -6,13 +6,20 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::here;
 
-/// How the host's library is built: as it is there already, where the tests were built in a workspace.
-const AS_TESTED: [&str; 4] = [
-    "--profile",
-    if cfg!(debug_assertions) { "dev" } else { "release" },
-    "--features",
-    "as-tested",
-];
+/// The script, for the host library that these tests depend on: cargo has put it beside this program,
+/// with a hash in its name. Among those of other features the newest is of the current sources.
+fn with_library() -> Command {
+    let program = std::env::current_exe().unwrap();
+    let files = std::fs::read_dir(program.parent().unwrap()).unwrap().map(|file| file.unwrap());
+    let libraries = files.filter(|file| {
+        let name = file.file_name().into_string().unwrap_or_default();
+        name.starts_with("libpageyard_capi-") && name.ends_with(".a")
+    });
+    let newest = libraries.max_by_key(|file| file.metadata().unwrap().modified().unwrap());
+    let mut script = script();
+    script.arg("--packed").arg("--library").arg(newest.expect("cargo has built it").path());
+    script
+}
 
 fn script() -> Command {
     let mut script = Command::new(here().join("../../scripts/install-capi.sh"));
@@ -43,7 +50,7 @@ pub(crate) fn prefix() -> &'static Path {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capi");
         let _ = std::fs::remove_dir_all(&prefix);
         // The core's programs run on both engines.
-        install(script().arg("--packed").args(AS_TESTED).arg(&prefix));
+        install(with_library().arg(&prefix));
         prefix
     })
 }
@@ -106,8 +113,7 @@ fn every_file_is_installed() {
 fn libraries_go_where_libdir_says() {
     let prefix = self::prefix().with_extension("libdir");
     let _ = std::fs::remove_dir_all(&prefix);
-    let options = ["--packed", "--libdir", "lib/multi-arch"];
-    install(script().args(options).args(AS_TESTED).arg(&prefix));
+    install(with_library().args(["--libdir", "lib/multi-arch"]).arg(&prefix));
     let libraries = prefix.join("lib/multi-arch");
     assert!(libraries.join("libpageyard.so.0").exists());
     for file in std::fs::read_dir(prefix.join("lib")).unwrap() {
@@ -136,6 +142,9 @@ fn mistakes_are_named() {
     assert!(refused(&["/a", "/b"]).contains("/b"));
     assert!(refused(&["--prefix", "/a"]).contains("--prefix"));
     assert!(refused(&["--profile"]).contains("--profile"));
+    assert!(
+        refused(&["--library", "no.a", "/a"]).contains("--library no.a: there is no such file")
+    );
     assert!(refused(&["--opt-level", "2", "/a"]).contains("s or 3, not 2"));
     assert!(refused(&["--cpu-at", "0x8", "/a"]).contains("such as 8, not 0x8"));
     assert!(refused(&["--libdir", "/usr/lib64", "/a"]).contains("not /usr/lib64"));
