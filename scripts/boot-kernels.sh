@@ -64,7 +64,11 @@ names=()
 for what in "$@"; do
     case $what in
     --list) boots | awk '{print $1}'; exit ;;
-    --list-ci) printf '%s\n' rust-locked-icount rust-no-lock arm-pinned riscv-locked riscv-open-lock c-packed-40M c-own-lock-icount; exit ;;
+    --list-ci)
+        printf '%s\n' rust-locked-icount rust-no-lock arm-pinned riscv-locked riscv-open-lock c-packed-40M \
+            c-own-lock-icount
+        exit
+        ;;
     *) names+=("$what") ;;
     esac
 done

@@ -34,7 +34,7 @@ if [ "$seeds" = short ]; then
     step "the host's magazines and known zeros"
     run -p pageyard-host --lib -- magazine:: known_zero::
     step "maps in one region"
-    run -p pageyard-carve --test carve -- uninitialised overlap aligned
+    run -p pageyard-carve --test carve -- --skip one_byte_short --skip previous_contents
     exit
 fi
 parts=("${@:2}")
