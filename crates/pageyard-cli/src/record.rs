@@ -42,9 +42,10 @@ pub(crate) struct Args {
     /// End the recording after this many seconds, though COMMAND runs on
     #[arg(long, value_name = "S", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Size of each CPU's buffer at the start, below 4T; buffers grow as events come
-    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = buffer)]
-    buffer: u32,
+    /// Size of each CPU's buffer, below 4T [default: a sixteenth of the memory in all, and at most 32M
+    /// each]
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
+    buffer: Option<u32>,
     /// Use this tracing instance, which exists and stays as it is, instead of a new one
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,

@@ -29,8 +29,6 @@ pub(super) struct Figures {
     pub(super) bytes: AtomicU64,
     /// Events that were lost, by the heads of sub-buffers.
     pub(super) lost: AtomicU64,
-    /// Size of each CPU's buffer in KiB.
-    pub(super) buffer_kib: AtomicU64,
     is_ending: AtomicBool,
     is_abandoned: AtomicBool,
     failed: Mutex<Option<RecordError>>,
@@ -82,14 +80,6 @@ impl CpuPipe {
     }
 }
 
-/// How buffers grow while the recording runs.
-pub(super) struct Growth {
-    /// The file that sets the size of each CPU's buffer.
-    pub(super) file: PathBuf,
-    /// Maximum size in KiB.
-    pub(super) most_kib: u64,
-}
-
 /// The thread that moves sub-buffers.
 pub(super) struct Drain {
     figures: Arc<Figures>,
@@ -101,12 +91,11 @@ impl Drain {
     pub(super) fn start(
         pipes: Vec<CpuPipe>,
         pages: PageLayout,
-        growth: Growth,
         figures: Arc<Figures>,
     ) -> Result<Self, RecordError> {
         let of_thread = Arc::clone(&figures);
         let work = move || {
-            let done = run(pipes, pages, &growth, &of_thread);
+            let done = run(pipes, pages, &of_thread);
             if let Err(error) = &done {
                 let mut failed = of_thread.failed.lock().unwrap_or_else(PoisonError::into_inner);
                 *failed = Some(error.clone());
@@ -145,7 +134,6 @@ impl Drop for Drain {
 fn run(
     mut pipes: Vec<CpuPipe>,
     pages: PageLayout,
-    growth: &Growth,
     figures: &Figures,
 ) -> Result<Vec<Spool>, RecordError> {
     loop {
@@ -158,7 +146,6 @@ fn run(
         for pipe in &mut pipes {
             most = most.max(turn(pipe, pages, figures)?);
         }
-        grow(most * pages.size, growth, figures);
         if most == 0 {
             if is_ending {
                 break;
@@ -202,18 +189,4 @@ fn turn(pipe: &mut CpuPipe, pages: PageLayout, figures: &Figures) -> Result<usiz
         }
     }
     Ok(TURN)
-}
-
-/// Doubles the buffers if a quarter of one was full after a pause.
-fn grow(most: usize, growth: &Growth, figures: &Figures) {
-    let kib = figures.buffer_kib.load(Ordering::Relaxed);
-    if (most as u64) < kib * 1024 / 4 || kib * 2 > growth.most_kib {
-        return;
-    }
-    let wider = (kib * 2).to_string();
-    let file = File::options().write(true).open(&growth.file);
-    // Without memory for more, the buffers stay as they are.
-    if file.and_then(|mut file| file.write_all(wider.as_bytes())).is_ok() {
-        figures.buffer_kib.store(kib * 2, Ordering::Relaxed);
-    }
 }

@@ -93,11 +93,10 @@ impl Instance {
         }
     }
 
-    /// Writes a mark into the trace. A mark that cannot be written is not worth the recording.
-    pub(super) fn mark(&mut self, text: &str) {
-        if let Some(marker) = &mut self.marker {
-            let _ = marker.write_all(format!("{text}\n").as_bytes());
-        }
+    /// Writes a mark into the trace.
+    pub(super) fn mark(&mut self, text: &str) -> io::Result<()> {
+        let marker = self.marker.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        marker.write_all(format!("{text}\n").as_bytes())
     }
 
     /// Returns the CPUs with buffers, in ascending order.

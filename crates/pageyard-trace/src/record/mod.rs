@@ -37,7 +37,7 @@ use crate::error::TraceError;
 use crate::reader::{Options, TraceReader};
 use crate::summary::PAGE_EVENTS;
 use crate::trace_dat::Spool;
-use drain::{CpuPipe, Drain, Figures, Growth};
+use drain::{CpuPipe, Drain, Figures};
 use instance::Instance;
 use machine::Machine;
 
@@ -57,19 +57,20 @@ pub struct RecordOptions {
     /// Name of an existing tracing instance to use. By default an instance is made, and removed at
     /// the end.
     pub instance: Option<String>,
-    /// Size of each CPU's buffer at the start, in KiB. Buffers grow as needed.
-    pub buffer_kib: u32,
+    /// Size of each CPU's buffer in KiB. By default they have a sixteenth of the memory, and at most
+    /// 32 MiB each.
+    pub buffer_kib: Option<u32>,
 }
 
 impl Default for RecordOptions {
-    /// The running machine, with buffers of 4 MiB per CPU.
+    /// The running machine.
     fn default() -> Self {
         RecordOptions {
             tracefs: None,
             proc: "/proc".into(),
             sys: "/sys".into(),
             instance: None,
-            buffer_kib: 4096,
+            buffer_kib: None,
         }
     }
 }
@@ -81,8 +82,6 @@ pub struct Figure {
     pub bytes: u64,
     /// Events lost so far; a gap without a number counts as one.
     pub lost: u64,
-    /// Size of each CPU's buffer in KiB.
-    pub buffer_kib: u64,
 }
 
 /// A running recording. Dropping it ends the recording and removes its tracing instance.
@@ -92,6 +91,7 @@ pub struct Recorder {
     instance: Instance,
     machine: Machine,
     figures: Arc<Figures>,
+    buffer_kib: u64,
     attachments: Attachments,
     events: EventTable,
     pages: PageLayout,
@@ -108,7 +108,7 @@ pub struct Recording {
     pub lost: u64,
     /// Bytes of raw events.
     pub bytes: u64,
-    /// Size of each CPU's buffer at the end, in KiB.
+    /// Size of each CPU's buffer in KiB.
     pub buffer_kib: u64,
     /// Events that the kernel does not have.
     pub absent: Vec<&'static str>,
@@ -158,7 +158,10 @@ impl Recorder {
             None => pages,
         };
         instance.set("trace_clock", "mono")?;
-        instance.set("buffer_size_kb", &options.buffer_kib.to_string())?;
+        // Set once: while the kernel resizes a buffer it drops the events of all CPUs, and counts none.
+        let fitting = || fitting_buffer(&machine.proc, cpus.len());
+        let buffer_kib = options.buffer_kib.map_or_else(fitting, u64::from);
+        instance.set("buffer_size_kb", &buffer_kib.to_string())?;
         let mut enabled = Vec::new();
         let mut absent = Vec::new();
         for (system, event) in wanted {
@@ -179,19 +182,15 @@ impl Recorder {
         }
 
         let figures = Arc::<Figures>::default();
-        figures.buffer_kib.store(options.buffer_kib.into(), Ordering::Relaxed);
-        let growth = Growth {
-            file: instance.path().join("buffer_size_kb"),
-            most_kib: most_buffer(&machine.proc, cpus.len()),
-        };
         let comms = machine.comms();
         instance.set("tracing_on", "1")?;
-        let drain = Drain::start(pipes, pages, growth, Arc::clone(&figures))?;
+        let drain = Drain::start(pipes, pages, Arc::clone(&figures))?;
         let mut recorder = Recorder {
             drain,
             instance,
             machine,
             figures,
+            buffer_kib,
             attachments,
             events,
             pages,
@@ -206,14 +205,21 @@ impl Recorder {
 
     /// Reads the state just inside the recording. The marks tell a replay when.
     fn begin(&mut self) {
-        self.instance.mark("TRACE_ON");
+        self.mark("TRACE_ON");
         self.frames("pfnmap.before");
-        self.instance.mark("SNAPSHOT_FRAMES");
+        self.mark("SNAPSHOT_FRAMES");
         for file in ["pagetypeinfo", "vmstat", "buddyinfo", "zoneinfo"] {
             self.state(file, "traced_start");
         }
-        self.instance.mark("SNAPSHOT_LISTS");
-        self.instance.mark("WORKLOAD_START");
+        self.mark("SNAPSHOT_LISTS");
+        self.mark("WORKLOAD_START");
+    }
+
+    /// Writes a mark. Without it, a replay knows less of the state at the start.
+    fn mark(&mut self, text: &str) {
+        if let Err(error) = self.instance.mark(text) {
+            self.notes.push(format!("not recorded: the mark {text}: {error}"));
+        }
     }
 
     fn state(&mut self, file: &str, when: &str) {
@@ -248,7 +254,6 @@ impl Recorder {
         Figure {
             bytes: self.figures.bytes.load(Ordering::Relaxed),
             lost: self.figures.lost.load(Ordering::Relaxed),
-            buffer_kib: self.figures.buffer_kib.load(Ordering::Relaxed),
         }
     }
 
@@ -263,14 +268,14 @@ impl Recorder {
     /// # Errors
     /// Fails if the events could not be moved to the temporary files.
     pub fn finish(mut self) -> Result<Recording, RecordError> {
-        self.instance.mark("WORKLOAD_END");
+        self.mark("WORKLOAD_END");
         self.state("zoneinfo", "traced_end");
-        self.instance.mark("SNAPSHOT_LISTS");
+        self.mark("SNAPSHOT_LISTS");
         for file in ["buddyinfo", "pagetypeinfo", "vmstat"] {
             self.state(file, "traced_end");
         }
         self.frames("pfnmap.after");
-        self.instance.mark("TRACE_OFF");
+        self.mark("TRACE_OFF");
         self.instance.set("tracing_on", "0")?;
         let spools = self.drain.finish()?;
         let counted =
@@ -282,7 +287,7 @@ impl Recorder {
             lost: seen.max(counted),
             unseen: counted.saturating_sub(seen),
             bytes,
-            buffer_kib: self.figures.buffer_kib.load(Ordering::Relaxed),
+            buffer_kib: self.buffer_kib,
             absent: self.absent,
             attachments: self.attachments,
             events: self.events,
@@ -294,13 +299,14 @@ impl Recorder {
 }
 
 impl Recording {
-    /// Returns a reader of the recorded events, with the machine's state attached.
+    /// Returns a reader of the recorded events, with the machine's state attached. It is
+    /// [lenient](Options::lenient): a workload can seldom be repeated for one event that cannot be read.
     ///
     /// # Errors
     /// Fails if a temporary file cannot be read.
     pub fn into_reader(self) -> Result<TraceReader, TraceError> {
         let Recording { attachments, events, pages, comms, spools, unseen, .. } = self;
-        let options = Options::default();
+        let options = Options::lenient();
         TraceReader::of_recording(attachments, events, comms, pages, spools, unseen, options)
     }
 }
@@ -393,10 +399,13 @@ fn describe(
     Ok(wanted)
 }
 
-/// Returns the maximum size of a CPU's buffer in KiB: all together a sixteenth of the memory.
-fn most_buffer(proc: &Path, cpus: usize) -> u64 {
+/// The largest size of a CPU's buffer by default, in KiB.
+const MOST_KIB: u64 = 32 << 10;
+
+/// Returns the default size of a CPU's buffer in KiB.
+fn fitting_buffer(proc: &Path, cpus: usize) -> u64 {
     let info = fs::read_to_string(proc.join("meminfo")).unwrap_or_default();
     let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total.and_then(|n| n.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.unwrap_or(1 << 20) / 16 / cpus.max(1) as u64
+    (kib.unwrap_or(1 << 20) / 16 / cpus.max(1) as u64).clamp(64, MOST_KIB)
 }

@@ -109,8 +109,10 @@ fn the_instance_is_set_up_and_left_as_it_was() {
         fs::read_to_string(tree.path().join("tracefs/instances/ci").join(file)).unwrap()
     };
     fs::write(tree.path().join("tracefs/instances/ci/tracing_on"), "0").unwrap();
+    fs::write(tree.path().join("proc/meminfo"), "MemTotal:         262144 kB\n").unwrap();
     let recorder = start(&options(tree.path())).unwrap();
-    assert_eq!((ci("trace_clock"), ci("buffer_size_kb")), ("mono".into(), "4096".into()));
+    // A sixteenth of the memory, for two CPUs.
+    assert_eq!((ci("trace_clock"), ci("buffer_size_kb")), ("mono".into(), "8192".into()));
     assert_eq!(ci("tracing_on"), "1");
     assert_eq!(ci("events/kmem/mm_page_alloc/enable"), "1");
     assert_eq!(ci("events/vmscan/mm_vmscan_kswapd_wake/enable"), "1");
@@ -125,6 +127,41 @@ fn the_instance_is_set_up_and_left_as_it_was() {
     // Also if the recording is abandoned.
     drop(start(&options(tree.path())).unwrap());
     assert_eq!(ci("tracing_on"), "0");
+}
+
+#[test]
+fn a_mark_that_cannot_be_written_is_told() {
+    let tree = tree();
+    let marker = tree.path().join("tracefs/instances/ci/trace_marker");
+    fs::remove_file(&marker).unwrap();
+    std::os::unix::fs::symlink("/dev/full", &marker).unwrap();
+    let notes = start(&options(tree.path())).unwrap().take_notes();
+    let told = |mark: &str| {
+        notes.iter().any(|n| n.starts_with(&format!("not recorded: the mark {mark}:")))
+    };
+    assert!(
+        ["TRACE_ON", "SNAPSHOT_FRAMES", "SNAPSHOT_LISTS", "WORKLOAD_START"].into_iter().all(told),
+        "{notes:?}"
+    );
+}
+
+/// A kernel was seen to trace a frame number with its highest bit set (`fast_isolate_freepages`).
+#[test]
+fn an_event_that_cannot_be_read_does_not_lose_the_recording() {
+    let tree = tree();
+    let pipe = tree.path().join("tracefs/instances/ci/per_cpu/cpu0/trace_pipe_raw");
+    let whole = fs::read(&pipe).unwrap();
+    let mut unread = 0;
+    for at in (256..4096).step_by(64) {
+        let mut damaged = whole.clone();
+        damaged[at..at + 8].fill(0xff);
+        fs::write(&pipe, &damaged).unwrap();
+        let recording = start(&options(tree.path())).unwrap().finish().unwrap();
+        let mut reader = recording.into_reader().unwrap();
+        assert!(records(&mut reader).len() > 1000, "byte {at}");
+        unread += reader.summary().malformed.count;
+    }
+    assert!(unread > 0);
 }
 
 /// A recording in an instance that another program uses leaves that program's settings as they were.
