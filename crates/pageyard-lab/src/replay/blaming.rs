@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pageyard::{CpuId, Event, MigrateType, Pfn};
+use pageyard::{CpuId, Event, MigrateType, Order, Pfn};
 
 use super::blame::{Asked, Collector, Effort};
 use super::machine::Machine;
@@ -44,7 +44,7 @@ impl Blaming {
 
     /// Sets the operation that the following events belong to, at `t_ns`.
     pub(super) fn asks(&self, op: &Op, t_ns: u64) {
-        let shown = matches!(op.kind, OpKind::Alloc | OpKind::Refused);
+        let shown = matches!(op.kind, OpKind::Alloc | OpKind::Captured | OpKind::Refused);
         self.asked.set(Asked {
             t_ns,
             cpu: op.cpu.into(),
@@ -107,6 +107,14 @@ impl Blaming {
     pub(super) fn taken_silently(&self, frame: u32) {
         let page = Page { origin: Origin::default(), ..self.page(Use::Silent) };
         self.collector.borrow_mut().pages.set(frame, 0, page);
+    }
+
+    /// Notes that a block was moved.
+    pub(super) fn moved(&self, from: Pfn, to: Pfn, order: Order) {
+        let pages = &mut self.collector.borrow_mut().pages;
+        let page = pages.get(self.frame(from));
+        pages.set(self.frame(to), order.get(), page);
+        pages.set(self.frame(from), order.get(), self.page(Use::Free));
     }
 
     /// Notes that the request failed.

@@ -7,6 +7,7 @@ use pageyard::{
 };
 
 use super::blaming::Blaming;
+use super::compaction::Deferred;
 use super::counts::Idle;
 use super::error::ReplayError;
 use super::figures::{Figures, Matching};
@@ -50,22 +51,26 @@ fn zone_flags(kind: ZoneKind) -> [Gfp; 3] {
 
 /// Drives the allocator through the plan.
 pub(super) struct Driver<'y, 'a, C: Config, S> {
-    machine: &'y Machine,
-    yard: &'y Yard<'a, C>,
+    pub(super) machine: &'y Machine,
+    pub(super) yard: &'y Yard<'a, C>,
     seat: S,
-    gfp: Vec<[Gfp; 3]>,
-    observer: &'y Observer,
+    pub(super) gfp: Vec<[Gfp; 3]>,
+    pub(super) observer: &'y Observer,
     pub(super) map: FrameMap,
     /// Frames of a run of silent pages; `silent` has the CPU, zone and type of the run.
     silents: Vec<u32>,
     silent: Option<(u16, usize, u8)>,
-    idle: Idle,
+    pub(super) idle: Idle,
     /// On the packed engine, which has no events of refills and drains.
     magazines: Option<Magazines>,
     ticks: Ticks,
     waiting: Waiting,
-    figures: Figures,
-    matching: Matching,
+    pub(super) figures: Figures,
+    pub(super) matching: Matching,
+    /// Pages taken from a zone to move others to.
+    pub(super) placed: u64,
+    /// By zone.
+    pub(super) deferred: Vec<Deferred>,
 }
 
 impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
@@ -94,6 +99,8 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             waiting: Waiting::default(),
             figures: Figures::default(),
             matching: Matching::default(),
+            placed: 0,
+            deferred: vec![Deferred::default(); machine.zones.len()],
         }
     }
 
@@ -126,21 +133,21 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
 
     /// Continues on another CPU.
     #[inline(always)]
-    fn go(&self, cpu: u32) {
+    pub(super) fn go(&self, cpu: u32) {
         self.observer.cpu.set(cpu);
         self.seat.go(cpu);
     }
 
     /// Returns whether this policy keeps blocks of this order on its lists.
-    fn caches(&self, order: u8) -> bool {
+    pub(super) fn caches(&self, order: u8) -> bool {
         order == 0 || self.yard.policy().rules().high_order_lists && is_cached(order)
     }
 
-    fn zone_of(&self, frame: u32) -> usize {
+    pub(super) fn zone_of(&self, frame: u32) -> usize {
         self.machine.zone_of(self.machine.base() + u64::from(frame)).unwrap_or(0)
     }
 
-    fn flags(&self, zone: usize, migratetype: u8, gfp: u8) -> Gfp {
+    pub(super) fn flags(&self, zone: usize, migratetype: u8, gfp: u8) -> Gfp {
         let by_type = &self.gfp[zone];
         let kind = by_type.get(usize::from(migratetype)).copied().unwrap_or(by_type[1]);
         kind | Gfp::from_bits_retain(unpack_gfp(gfp) & !ZONE_BITS)
@@ -181,6 +188,10 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
                 self.alloc(zone, op);
                 self.observer.other(op.cpu.into());
             }
+            OpKind::Captured => {
+                self.captured(zone, op);
+                self.observer.other(op.cpu.into());
+            }
             OpKind::Free | OpKind::FreeDirect => {
                 self.observer.other(op.cpu.into());
                 self.free(op);
@@ -198,6 +209,10 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             OpKind::Refused => {
                 self.observer.other(op.cpu.into());
                 self.refused(zone, op);
+            }
+            OpKind::Migrated => {
+                self.observer.other(op.cpu.into());
+                self.migrated(op);
             }
         }
         let mut all = matches!(op.kind, OpKind::DrainAll);
@@ -269,11 +284,15 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     }
 
     /// Repeats a request that failed in the kernel. If the policy has a block for it, the block is
-    /// freed at once, because the trace has no owner for it.
+    /// freed at once, because the trace has no owner for it. For a huge page it is only looked whether
+    /// there is one: a refill would move it, and another one, to a list.
     #[cold]
     fn refused(&mut self, zone: usize, op: &Op) {
         let order = order_of(op.order);
         let flags = self.flags(zone, op.migratetype, op.gfp).difference(Gfp::THISNODE);
+        if order >= Order::HUGE && self.has_block(zone, order) {
+            return;
+        }
         match self.yard.alloc(order, flags) {
             Ok(pfn) => {
                 if self.caches(op.order) {
@@ -289,6 +308,18 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
                 }
             }
         }
+    }
+
+    /// Returns whether a zone of this zone's node, up to this one, has a block above its MIN watermark.
+    fn has_block(&self, zone: usize, order: Order) -> bool {
+        let highest = &self.machine.zones[zone];
+        let candidates = self.machine.zones.iter().filter(|z| z.node == highest.node);
+        candidates.filter(|z| z.kind <= highest.kind).any(|z| {
+            let blocks = self.yard.free_blocks(id_of(z)).unwrap_or_default();
+            let free = blocks.iter().enumerate().map(|(order, n)| n << order).sum::<u64>();
+            blocks.iter().skip(order.get().into()).any(|&n| n > 0)
+                && free > z.watermarks[0] + u64::from(order.pages())
+        })
     }
 
     /// Serves waiting requests whose zones have free blocks again.
@@ -316,17 +347,17 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     }
 
     #[inline(always)]
-    fn alloc(&mut self, zone: usize, op: &Op) {
+    pub(super) fn alloc(&mut self, zone: usize, op: &Op) {
         if !self.waiting.is_empty() {
             // The trace never freed the block that still waits at this frame.
             self.cancel_request(op.frame);
         }
-        if self.try_alloc(zone, op) {
+        if self.try_alloc(zone, op) || self.compact(zone, op) {
             return;
         }
         let old = self.map.put_failed(op.frame);
         self.replaced(old);
-        let waits = op.kind == OpKind::Alloc
+        let waits = op.kind != OpKind::Silent
             && Gfp::from_bits_retain(unpack_gfp(op.gfp)).contains(Gfp::DIRECT_RECLAIM);
         if waits {
             self.waiting.push(zone, *op);
@@ -342,8 +373,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
 
     /// Allocates for a recorded block. Returns whether that succeeded.
     #[inline(always)]
-    fn try_alloc(&mut self, zone: usize, op: &Op) -> bool {
-        let yard = self.yard;
+    pub(super) fn try_alloc(&mut self, zone: usize, op: &Op) -> bool {
         let order = order_of(op.order);
         let silent = op.kind == OpKind::Silent;
         let extra = if silent { SILENT_GFP } else { op.gfp };
@@ -358,32 +388,39 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             .or_else(|e| self.elsewhere(zone, op, flags).ok_or(e))
         {
             Ok(pfn) => {
-                let below_min = !silent && yard.is_pfmemalloc(pfn);
-                self.matching.below_marks += u64::from(below_min);
-                if op.migratetype == 1 {
-                    // The page goes to a user. It is on a reclaim list and can be moved.
-                    let _ = yard.set_movable(pfn, order, true);
-                }
                 if self.caches(op.order) {
                     self.idle.now -= 1 << op.order;
                 }
-                if !silent {
-                    self.figures.alloc_blocks += 1;
-                    self.figures.alloc_pages += 1 << op.order;
-                }
-                let ours = (pfn.0 - self.machine.base()) as u32;
-                if let Some(blame) = &self.observer.blame {
-                    blame.served(op.frame, self.observer.now.get(), ours);
-                    if below_min {
-                        blame.below_min(self.zone_of(ours), ours);
-                    }
-                }
-                let old = self.map.put(op.frame, ours, op.order);
-                self.replaced(old);
+                self.serve(op, pfn);
                 true
             }
             Err(_) => false,
         }
+    }
+
+    /// Lets an allocated block stand for a recorded one.
+    #[inline(always)]
+    pub(super) fn serve(&mut self, op: &Op, pfn: Pfn) {
+        let silent = op.kind == OpKind::Silent;
+        let below_min = !silent && self.yard.is_pfmemalloc(pfn);
+        self.matching.below_marks += u64::from(below_min);
+        if op.migratetype == 1 {
+            // The page goes to a user. It is on a reclaim list and can be moved.
+            let _ = self.yard.set_movable(pfn, order_of(op.order), true);
+        }
+        if !silent {
+            self.figures.alloc_blocks += 1;
+            self.figures.alloc_pages += 1 << op.order;
+        }
+        let ours = (pfn.0 - self.machine.base()) as u32;
+        if let Some(blame) = &self.observer.blame {
+            blame.served(op.frame, self.observer.now.get(), ours);
+            if below_min {
+                blame.below_min(self.zone_of(ours), ours);
+            }
+        }
+        let old = self.map.put(op.frame, ours, op.order);
+        self.replaced(old);
     }
 
     /// Frees the previous block of a recorded frame that the trace allocates again without a free.
@@ -417,14 +454,24 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
+    /// Removes the mapping of a recorded block, and splits the allocated block where it is larger.
+    #[inline(always)]
+    pub(super) fn take(&mut self, op: &Op) -> Taken {
+        let (yard, base) = (self.yard, self.machine.base());
+        self.map.take(self.machine, op.frame, op.order, |frame, from, into| {
+            let _ = yard.split(Pfn(base + u64::from(frame)), order_of(from), order_of(into));
+        })
+    }
+
     #[inline(always)]
     fn free(&mut self, op: &Op) {
         let yard = self.yard;
         let base = self.machine.base();
         self.matching.frees += 1;
-        let taken = self.map.take(self.machine, op.frame, op.order, |frame, from, into| {
-            let _ = yard.split(Pfn(base + u64::from(frame)), order_of(from), order_of(into));
-        });
+        let taken = match self.take(op) {
+            Taken::Unknown => self.map.take_moved(op.order).map_or(Taken::Unknown, Taken::Block),
+            taken => taken,
+        };
         let ours = match taken {
             Taken::Block(frame) => Pfn(base + u64::from(frame)),
             Taken::Failed => {
@@ -452,7 +499,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
 
     /// Cancels the waiting request of a recorded block that is freed before it was served.
     #[cold]
-    fn cancel_request(&mut self, frame: u32) -> bool {
+    pub(super) fn cancel_request(&mut self, frame: u32) -> bool {
         let waited = self.waiting.cancel(frame);
         self.figures.failed += u64::from(waited);
         if let Some(blame) = &self.observer.blame {
@@ -463,7 +510,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
 
     /// Tells the blame of a free to come whether it bypasses the lists.
     #[inline(always)]
-    fn blame_frees(&self, pfn: Pfn, order: u8, direct: bool) {
+    pub(super) fn blame_frees(&self, pfn: Pfn, order: u8, direct: bool) {
         if let Some(blame) = &self.observer.blame {
             let off = || Blaming::bypasses(self.yard.block_type(pfn));
             blame.frees(direct || !self.caches(order) || off());
@@ -568,7 +615,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     }
 
     /// Recounts the pages on all lists, because some changes bypass the running count.
-    fn count_idle(&mut self) {
+    pub(super) fn count_idle(&mut self) {
         if self.magazines.is_some() {
             return self.count_magazines();
         }
@@ -609,6 +656,10 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             for (o, n) in yard.free_blocks(zone).unwrap_or_default().into_iter().enumerate() {
                 blocks[o] += n;
             }
+        }
+        // No event of the recording shows these. The packed engine counts only what its magazines move.
+        if self.magazines.is_none() {
+            f.zone_pages -= self.placed;
         }
         f.lock_holds = Some(holds);
         f.mismatches = Some(mismatches);

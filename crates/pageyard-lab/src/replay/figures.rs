@@ -70,6 +70,10 @@ pub struct Matching {
     /// Requests that may wait for reclaim, found no block at all, and were served after later
     /// frees.
     pub waited: u64,
+    /// Requests for more than one page that found no block, and were served after a compaction.
+    pub compacted: u64,
+    /// Blocks that these compactions moved.
+    pub moved: u64,
 }
 
 impl Matching {

@@ -210,9 +210,15 @@ impl Follow for Follower<'_> {
     }
 
     fn operation(&mut self, kind: OpKind, t_ns: u64, frame: u32, order: u8) {
+        if matches!(kind, OpKind::Free | OpKind::FreeDirect | OpKind::Migrated) {
+            self.collector.pages.freed(frame, 1 << order);
+        }
+        if kind == OpKind::Migrated {
+            self.collector.pages.moved(frame, 1 << order);
+        }
         let used = match kind {
-            OpKind::Free if is_cached(order) => Use::Listed,
-            OpKind::Free | OpKind::FreeDirect => Use::Free,
+            OpKind::Free | OpKind::Migrated if is_cached(order) => Use::Listed,
+            OpKind::Free | OpKind::Migrated | OpKind::FreeDirect => Use::Free,
             OpKind::Silent => Use::Silent,
             _ => return,
         };

@@ -1,5 +1,7 @@
 //! The map from recorded blocks to the allocated blocks that replace them.
 
+use std::collections::{HashMap, VecDeque};
+
 use super::machine::Machine;
 use super::start::{LIVE, ORDER};
 
@@ -10,6 +12,8 @@ const FAILED: u32 = u32::MAX;
 pub(super) struct FrameMap {
     ours: Vec<u32>,
     orders: Vec<u8>,
+    /// By order: allocated blocks whose recorded blocks compaction moved to unknown frames.
+    moved: [VecDeque<u32>; 11],
 }
 
 /// The allocated block for a recorded block that is freed.
@@ -30,6 +34,32 @@ impl FrameMap {
         FrameMap {
             ours: frames.iter().enumerate().map(own).collect(),
             orders: frames.iter().map(|f| f & ORDER).collect(),
+            moved: Default::default(),
+        }
+    }
+
+    /// Keeps an allocated block whose recorded block was moved to an unknown frame.
+    pub(super) fn keep_moved(&mut self, ours: u32, order: u8) {
+        self.moved[usize::from(order)].push_back(ours);
+    }
+
+    /// Removes the block of an order that is [kept](Self::keep_moved) for the longest. It stands for a
+    /// recorded block that is freed at a frame where none was allocated.
+    pub(super) fn take_moved(&mut self, order: u8) -> Option<u32> {
+        self.moved[usize::from(order)].pop_front()
+    }
+
+    /// Follows allocated blocks that were moved, by their frames before and after.
+    pub(super) fn relocate(&mut self, moves: &HashMap<u32, u32>) {
+        if moves.is_empty() {
+            return;
+        }
+        let kept = self.moved.iter_mut().flatten();
+        kept.for_each(|ours| *ours = moves.get(ours).copied().unwrap_or(*ours));
+        for ours in self.ours.iter_mut().filter(|ours| **ours != NONE && **ours != FAILED) {
+            if let Some(to) = moves.get(&(*ours - 1)) {
+                *ours = to + 1;
+            }
         }
     }
 

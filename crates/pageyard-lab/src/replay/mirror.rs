@@ -3,6 +3,9 @@
 //! that left a list without an event, and the list on which each free lands. Rule numbers in
 //! comments refer to the list in `docs/replay.md`.
 
+use std::collections::HashSet;
+
+use pageyard::PAGEBLOCK_ORDER;
 use pageyard_trace::{Compaction, Event, Kind, Tasks};
 use serde::Serialize;
 
@@ -13,6 +16,7 @@ use super::follow::Follow;
 use super::input::{Refused, Visitor};
 use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
 use super::machine::Machine;
+use super::migrations::MigrationSource;
 use super::names::Names;
 use super::plan::{Op, OpKind, Origin, Plan, PlanWriter, pack_gfp};
 use super::reclaim::ends_work;
@@ -73,6 +77,8 @@ pub struct Understanding {
     pub silent_pages: u64,
     /// Frees that bypassed the lists because the lists were locked.
     pub bypassing_frees: u64,
+    /// Requests that took their block from the zone because the lists were locked.
+    pub bypassing_allocs: u64,
     /// Blocks that the trace frees without having allocated them: they were in use at its start.
     pub live_before: u64,
     /// Requests served from a list that should not have contained the block.
@@ -84,6 +90,12 @@ pub struct Understanding {
     pub unexplained_refills: u64,
     /// Explicitly requested drains of all CPUs' lists.
     pub requested_drains: u64,
+    /// Blocks that compaction moved to other frames, which no event shows.
+    pub migrated: u64,
+    /// How these are known.
+    pub migrations: MigrationSource,
+    /// Requests that got a block which compaction had just made.
+    pub captured: u64,
 }
 
 pub(super) struct Mirror<'m, 's> {
@@ -96,6 +108,8 @@ pub(super) struct Mirror<'m, 's> {
     cpus: Vec<Cpu>,
     /// Per task: blocks of its batch that are announced but not yet freed.
     pending: Vec<i32>,
+    /// Tasks that compact. What they free, they have moved.
+    compacting: HashSet<u32>,
     /// Per frame: the order of its last free.
     orders: Vec<u8>,
     pub(super) flags: Vec<u8>,
@@ -153,6 +167,7 @@ impl<'m, 's> Mirror<'m, 's> {
                 .collect(),
             cpus: vec![Cpu::default(); machine.cpus.len()],
             pending: Vec::new(),
+            compacting: HashSet::new(),
             orders: vec![0; frames],
             flags: vec![0; frames],
             live: vec![0; frames],
@@ -265,7 +280,7 @@ impl<'m, 's> Mirror<'m, 's> {
     #[inline(always)]
     fn touch(&mut self, frame: u32, order: u8, kind: OpKind) {
         let at = frame as usize;
-        let free = matches!(kind, OpKind::Free | OpKind::FreeDirect);
+        let free = matches!(kind, OpKind::Free | OpKind::FreeDirect | OpKind::Migrated);
         if free && self.flags[at] & TOUCHED == 0 {
             self.live[at] = order + 1;
             self.understanding.live_before += 1;
@@ -300,6 +315,16 @@ impl<'m, 's> Mirror<'m, 's> {
         }
     }
 
+    /// Returns whether compaction had just made this block for the request: it comes neither from a
+    /// list nor from the zone's.
+    fn is_captured(&self, slot: usize, order: u8, migratetype: u8, frame: u32) -> bool {
+        order > 0
+            && is_cached(order)
+            && self.scan.migrations.source() != MigrationSource::None
+            && self.lists.list_of(frame).is_none()
+            && self.slots[slot].closed >> list_index(order, migratetype) & 1 != 0
+    }
+
     /// Rule 4: a request takes its block from the head of its list. Blocks above it had already
     /// left.
     fn take(&mut self, slot: usize, order: u8, migratetype: u8, frame: u32) {
@@ -332,11 +357,18 @@ impl<'m, 's> Mirror<'m, 's> {
 
     /// Rules 2, 3 and 7: frees a block to its list or, if the lists are locked, directly to the
     /// zone.
-    fn free(&mut self, event: &Event, frame: u32, zone: usize, locked: bool) {
+    fn free(&mut self, event: &Event, frame: u32, zone: usize, locked: bool, in_run: bool) {
         let order = self.orders[frame as usize];
         let slot = zone * self.cpus.len() + usize::from(event.cpu);
+        let moved = match self.scan.migrations.source() {
+            MigrationSource::Recorded => self.compacting.contains(&event.task),
+            MigrationSource::Inferred => in_run,
+            MigrationSource::None => false,
+        };
+        self.understanding.migrated += u64::from(moved);
+        let kind = if moved { OpKind::Migrated } else { OpKind::Free };
         if !is_cached(order) {
-            return self.emit(OpKind::Free, slot, frame, order, 0, 0);
+            return self.emit(kind, slot, frame, order, 0, 0);
         }
         if locked {
             self.understanding.bypassing_frees += 1;
@@ -349,7 +381,7 @@ impl<'m, 's> Mirror<'m, 's> {
         let list = slot * LISTS + list_index(order, migratetype);
         self.lists.push_front(list, frame);
         self.add(slot, 1 << order);
-        self.emit(OpKind::Free, slot, frame, order, migratetype & 7, 0);
+        self.emit(kind, slot, frame, order, migratetype & 7, 0);
     }
 
     /// Handles the free of a page that the mirror has on a list. The page had left the list, with
@@ -365,17 +397,30 @@ impl<'m, 's> Mirror<'m, 's> {
         self.silent(slot, list, frame);
     }
 
-    /// Rule 5: the zone supplies a block for a per-CPU list.
-    fn refill(&mut self, cpu: usize, zone: usize, frame: u32, order: u8, mt: u8, followed: bool) {
+    /// Rule 5: the zone supplies a block for a per-CPU list. Returns whether it does: a single block
+    /// that a request gets at once (`followed`) bypassed the list, which was locked. A refill would have
+    /// taken more, except where the zone has no more, as with huge pages.
+    fn refill(
+        &mut self,
+        cpu: usize,
+        zone: usize,
+        frame: u32,
+        order: u8,
+        mt: u8,
+        followed: bool,
+    ) -> bool {
         let first_op = self.plan.len();
         self.unlist(frame, order);
         let slot = zone * self.cpus.len() + cpu;
         let list = list_index(order, mt);
         let id = slot * LISTS + list;
         let running = self.cpus[cpu].refill;
-        if running == 0 && followed && !self.lists.is_empty(id) {
+        let single = running == 0 && followed;
+        let takes_more = order < PAGEBLOCK_ORDER && self.machine.zones[zone].batch > 1;
+        if single && (takes_more || !self.lists.is_empty(id)) {
             self.cpus[cpu].direct = frame + 1;
-            return;
+            self.understanding.bypassing_allocs += 1;
+            return false;
         }
         if running != id + 1 {
             while let Some(head) = self.lists.head(id) {
@@ -386,6 +431,7 @@ impl<'m, 's> Mirror<'m, 's> {
         }
         self.lists.push_back(id, frame);
         self.add(slot, 1 << order);
+        true
     }
 
     fn close(&mut self, slot: usize, list: usize, before_op: u64) {
@@ -515,10 +561,13 @@ impl Visitor for Mirror<'_, '_> {
                 self.recorded.alloc_pages += 1 << order;
                 let slot = zone * self.cpus.len() + cpu;
                 let direct = std::mem::take(&mut self.cpus[cpu].direct) == frame + 1;
-                if is_cached(order) && !direct {
+                let captured = !direct && self.is_captured(slot, order, migratetype, frame);
+                if is_cached(order) && !direct && !captured {
                     self.take(slot, order, migratetype, frame);
                 }
-                self.emit(OpKind::Alloc, slot, frame, order, migratetype, pack_gfp(gfp));
+                self.understanding.captured += u64::from(captured);
+                let kind = if captured { OpKind::Captured } else { OpKind::Alloc };
+                self.emit(kind, slot, frame, order, migratetype, pack_gfp(gfp));
                 if let Some(requests) = &mut self.requests {
                     requests.note_request(frame, order, gfp, event.t_ns, event.task, tasks);
                 }
@@ -538,7 +587,8 @@ impl Visitor for Mirror<'_, '_> {
                     self.cpus[cpu].commit = 0;
                 } else {
                     let locked = self.cpus[cpu].commit == event.task + 1;
-                    self.free(event, frame, zone, locked);
+                    let in_run = self.scan.migrations.is_in_run(record);
+                    self.free(event, frame, zone, locked, in_run);
                 }
             }
             Kind::FreeBatched { .. } => {
@@ -549,21 +599,22 @@ impl Visitor for Mirror<'_, '_> {
                     *n
                 });
                 self.cpus[cpu].commit = if left > 0 { event.task + 1 } else { 0 };
-                self.free(event, frame, zone, false);
+                self.free(event, frame, zone, false, false);
             }
             Kind::ZoneLocked { order, migratetype, .. } => {
                 self.zone_event(record, frame, order, true);
                 let block = self.machine.block_of(frame);
                 self.block_types[block] = migratetype;
-                if claimed != frame + 1 {
+                let announced = claimed == frame + 1;
+                if !announced {
                     self.recorded.zone_pages += 1 << order;
-                    if is_cached(order) {
-                        self.holds.refill(cpu, 1 << order);
-                    }
                 }
                 if is_cached(order) {
                     let followed = self.scan.followed.get(record);
-                    self.refill(cpu, zone, frame, order, migratetype, followed);
+                    let refills = self.refill(cpu, zone, frame, order, migratetype, followed);
+                    if refills && !announced {
+                        self.holds.refill(cpu, 1 << order);
+                    }
                 } else {
                     self.holds.other(cpu);
                     self.unlist(frame, order);
@@ -609,6 +660,11 @@ impl Visitor for Mirror<'_, '_> {
     fn point(&mut self, t_ns: u64, cpu: u16, task: u32, what: &Compaction) {
         if let Some(at) = self.cpus.get_mut(usize::from(cpu)).filter(|_| ends_work(what)) {
             (at.ended, at.run) = (true, at.run + 1);
+        }
+        match what {
+            Compaction::Begin(_) => _ = self.compacting.insert(task),
+            Compaction::End { .. } => _ = self.compacting.remove(&task),
+            _ => {}
         }
         if let Some(follower) = &mut self.follower {
             follower.point(t_ns, cpu, task, what);

@@ -11,6 +11,7 @@
 
 mod blame;
 mod blaming;
+mod compaction;
 mod counts;
 mod course;
 mod driver;
@@ -27,6 +28,7 @@ mod lists;
 mod machine;
 mod magazines;
 mod map;
+mod migrations;
 mod mirror;
 mod names;
 mod observer;
@@ -78,6 +80,7 @@ pub use held::Holder;
 pub use input::{Input, Reading};
 pub use kernel::{Kernel, KernelSource};
 pub use machine::{DEFAULT_CACHE_SLICE, Machine, MachineOptions, MachineZone};
+pub use migrations::MigrationSource;
 pub use mirror::Understanding;
 pub use options::{Options, Stage};
 pub use owners::{Owners, owners};

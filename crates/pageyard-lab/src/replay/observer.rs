@@ -1,8 +1,9 @@
 //! Observes the allocator during a run.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 
-use pageyard::{CpuId, Defences, DrainReason, Event, Platform, Reclaim};
+use pageyard::{CpuId, Defences, DrainReason, Event, Order, Pfn, Platform, Reclaim, Relocation};
 
 use super::blaming::Blaming;
 use super::counts::Holds;
@@ -24,12 +25,15 @@ pub(super) struct Observer {
     pub(super) course: Course,
     pub(super) blame: Option<Blaming>,
     pub(super) timeline: RefCell<Option<Timeline>>,
+    /// While a compaction runs: the blocks that it moved, where each is now and where it was before.
+    moves: RefCell<Option<HashMap<Pfn, Pfn>>>,
 }
 
 impl Observer {
     pub(super) fn new(setting: &Setting<'_>, timeline: Option<Timeline>) -> Observer {
         Observer {
             timeline: RefCell::new(timeline),
+            moves: RefCell::new(None),
             cpu: Cell::new(0),
             holds: RefCell::new(Holds::new(setting.machine.cpus.len())),
             cached: Cell::new(0),
@@ -53,6 +57,15 @@ impl Observer {
             timeline.other(cpu);
         }
     }
+
+    /// Lets `work` move blocks. Returns its result, and by its old place the new one of each block that
+    /// was moved.
+    pub(super) fn compacts<T>(&self, work: impl FnOnce() -> T) -> (T, HashMap<Pfn, Pfn>) {
+        self.moves.replace(Some(HashMap::new()));
+        let result = work();
+        let moves = self.moves.take().unwrap_or_default();
+        (result, moves.into_iter().map(|(now, before)| (before, now)).collect())
+    }
 }
 
 impl Platform for Observer {
@@ -62,7 +75,19 @@ impl Platform for Observer {
     }
 }
 
-impl Reclaim for Observer {}
+impl Reclaim for Observer {
+    fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        let Some(moves) = &mut *self.moves.borrow_mut() else { return Relocation::Refused };
+        let before = moves.remove(&from).unwrap_or(from);
+        moves.insert(to, before);
+        self.course.usage(from, order.pages(), -1);
+        self.course.usage(to, order.pages(), 1);
+        if let Some(blame) = &self.blame {
+            blame.moved(from, to, order);
+        }
+        Relocation::Moved
+    }
+}
 
 impl pageyard::Observer for Observer {
     const SEES_TUNING: bool = true;

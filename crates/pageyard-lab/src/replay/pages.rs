@@ -54,6 +54,8 @@ pub(super) struct Pages {
     blocks: Vec<Block>,
     zones: Vec<Range<usize>>,
     free: Vec<u64>,
+    /// Of these by zone, pages in use: blocks were moved there, to frames that are not known.
+    unplaced: Vec<u64>,
     /// Frames from the start of the lowest frame's block of the greatest order to that frame.
     offset: usize,
     /// Pairs of pageblocks that changed since they were last taken, and whether each is listed.
@@ -74,6 +76,7 @@ impl Pages {
             blocks: vec![Block::default(); (machine.frames() + offset).div_ceil(BLOCK)],
             zones: machine.zones.iter().map(span).collect(),
             free: vec![0; machine.zones.len()],
+            unplaced: vec![0; machine.zones.len()],
             offset,
             changed: Vec::new(),
             is_changed: vec![false; (machine.frames() + offset).div_ceil(LARGEST)],
@@ -94,6 +97,11 @@ impl Pages {
             }
         }
         pages
+    }
+
+    /// Returns a page.
+    pub(super) fn get(&self, frame: u32) -> Page {
+        self.pages[frame as usize]
     }
 
     /// Sets the use of a block's pages.
@@ -160,7 +168,23 @@ impl Pages {
 
     /// Returns a zone's pages in its free lists.
     pub(super) fn free(&self, zone: usize) -> u64 {
-        self.free[zone]
+        self.free[zone].saturating_sub(self.unplaced[zone])
+    }
+
+    /// Notes that a block of this many pages was moved from this frame to another one of its zone.
+    pub(super) fn moved(&mut self, frame: u32, pages: u64) {
+        if let Some(zone) = self.zone_of(frame) {
+            self.unplaced[zone] += pages;
+        }
+    }
+
+    /// Notes that a block is freed. At a free frame, it is one that was moved there.
+    pub(super) fn freed(&mut self, frame: u32, pages: u64) {
+        if self.get(frame).used == Use::Free
+            && let Some(zone) = self.zone_of(frame)
+        {
+            self.unplaced[zone] = self.unplaced[zone].saturating_sub(pages);
+        }
     }
 
     /// Returns the zone that contains a frame.

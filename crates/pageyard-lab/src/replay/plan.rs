@@ -29,6 +29,10 @@ pub(super) enum OpKind {
     ReclaimEnds = 6,
     /// A request that failed, for the frame's zone or a lower one.
     Refused = 7,
+    /// A free by compaction, which moved the block to another frame. No event shows which.
+    Migrated = 8,
+    /// A request that the kernel served with a block which its compaction had just made (spec §7.7).
+    Captured = 9,
 }
 
 /// The task and the flags of a request.
@@ -92,10 +96,10 @@ impl Op {
     #[inline(always)]
     fn pack(self) -> [u8; SIZE] {
         let bits = self.kind as u32
-            | u32::from(self.order & 15) << 3
-            | u32::from(self.migratetype & 7) << 7
-            | u32::from(self.cpu & 0xfff) << 10
-            | u32::from(self.gfp & 127) << 22;
+            | u32::from(self.order & 15) << 4
+            | u32::from(self.migratetype & 7) << 8
+            | u32::from(self.cpu & 0xfff) << 11
+            | u32::from(self.gfp & 127) << 23;
         let mut out = [0; SIZE];
         out[..8].copy_from_slice(&self.t_ns.to_le_bytes());
         out[8..12].copy_from_slice(&self.frame.to_le_bytes());
@@ -110,7 +114,7 @@ impl Op {
         Op {
             t_ns: u64::from(word(0)) | u64::from(word(4)) << 32,
             frame: word(8),
-            kind: match bits & 7 {
+            kind: match bits & 15 {
                 0 => OpKind::Alloc,
                 1 => OpKind::Free,
                 2 => OpKind::FreeDirect,
@@ -118,12 +122,14 @@ impl Op {
                 4 => OpKind::DrainAll,
                 5 => OpKind::ReclaimBegins,
                 6 => OpKind::ReclaimEnds,
-                _ => OpKind::Refused,
+                7 => OpKind::Refused,
+                8 => OpKind::Migrated,
+                _ => OpKind::Captured,
             },
-            order: (bits >> 3 & 15) as u8,
-            migratetype: (bits >> 7 & 7) as u8,
-            cpu: (bits >> 10 & 0xfff) as u16,
-            gfp: (bits >> 22 & 127) as u8,
+            order: (bits >> 4 & 15) as u8,
+            migratetype: (bits >> 8 & 7) as u8,
+            cpu: (bits >> 11 & 0xfff) as u16,
+            gfp: (bits >> 23 & 127) as u8,
             origin: Origin::default(),
         }
     }
@@ -281,7 +287,9 @@ mod tests {
                     OpKind::ReclaimBegins,
                     OpKind::ReclaimEnds,
                     OpKind::Refused,
-                ][i as usize % 8],
+                    OpKind::Migrated,
+                    OpKind::Captured,
+                ][i as usize % 10],
                 order: (i % 11) as u8,
                 migratetype: (i % 6) as u8,
                 cpu: (i % 4096) as u16,

@@ -87,7 +87,7 @@ impl Prepared {
                 });
             }
         }
-        let mut scan = Scan::new(&machine);
+        let mut scan = Scan::new(&machine, state.pfnmap_before.as_ref());
         recording.pass(Stage::Scan, progress, &mut scan)?;
         scan.close();
         let phase = PhaseSource::new(options.tick_phase, &scan.ticks);
@@ -113,7 +113,11 @@ impl Prepared {
         let enabled = recording.enabled_events.as_ref().or(state.enabled_events.as_ref());
         let absent = Absent::new(&recording.kinds, enabled.map(Vec::as_slice));
         let recorded = RecordedFigures::new(recorded, absent);
-        let understanding = mirror.understanding;
+        let understanding = Understanding {
+            live_before: mirror.understanding.live_before - start.figures.arrived,
+            migrations: scan.migrations.source(),
+            ..mirror.understanding
+        };
         let requests = mirror.requests.take();
         // Free the mirror's tables and the frame map.
         let names = mirror.names.take().map(Arc::new);

@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 
+use pageyard_trace::state::PfnMap;
 use pageyard_trace::{Compaction, Event, Kind, Tasks};
 
 use super::input::{Refused, Visitor};
 use super::lists::is_cached;
 use super::machine::Machine;
+use super::migrations::Migrations;
 use super::reclaim::{ReclaimFigures, ReclaimTimes, Transition, ends_work};
 use super::tick::TickTimes;
 
@@ -23,9 +25,18 @@ impl Bits {
         }
     }
 
-    fn set(&mut self, at: u64) {
+    pub(super) fn set(&mut self, at: u64) {
         self.grow(at);
         self.0[(at / 64) as usize] |= 1 << (at % 64);
+    }
+
+    /// Clears a bit. Returns whether it was set.
+    pub(super) fn clear(&mut self, at: u64) -> bool {
+        let was = self.get(at);
+        if was {
+            self.0[(at / 64) as usize] &= !(1 << (at % 64));
+        }
+        was
     }
 
     #[inline(always)]
@@ -136,6 +147,8 @@ pub(super) struct Scan<'m> {
     pub(super) reclaimed: ReclaimFigures,
     /// Whether the trace shows when reclaim by requests, or compaction, ended.
     pub(super) ends_recorded: bool,
+    /// What compaction moved.
+    pub(super) migrations: Migrations,
     /// Time of the record before [`Scan::snapshot_start`].
     pub(super) snapshot_ns: u64,
     /// Per frame: the FREE that waits for its batched event, as the low 31 bits of its record and a
@@ -168,7 +181,7 @@ enum Waiting {
 }
 
 impl<'m> Scan<'m> {
-    pub(super) fn new(machine: &'m Machine) -> Scan<'m> {
+    pub(super) fn new(machine: &'m Machine, map: Option<&PfnMap>) -> Scan<'m> {
         let frames = machine.frames();
         Scan {
             machine,
@@ -185,6 +198,7 @@ impl<'m> Scan<'m> {
             transitions: Vec::new(),
             reclaimed: ReclaimFigures::default(),
             ends_recorded: false,
+            migrations: Migrations::new(machine, map),
             snapshot_ns: 0,
             freed: vec![0; frames],
             cpus: vec![Last { record: 0, frame: 0, what: Waiting::No }; machine.cpus.len()],
@@ -224,6 +238,7 @@ impl<'m> Scan<'m> {
     /// Ends the pass and drops what only the pass needs.
     pub(super) fn close(&mut self) {
         self.freed = Vec::new();
+        self.migrations.close();
         (self.transitions, self.reclaimed) = std::mem::take(&mut self.reclaim).finish(self.last_ns);
     }
 }
@@ -244,6 +259,7 @@ impl Visitor for Scan<'_> {
             self.cpus[cpu].what = what;
             return Ok(());
         };
+        self.migrations.see(record, event, frame);
         let f = frame as usize;
         let mut typed = None;
         match event.kind {
@@ -258,7 +274,9 @@ impl Visitor for Scan<'_> {
             Kind::FreeBatched { .. } => {
                 let low = self.freed[f];
                 if low != 0 {
-                    self.followed.set(back(record, low));
+                    let free = back(record, low);
+                    self.followed.set(free);
+                    self.migrations.was_batched(free, event.task);
                 }
             }
             Kind::ZoneLocked { order, migratetype, .. } => {
@@ -319,6 +337,7 @@ impl Visitor for Scan<'_> {
     fn point(&mut self, t_ns: u64, _: u16, _: u32, what: &Compaction) {
         self.reclaim.see_point(t_ns, what);
         self.ends_recorded |= ends_work(what);
+        self.migrations.see_point(what);
     }
 }
 

@@ -42,6 +42,8 @@ pub struct StartFigures {
     pub conflicts: u64,
     /// Whether the frames in use come from a recorded map.
     pub frame_map: bool,
+    /// Blocks that compaction moved, later, to frames that were free.
+    pub arrived: u64,
 }
 
 /// The state at the start. Frames are counted from the machine's lowest frame.
@@ -231,8 +233,14 @@ impl Start {
             let lru = map.is_some_and(|m| m.get(machine.base() + f as u64) & PfnMap::LRU != 0);
             if lru { MOVABLE } else { 0 }
         };
+        // A block that is freed first, at a frame that was free, was moved there in between.
+        let migrates = mirror.understanding.migrated > 0;
+        let known = |f: usize| migrates && (map.is_some() || mirror.flags[f] & KNOWN != 0);
         for (f, order) in mirror.live.iter().enumerate() {
-            if let Some(order) = order.checked_sub(1) {
+            let Some(order) = order.checked_sub(1) else { continue };
+            if known(f) && self.frames[f] & FREE != 0 {
+                self.figures.arrived += 1;
+            } else {
                 self.claim(f as u32, order, LIVE | movable(f) | order);
             }
         }

@@ -6,6 +6,7 @@ use pageyard_trace::printable;
 
 use super::counts::Moved;
 use super::figures::{Figures, Price, Range};
+use super::migrations::MigrationSource;
 use super::tick::{DELAY, SPREAD};
 use super::{Column, Report};
 use crate::format::{duration, grouped, number, pages};
@@ -232,6 +233,21 @@ impl Report {
             SPREAD / 2.0
         )?;
         writeln!(f, "  reclaim  {}", self.reclaim)?;
+        let compacted = self.policies.iter().filter_map(|c| c.figures.matching);
+        let compacted = compacted.map(|m| m.compacted).max().unwrap_or(0);
+        match u.migrations {
+            MigrationSource::None => {}
+            source => {
+                writeln!(f, "  moved    {} blocks by compaction: {source}", grouped(u.migrated))?
+            }
+        }
+        if compacted > 0 {
+            writeln!(
+                f,
+                "           up to {} requests found no block and were served after a compaction here",
+                grouped(compacted)
+            )?;
+        }
         let matching = || self.policies.iter().filter_map(|c| c.figures.matching);
         let (below, waited) = (matching().map(|m| m.below_marks), matching().map(|m| m.waited));
         let (below, waited) = (below.max().unwrap_or(0), waited.max().unwrap_or(0));

@@ -12,6 +12,7 @@ mod record;
 mod record_compaction;
 mod recorded;
 mod replay;
+mod replay_compaction;
 mod show;
 mod small;
 mod tables;

@@ -17,10 +17,10 @@ use pageyard_trace::{
 use crate::sample;
 
 /// One event in the form of `trace-cmd report`: CPU, task, microseconds, event and fields.
-struct Trace(String);
+pub(crate) struct Trace(String);
 
 impl Trace {
-    fn new() -> Trace {
+    pub(crate) fn new() -> Trace {
         Trace(String::new())
     }
 
@@ -31,33 +31,33 @@ impl Trace {
     }
 
     /// Events of CPU 0 and one task, a microsecond apart.
-    fn then(self, event: &str) -> Trace {
+    pub(crate) fn then(self, event: &str) -> Trace {
         let us = 10_000_000 + self.0.lines().count() as u64;
         self.line(0, "a-1", us, event)
     }
 
-    fn alloc(self, pfn: u64, order: u8, t: u8) -> Trace {
+    pub(crate) fn alloc(self, pfn: u64, order: u8, t: u8) -> Trace {
         self.then(&format!(
             "mm_page_alloc: page=0x1 pfn={pfn:#x} order={order} migratetype={t} gfp_flags=0xcc0"
         ))
     }
 
-    fn free(self, pfn: u64, order: u8) -> Trace {
+    pub(crate) fn free(self, pfn: u64, order: u8) -> Trace {
         self.then(&format!("mm_page_free: page=0x1 pfn={pfn:#x} order={order}"))
     }
 
-    fn batched(self, pfn: u64) -> Trace {
+    pub(crate) fn batched(self, pfn: u64) -> Trace {
         self.then(&format!("mm_page_free_batched: page=0x1 pfn={pfn:#x} order=0"))
     }
 
-    fn locked(self, pfn: u64, order: u8, t: u8) -> Trace {
+    pub(crate) fn locked(self, pfn: u64, order: u8, t: u8) -> Trace {
         self.then(&format!(
             "mm_page_alloc_zone_locked: page=0x1 pfn={pfn:#x} order={order} migratetype={t} \
              percpu_refill=1"
         ))
     }
 
-    fn drain(self, pfn: u64, order: u8, t: u8) -> Trace {
+    pub(crate) fn drain(self, pfn: u64, order: u8, t: u8) -> Trace {
         self.then(&drain(pfn, order, t))
     }
 
@@ -65,7 +65,7 @@ impl Trace {
         Input::Stream("test".into(), Box::new(Cursor::new(self.0.clone().into_bytes())))
     }
 
-    fn replay(&self, policy: &str) -> Report {
+    pub(crate) fn replay(&self, policy: &str) -> Report {
         replay(self.input(), &options(policy), &mut |_, _, _| {}).unwrap()
     }
 }
