@@ -58,6 +58,7 @@ const FILES: &[&str] = &[
     "crates/pageyard/src/packed/domain.rs",
     "crates/pageyard/src/packed/isolation.rs",
     "crates/pageyard/src/packed/label.rs",
+    "crates/pageyard/src/packed/notes.rs",
     "crates/pageyard/src/packed/place.rs",
     "crates/pageyard/src/packed/refill.rs",
     "crates/pageyard/src/packed/region.rs",

@@ -134,6 +134,17 @@ mod tests {
         assert_eq!(missing(), [false; 4]);
         notes.end(&other, false);
         assert_eq!(missing(), [false, false, true, true]);
+        // One that is too small for the search is not behind it.
+        let search = notes.begin(8);
+        notes.note_free(1);
+        notes.end(&search, false);
+        assert_eq!(missing(), [false, false, true, true]);
+        let search = notes.begin(2);
+        notes.note_free(1);
+        notes.end(&search, false);
+        assert_eq!(missing(), [false, true, true, true]);
+        notes.note_free(2);
+        notes.end(&notes.begin(3), false);
         // One that finds a block leaves nothing for frees to look at, but what another one noted.
         notes.end(&notes.begin(1), true);
         assert_eq!(missing(), [false, false, true, true]);

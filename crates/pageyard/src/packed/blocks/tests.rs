@@ -138,3 +138,17 @@ fn memory_added_to_an_isolated_pageblock_is_free_in_it() {
     assert_eq!((region.blocks.free_in(9), region.whole_blocks()), (512, 15));
     assert_eq!((region.double_frees(), region.free_frames()), (0, 16 * 512));
 }
+
+#[test]
+fn pages_that_were_counted_twice_are_counted_again() {
+    let storage = storage(2);
+    let blocks = &storage.region(Pfn(0)).unwrap().blocks;
+    blocks.put(8, !0, 0);
+    blocks.list_set_apart(1, MigrateType::Cma);
+    assert_eq!(blocks.free_in_set_apart(), (0, 64));
+    // As where a page is freed while the pageblock is being listed.
+    blocks.free_set_apart.add(MigrateType::Cma, 1);
+    blocks.free_set_apart.add(MigrateType::HighAtomic, 2);
+    blocks.recount_set_apart();
+    assert_eq!(blocks.free_in_set_apart(), (0, 64));
+}
