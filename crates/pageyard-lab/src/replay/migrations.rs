@@ -138,12 +138,12 @@ impl Migrations {
         self.runs.get(record)
     }
 
-    /// Returns how moved pages are known. They are inferred only where at least half as many pages arrived
-    /// as were freed in runs: without compaction none arrives.
+    /// Returns how moved pages are known. They are inferred only where pages arrived, at least one for 16
+    /// that were freed in runs: without compaction none arrives.
     pub(super) fn source(&self) -> MigrationSource {
         if self.is_recorded {
             MigrationSource::Recorded
-        } else if self.arrived > 0 && self.arrived >= self.moved / 2 {
+        } else if self.arrived > self.moved / 16 {
             MigrationSource::Inferred
         } else {
             MigrationSource::None
