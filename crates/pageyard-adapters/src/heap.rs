@@ -55,7 +55,7 @@ pub struct DirectMapped<C: Config + 'static> {
 
 impl<C: Config> DirectMapped<C> {
     /// Takes pages from a yard, once there is one. `direct_map` is the virtual address of physical
-    /// address 0.
+    /// address 0. A block at virtual address 0 serves no request.
     ///
     /// # Safety
     /// All memory of the yard is mapped from `direct_map` on, readable and writable, and nothing but its
@@ -81,8 +81,18 @@ unsafe impl<C: Config> Pages for DirectMapped<C> {
     fn alloc(&self, order: Order) -> *mut u8 {
         let gfp = (Gfp::KERNEL - Gfp::DIRECT_RECLAIM) | Gfp::NOWARN;
         let Some(yard) = (self.yard)() else { return ptr::null_mut() };
+        let address = |pfn: Pfn| {
+            ptr::with_exposed_provenance_mut(self.direct_map.wrapping_add(pfn.address() as usize))
+        };
         let Ok(pfn) = yard.alloc(order, gfp) else { return ptr::null_mut() };
-        ptr::with_exposed_provenance_mut(self.direct_map.wrapping_add(pfn.address() as usize))
+        let block: *mut u8 = address(pfn);
+        if !block.is_null() {
+            return block;
+        }
+        // Freed only after the request for another one, which would get it again.
+        let other = yard.alloc(order, gfp);
+        _ = yard.free(pfn, order);
+        other.map_or(ptr::null_mut(), address)
     }
 
     unsafe fn free(&self, block: *mut u8, order: Order) {

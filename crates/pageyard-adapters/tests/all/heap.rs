@@ -1,9 +1,10 @@
 //! The heap on pages of a yard.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::slice;
 
 use pageyard::{Bare, Gfp, Order, Yard, ZoneKind};
-use pageyard_adapters::{DirectMapped, KernelHeap};
+use pageyard_adapters::{DirectMapped, KernelHeap, PageAlloc};
 
 use crate::physical;
 
@@ -130,5 +131,32 @@ fn requests_fail_without_a_yard_and_without_memory() {
         let full = (0..10).find(|_| heap.alloc(layout(12 << 10, 8)).is_null());
         assert!(full.is_some(), "the chunk is used up, and there is no memory for another");
         heap.dealloc(block, layout(8, 8));
+    }
+}
+
+/// The block at address 0 serves no request, but others do, and it is not lost.
+#[test]
+fn a_block_at_address_0_is_left_out() {
+    static YARD: spin::Once<Y> = spin::Once::new();
+    let memory = BASE..BASE + BYTES as u64;
+    let yard =
+        YARD.call_once(|| Yard::from_memory_map(slice::from_ref(&memory), &[], 1, ()).unwrap());
+    let direct_map = 0usize.wrapping_sub(BASE as usize);
+    // SAFETY: nothing is mapped there, and this test accesses no block.
+    let pages: PageAlloc<DirectMapped<Bare<Lock, ()>>> =
+        PageAlloc::new(unsafe { DirectMapped::new(|| YARD.get(), direct_map) });
+    for order in [10, 4, 0] {
+        let order = Order::new(order).unwrap();
+        let own: Vec<_> = std::iter::from_fn(|| yard.alloc(order, Gfp::NOWAIT).ok()).collect();
+        own.iter().for_each(|&pfn| yard.free(pfn, order).unwrap());
+        let layout = layout(order.pages() as usize * 4096, 4096);
+        // SAFETY: the layout has a size, and each block is freed once.
+        unsafe {
+            let next = || Some(pages.alloc(layout)).filter(|block| !block.is_null());
+            let blocks: Vec<_> = std::iter::from_fn(next).collect();
+            assert!(blocks.len() + 1 >= own.len(), "{} of {}", blocks.len(), own.len());
+            blocks.into_iter().for_each(|block| pages.dealloc(block, layout));
+        }
+        assert_eq!(used(yard), 0, "order {order}");
     }
 }
