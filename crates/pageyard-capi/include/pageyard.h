@@ -206,7 +206,8 @@ typedef struct pageyard_shrinker {
     // Frees about `pages` pages by freeing blocks to the yard, and returns the number freed. It is
     // called by the yard's thread, and by threads whose PAGEYARD_KERNEL request cannot be served.
     // It must only try-lock locks that its users may hold while they allocate. Its own requests
-    // never call a shrinker.
+    // never call a shrinker of this yard. Its requests of another yard may call that yard's
+    // shrinkers, from within this function.
     uint64_t (*shrink)(void *context, uint64_t pages);
 } pageyard_shrinker;
 
@@ -530,8 +531,9 @@ pageyard_status pageyard_on_pressure(const struct pageyard *yard,
 // Errors: PAGEYARD_ERR_HANDLE, also if the registration has already ended; PAGEYARD_ERR_BUSY if
 // called from a registered function, because this call would wait for it. Nothing changes then.
 //
-// Threads: any that holds no lock that the registered functions wait for. Owner: the registration
-// no longer exists.
+// Threads: any that holds no lock that the registered functions wait for. Any number of threads may
+// call this at once, also where the functions make requests of each other's yards. Owner: the
+// registration no longer exists.
 pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 
 // Sets the limits, in pages; UINT64_MAX means no limit. Requests that would exceed the hard limit

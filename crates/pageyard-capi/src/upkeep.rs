@@ -48,7 +48,8 @@ pub struct pageyard_shrinker {
     /// Frees about `pages` pages by freeing blocks to the yard, and returns the number freed. It is
     /// called by the yard's thread, and by threads whose PAGEYARD_KERNEL request cannot be served.
     /// It must only try-lock locks that its users may hold while they allocate. Its own requests
-    /// never call a shrinker.
+    /// never call a shrinker of this yard. Its requests of another yard may call that yard's
+    /// shrinkers, from within this function.
     pub shrink: Option<unsafe extern "C" fn(context: *mut c_void, pages: u64) -> u64>,
 }
 
@@ -332,8 +333,9 @@ pub unsafe extern "C" fn pageyard_on_pressure(
 /// Errors: PAGEYARD_ERR_HANDLE, also if the registration has already ended; PAGEYARD_ERR_BUSY if
 /// called from a registered function, because this call would wait for it. Nothing changes then.
 ///
-/// Threads: any that holds no lock that the registered functions wait for. Owner: the registration
-/// no longer exists.
+/// Threads: any that holds no lock that the registered functions wait for. Any number of threads may
+/// call this at once, also where the functions make requests of each other's yards. Owner: the
+/// registration no longer exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_unregister(
     registration: *mut pageyard_registration,

@@ -3,6 +3,7 @@
  * request terminates. */
 #include <pageyard.h>
 
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -353,6 +354,100 @@ static void host_level(void) {
     OK(pageyard_destroy(yard));
 }
 
+/* The shrinkers of two yards make requests of the other yard, and both are unregistered meanwhile. */
+
+static pageyard *yards[2];
+static pageyard_registration *users[2];
+static pthread_barrier_t shrinking, unregistering;
+static __thread int is_shrinking;
+
+static uint64_t first_count(void *context) {
+    (void)context;
+    if (is_shrinking == 1) {
+        is_shrinking = 2;
+        pthread_barrier_wait(&unregistering);
+        /* Not needed for the test to pass: it gives both pageyard_unregister time to begin to wait. */
+        usleep(200000);
+    }
+    return 0;
+}
+
+static uint64_t first_shrink(void *context, uint64_t wanted) {
+    (void)context;
+    (void)wanted;
+    return 0;
+}
+
+static uint64_t user_count(void *context) {
+    (void)context;
+    return 10;
+}
+
+static uint64_t user_shrink(void *context, uint64_t wanted) {
+    uintptr_t own = (uintptr_t)context;
+    void *page;
+    (void)wanted;
+    if (is_shrinking)
+        return 0;
+    is_shrinking = 1;
+    pthread_barrier_wait(&shrinking);
+    EXPECT_STATUS(pageyard_alloc(yards[1 - own], 0, PAGEYARD_KERNEL | PAGEYARD_NOWARN, &page),
+                  PAGEYARD_ERR_NO_MEMORY);
+    EXPECT(is_shrinking == 2);
+    return 0;
+}
+
+static void *request_one(void *context) {
+    void *page;
+    EXPECT_STATUS(pageyard_alloc(yards[(uintptr_t)context], 0, PAGEYARD_KERNEL | PAGEYARD_NOWARN, &page),
+                  PAGEYARD_ERR_NO_MEMORY);
+    return NULL;
+}
+
+static void *unregister_one(void *context) {
+    pthread_barrier_wait(&unregistering);
+    OK(pageyard_unregister(users[(uintptr_t)context]));
+    return NULL;
+}
+
+static void two_yards(void) {
+    pageyard_registration *firsts[2];
+    pthread_t threads[4];
+    uintptr_t i;
+    EXPECT(pthread_barrier_init(&shrinking, NULL, 2) == 0);
+    EXPECT(pthread_barrier_init(&unregistering, NULL, 4) == 0);
+    for (i = 0; i < 2; i++) {
+        pageyard_options options;
+        pageyard_shrinker first, user;
+        void *page;
+        OK(pageyard_options_init(&options, sizeof options, 8 << 20));
+        options.tick_ns = 0;
+        OK(pageyard_create(&options, &yards[i]));
+        while (pageyard_alloc(yards[i], 0, PAGEYARD_KERNEL | PAGEYARD_NOWARN, &page) == PAGEYARD_OK) {}
+        memset(&first, 0, sizeof first);
+        first.struct_size = sizeof first;
+        first.version = PAGEYARD_VERSION;
+        first.context = (void *)i;
+        user = first;
+        first.count = first_count;
+        first.shrink = first_shrink;
+        user.count = user_count;
+        user.shrink = user_shrink;
+        OK(pageyard_register_shrinker(yards[i], &first, &firsts[i]));
+        OK(pageyard_register_shrinker(yards[i], &user, &users[i]));
+    }
+    for (i = 0; i < 2; i++) {
+        EXPECT(pthread_create(&threads[i], NULL, request_one, (void *)i) == 0);
+        EXPECT(pthread_create(&threads[2 + i], NULL, unregister_one, (void *)i) == 0);
+    }
+    for (i = 0; i < 4; i++)
+        EXPECT(pthread_join(threads[i], NULL) == 0);
+    for (i = 0; i < 2; i++) {
+        OK(pageyard_unregister(firsts[i]));
+        OK(pageyard_destroy(yards[i]));
+    }
+}
+
 static void stuck(int number) {
     (void)number;
     _exit(write(2, "a request does not end\n", 23) == 23 ? 2 : 3);
@@ -364,6 +459,7 @@ int main(void) {
     alarm(600);
     core_level();
     host_level();
+    two_yards();
     puts("re-entry: all is well");
     return 0;
 }
