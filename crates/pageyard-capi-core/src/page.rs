@@ -20,7 +20,7 @@ const PAGE_FLAGS: u32 = PAGEYARD_KERNEL & !PAGEYARD_DIRECT_RECLAIM | PAGEYARD_NO
 /// Allocates one page on the platform's current CPU and returns its address in the platform's
 /// `direct_map`, or null if there is no free page or the handle is invalid. As a request with
 /// PAGEYARD_KERNEL, but never reclaims or sleeps, and does not report a failure. The page keeps its
-/// old contents.
+/// old contents. A page whose address is null is left to pageyard_core_alloc.
 ///
 /// Errors: as pageyard_core_alloc; the answer is null. pageyard_core_alloc says which.
 ///
@@ -79,15 +79,27 @@ fn page_rest<C: Config>(yard: &Yard<'_, C>, platform: &CPlatform) -> *mut c_void
 #[inline(always)]
 fn placed<C: Config>(yard: &Yard<'_, C>, platform: &CPlatform, block: Pfn) -> *mut c_void {
     let address = platform.direct_map().wrapping_byte_add(block.address() as usize);
-    if address.is_null() { give_back(yard, block) } else { address }
+    if address.is_null() { other_than(yard, platform, block) } else { address }
 }
 
-/// Frees the page at address 0, of a yard of pageyard_core_create that does not reserve it.
+/// Allocates another page in place of the one at address 0, which a yard of pageyard_core_create has
+/// if the layout does not reserve it.
 #[cold]
 #[inline(never)]
-fn give_back<C: Config>(yard: &Yard<'_, C>, block: Pfn) -> *mut c_void {
+fn other_than<C: Config>(yard: &Yard<'_, C>, platform: &CPlatform, block: Pfn) -> *mut c_void {
+    let other = yard.alloc_rest(NodeChoice::LOCAL, Order::ZERO, flags::gfp(PAGE_FLAGS));
+    // Not before the request: it would get the page that was freed last.
+    give_back(yard, block);
+    match other {
+        Ok(other) => platform.direct_map().wrapping_byte_add(other.address() as usize),
+        Err(_) => core::ptr::null_mut(),
+    }
+}
+
+// Not inlined, so that the request in `other_than` has no stack of the free below it.
+#[inline(never)]
+fn give_back<C: Config>(yard: &Yard<'_, C>, block: Pfn) {
     _ = yard.free(block, Order::ZERO);
-    core::ptr::null_mut()
 }
 
 /// Frees a page that pageyard_page returned, or one of pageyard_core_alloc by its address in the

@@ -1136,7 +1136,7 @@ pageyard_status pageyard_kernel_init(const struct pageyard_memory *ranges,
 // Allocates one page on the platform's current CPU and returns its address in the platform's
 // `direct_map`, or null if there is no free page or the handle is invalid. As a request with
 // PAGEYARD_KERNEL, but never reclaims or sleeps, and does not report a failure. The page keeps its
-// old contents.
+// old contents. A page whose address is null is left to pageyard_core_alloc.
 //
 // Errors: as pageyard_core_alloc; the answer is null. pageyard_core_alloc says which.
 //

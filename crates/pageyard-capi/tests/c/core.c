@@ -457,6 +457,40 @@ static void shortage(void) {
     free(room);
 }
 
+/* A free page at address 0 does not make requests for other pages fail. */
+static void page_at_null(int has_hooks) {
+    struct memory m;
+    pageyard_platform table = machine();
+    pageyard_hooks hooks;
+    pageyard_core *yard = NULL;
+    static void *pages[PAGES];
+    uint64_t pfn, more = 0, nulls = 0, n = 0, i;
+    size_t bytes = 0;
+    void *room;
+    describe(&m);
+    memset(&hooks, 0, sizeof hooks);
+    hooks.struct_size = sizeof hooks;
+    hooks.version = PAGEYARD_VERSION;
+    table.hooks = has_hooks ? &hooks : NULL;
+    table.direct_map = (void *)(uintptr_t)-((uint64_t)FIRST * 4096);
+    OK(pageyard_core_room(&m.layout, &bytes));
+    room = malloc(bytes);
+    OK(pageyard_core_create(&m.layout, &table, room, bytes, &yard, NULL, 0));
+    while (n < PAGES && (pages[n] = pageyard_page(yard)) != NULL) n++;
+    while (pageyard_core_alloc(yard, 0, PAGEYARD_ATOMIC | PAGEYARD_MEMALLOC, &pfn) == PAGEYARD_OK) {
+        nulls += pfn == FIRST;
+        more++;
+    }
+    /* All but the reserves, and none is lost. */
+    EXPECT(nulls == 1 && n > PAGES - PAGES / 16);
+    EXPECT(n + more == PAGES);
+    OK(pageyard_core_free(yard, FIRST, 0));
+    EXPECT(pageyard_page(yard) == NULL);
+    for (i = 0; i < n; i++) OK(pageyard_page_free(yard, pages[i]));
+    OK(pageyard_core_destroy(yard));
+    free(room);
+}
+
 /* Four CPUs concurrently: no frame has two owners. */
 static pageyard_core *shared;
 static uint8_t owned[PAGES];
@@ -509,6 +543,8 @@ int main(void) {
     EXPECT(small_machine(PAGEYARD_KNOBS_DEFAULT, 0) + 200 <
            small_machine(PAGEYARD_KNOBS_SMALL, PAGEYARD_DRAIN_ON_FAILURE));
     shortage();
+    page_at_null(0);
+    page_at_null(1);
     threads();
     puts("pageyard_core.h: all is well");
     return 0;
