@@ -96,6 +96,21 @@ impl Inner {
         Ok(self.frame(address)?.0 - self.first)
     }
 
+    /// Declares a block that was just allocated not movable. On the packed engine a block requested as
+    /// movable is movable at once, and the header promises that none is. A relocator that is called
+    /// before knows nothing of the block: its owner does not have it yet.
+    #[inline]
+    pub(crate) fn declare_not_movable(&self, block: *const c_void, order: Order, gfp: Gfp) {
+        let AnyYard::Packed(yard) = &self.yard else { return };
+        if !gfp.contains(Gfp::MOVABLE) {
+            return;
+        }
+        if let Ok(pfn) = self.frame(block) {
+            // SAFETY: nothing is freed, split or moved.
+            _ = unsafe { yard.core() }.set_movable(pfn, order, false);
+        }
+    }
+
     /// Returns the address of a frame.
     #[inline]
     pub(crate) fn address(&self, pfn: Pfn) -> Option<NonNull<c_void>> {

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::mem;
 
 use ::pageyard::policy::Policy;
-use ::pageyard::{PAGE_SIZE, Pfn};
+use ::pageyard::{Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::flags;
 use pageyard_capi_core::sized::{self, Growing, answer};
 use pageyard_capi_core::status::{
@@ -217,9 +217,14 @@ pub unsafe extern "C" fn pageyard_alloc_range(
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
         let gfp = flags::gfp(flags);
-        let got = with_yard!(inner, |yard| yard.alloc_range(pages, align, gfp).map(address_of));
+        let got = with_yard!(inner, |yard| yard.alloc_range(pages, align, gfp).map(address_of))
+            .map_err(of_contig)?;
+        for i in 0..pages {
+            let page = got.wrapping_byte_add((i * PAGE_SIZE) as usize);
+            inner.declare_not_movable(page, Order::ZERO, gfp);
+        }
         // SAFETY: as above.
-        unsafe { answer(range, got.map_err(of_contig)?) }
+        unsafe { answer(range, got) }
     }))
 }
 

@@ -69,9 +69,11 @@ pub unsafe extern "C" fn pageyard_alloc(
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
         let gfp = flags::gfp(flags);
-        let got = with_yard!(inner, |yard| yard.alloc(order, gfp).map(address_of));
+        let got =
+            with_yard!(inner, |yard| yard.alloc(order, gfp).map(address_of)).map_err(of_alloc)?;
+        inner.declare_not_movable(got, order, gfp);
         // SAFETY: as above.
-        unsafe { answer(block, got.map_err(of_alloc)?) }
+        unsafe { answer(block, got) }
     }))
 }
 
@@ -96,9 +98,11 @@ pub unsafe extern "C" fn pageyard_alloc_on(
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
         let gfp = flags::gfp(flags);
-        let got = with_yard!(inner, |yard| yard.alloc_on(node, order, gfp).map(address_of));
+        let got = with_yard!(inner, |yard| yard.alloc_on(node, order, gfp).map(address_of))
+            .map_err(of_alloc)?;
+        inner.declare_not_movable(got, order, gfp);
         // SAFETY: as above.
-        unsafe { answer(block, got.map_err(of_alloc)?) }
+        unsafe { answer(block, got) }
     }))
 }
 
@@ -158,6 +162,10 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
         let gfp = flags::gfp(flags);
         // SAFETY: nothing is freed, split or moved.
         let n = with_yard!(inner, |y| alloc_bulk(unsafe { y.core() }, gfp, count, put))?;
+        for i in 0..n {
+            // SAFETY: `put` has written the first `n` entries.
+            inner.declare_not_movable(unsafe { pages.add(i).read_unaligned() }, Order::ZERO, gfp);
+        }
         // SAFETY: as above.
         unsafe { answer(got, n) }
     }))

@@ -277,6 +277,67 @@ static void relocators(uint32_t flags) {
     OK(pageyard_destroy(yard));
 }
 
+static unsigned asked;
+
+static int32_t refuse(void *context, void *from, void *to, uint32_t order) {
+    (void)context;
+    (void)from;
+    (void)to;
+    (void)order;
+    asked++;
+    return PAGEYARD_MOVE_REFUSED;
+}
+
+/* No block is movable when it is allocated, whatever its type and whichever function allocates it. */
+static void unmarked(uint64_t engine) {
+    enum { EACH = 2000, RANGE = 3000, MOVABLE = PAGEYARD_KERNEL | PAGEYARD_MOVABLE };
+    static void *pages[3 * EACH], *blocks[EACH / 8];
+    pageyard_options options;
+    pageyard_relocator own;
+    pageyard_registration *registration;
+    pageyard *yard;
+    size_t got;
+    char *range;
+    int i;
+    OK(pageyard_options_init(&options, sizeof options, (uint64_t)PAGES * 4096));
+    options.engine = engine;
+    options.tick_ns = 0;
+    OK(pageyard_create(&options, &yard));
+    memset(&own, 0, sizeof own);
+    own.struct_size = sizeof own;
+    own.version = PAGEYARD_VERSION;
+    own.relocate = refuse;
+    OK(pageyard_register_relocator(yard, &own, &registration));
+    for (i = 0; i < EACH; i++) {
+        OK(pageyard_alloc(yard, 0, MOVABLE, &pages[i]));
+        OK(pageyard_alloc_on(yard, 0, 0, MOVABLE, &pages[EACH + i]));
+    }
+    OK(pageyard_alloc_bulk(yard, MOVABLE, pages + 2 * EACH, EACH, &got));
+    EXPECT(got == EACH);
+    for (i = 0; i < EACH / 8; i++)
+        OK(pageyard_alloc(yard, 3, MOVABLE, &blocks[i]));
+    OK(pageyard_alloc_range(yard, RANGE, 1, MOVABLE, (void **)&range));
+    for (i = 0; i < 3 * EACH; i++)
+        if (i % 8 != 0)
+            OK(pageyard_free(yard, pages[i], 0));
+    for (i = 0; i < EACH / 8; i++)
+        if (i % 8 != 0)
+            OK(pageyard_free(yard, blocks[i], 3));
+    for (i = 0; i < RANGE; i++)
+        if (i % 8 != 0)
+            OK(pageyard_free_range(yard, range + (size_t)i * 4096, 1));
+    asked = 0;
+    OK(pageyard_compact(yard));
+    EXPECT(asked == 0);
+    /* The same blocks, marked: there was something to move. */
+    for (i = 0; i < 3 * EACH; i += 8)
+        OK(pageyard_set_movable(yard, pages[i], 0, 1));
+    OK(pageyard_compact(yard));
+    EXPECT(asked > 0);
+    OK(pageyard_unregister(registration));
+    OK(pageyard_destroy(yard));
+}
+
 static pageyard_status create(uint32_t flags, uint32_t huge, uint64_t after, uint64_t floor) {
     pageyard_options options;
     pageyard *yard;
@@ -363,6 +424,8 @@ static void thread_cache(void) {
 int main(void) {
     relocators(0);
     relocators(PAGEYARD_PINNED);
+    unmarked(PAGEYARD_ENGINE_LINUX612);
+    unmarked(PAGEYARD_ENGINE_PACKED);
     options();
     usable();
     thread_cache();
