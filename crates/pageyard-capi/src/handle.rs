@@ -9,7 +9,7 @@ use ::pageyard::{Gfp, Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::sized::answer;
 use pageyard_capi_core::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUSY, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_HANDLE,
-    PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, of_alloc, pageyard_status,
+    PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, pageyard_status,
 };
 use pageyard_host::{BuildError, HostYard};
 
@@ -62,20 +62,14 @@ impl Contents for Inner {
 }
 
 impl Inner {
-    fn new<P: Policy>(
-        yard: HostYard<P>,
-        any: impl FnOnce(HostYard<P>) -> AnyYard,
-    ) -> Result<Inner, pageyard_status> {
-        let zones = || yard.zones().filter_map(|zone| yard.zone_info(zone));
-        let first = zones().map(|z| z.start.0).min().unwrap_or(0);
-        let pages = zones().map(|z| z.spanned).sum();
-        // Frames are contiguous in the order of their addresses, so one block determines the start.
-        let block = yard.alloc(Order::ZERO, Gfp::KERNEL).map_err(of_alloc)?;
-        let address = block.as_ptr().as_ptr().expose_provenance();
-        let start = address - ((block.pfn().0 - first) * PAGE_SIZE) as usize;
-        drop(block);
+    fn new<P: Policy>(yard: HostYard<P>, any: impl FnOnce(HostYard<P>) -> AnyYard) -> Inner {
+        let first = yard.zones().filter_map(|zone| yard.zone_info(zone)).map(|z| z.start.0).min();
+        // Frames are contiguous in the order of their addresses.
+        let memory = yard.memory();
+        let start = memory.as_ptr().expose_provenance();
+        let pages = memory.len() as u64 / PAGE_SIZE;
         let thread_cache = yard.thread_cache_stats().on;
-        Ok(Inner { yard: any(yard), start, first, pages, thread_cache })
+        Inner { yard: any(yard), start, first: first.unwrap_or(0), pages, thread_cache }
     }
 
     /// Returns the frame at an address, which must be page-aligned.
@@ -189,13 +183,10 @@ pub unsafe extern "C" fn pageyard_create(
         // SAFETY: the header requires valid options.
         let (engine, builder) = unsafe { options::builder(options) }?;
         let inner = match engine {
-            Engine::Exact => {
-                builder.build_with().map_err(refused).and_then(|y| Inner::new(y, AnyYard::Exact))
-            }
-            Engine::Packed => {
-                builder.build_with().map_err(refused).and_then(|y| Inner::new(y, AnyYard::Packed))
-            }
-        }?;
+            Engine::Exact => builder.build_with().map(|y| Inner::new(y, AnyYard::Exact)),
+            Engine::Packed => builder.build_with().map(|y| Inner::new(y, AnyYard::Packed)),
+        }
+        .map_err(refused)?;
         // SAFETY: the header requires a writable result.
         unsafe { answer(yard, Kept::new(inner).cast()) }
     };

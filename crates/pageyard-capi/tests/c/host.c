@@ -86,9 +86,24 @@ static void options(void) {
     EXPECT(strstr(pageyard_last_error(), "CPU 99999") != NULL);
     EXPECT(yard == NULL);
 
-    /* A program compiled before the engine could be chosen. */
+    /* A limit below the reserves leaves nothing for ordinary requests, but the yard is created. */
     options.cpus = NULL;
     options.cpu_count = 0;
+    options.size = (uint64_t)4 << 30;
+    options.hard_limit = 8 << 20;
+    for (options.engine = 0; options.engine <= PAGEYARD_ENGINE_PACKED; options.engine++) {
+        void *page;
+        OK(pageyard_create(&options, &yard));
+        EXPECT_STATUS(pageyard_alloc(yard, 0, PAGEYARD_KERNEL | PAGEYARD_NOWARN, &page),
+                      PAGEYARD_ERR_NO_MEMORY);
+        OK(pageyard_destroy(yard));
+    }
+    yard = NULL;
+    options.engine = PAGEYARD_ENGINE_PACKED;
+    options.hard_limit = 0;
+    options.size = 64 << 20;
+
+    /* A program compiled before the engine could be chosen. */
     options.struct_size = offsetof(pageyard_options, engine);
     OK(pageyard_create(&options, &yard));
     OK(pageyard_destroy(yard));
