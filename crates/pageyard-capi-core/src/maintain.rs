@@ -175,7 +175,8 @@ pub unsafe extern "C" fn pageyard_core_online(
 /// bytes with its terminating zero, or an empty text.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_FOREIGN for a frame outside the zones,
-/// PAGEYARD_ERR_NOT_RESERVED, PAGEYARD_ERR_DOUBLE_FREE for a frame that was released before,
+/// PAGEYARD_ERR_NOT_RESERVED, PAGEYARD_ERR_DOUBLE_FREE for a frame that was released before (on the
+/// packed engine PAGEYARD_ERR_NOT_RESERVED),
 /// PAGEYARD_ERR_RANGE if the range is empty, contains a hole, or a hook of a hotplug function calls
 /// this. Nothing has changed then.
 ///

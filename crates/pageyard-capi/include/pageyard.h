@@ -33,7 +33,8 @@
 #define PAGEYARD_PREFAULT (1 << 0)
 
 // Initialize only a part of the memory at creation and the rest on demand. A large yard is then
-// ready at once.
+// ready at once. Only for PAGEYARD_ENGINE_LINUX612: the packed engine, which is the default,
+// initializes all memory at creation, which is one store a page.
 #define PAGEYARD_DEFERRED (1 << 1)
 
 // Back the memory with an anonymous file that other processes can map (pageyard_file).
@@ -112,11 +113,13 @@ typedef struct pageyard_options {
     // PAGEYARD_GIVE_BACK_LAZILY, PAGEYARD_THREAD_CACHE.
     uint32_t flags;
     // Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
-    // lists. 0: no thread; the caller must call pageyard_tick.
+    // lists. 0: no thread; the caller must call pageyard_tick, which does these two. Nothing does the
+    // thread's other work then: idle memory is not returned to the system, the pressure level stays
+    // PAGEYARD_CALM, and shrinkers are called on behalf of requests only, not for `soft_limit`.
     uint64_t tick_ns;
     // Maximum number of bytes to allocate, with the reserves; 0: no limit. Rounded down to whole
     // pages, as the next field. pageyard_set_limits_bytes changes both, and pageyard_get_usable says
-    // what the reserves leave.
+    // what the reserves leave: in a yard whose reserves are larger, no ordinary request is served.
     uint64_t hard_limit;
     // Number of bytes in use above which shrinkers are called; 0: never.
     uint64_t soft_limit;
@@ -288,10 +291,12 @@ pageyard_status pageyard_options_init(struct pageyard_options *options,
 // option.
 //
 // Threads: any. Starts a thread, unless `tick_ns` is 0. After fork, the child has a copy of the
-// yard: allocations fail with PAGEYARD_ERR_NO_MEMORY; pageyard_free, pageyard_unregister and
-// pageyard_destroy succeed without an effect on the parent; functions that inspect or change the
-// yard return PAGEYARD_ERR_HANDLE. PAGEYARD_MEMFD memory is shared with the child, other memory is
-// copied.
+// yard. There, pageyard_alloc, pageyard_alloc_on and pageyard_alloc_range fail with
+// PAGEYARD_ERR_NO_MEMORY. pageyard_free, pageyard_free_range, pageyard_unregister and
+// pageyard_destroy succeed without an effect on the parent. pageyard_pfn, pageyard_address,
+// pageyard_region, pageyard_resident, pageyard_file and pageyard_offset work. All others, also
+// pageyard_alloc_bulk, pageyard_free_bulk and pageyard_split, return PAGEYARD_ERR_HANDLE.
+// PAGEYARD_MEMFD memory is shared with the child, other memory is copied.
 //
 // Owner: the caller owns the handle until pageyard_destroy; the options stay the caller's.
 pageyard_status pageyard_create(const struct pageyard_options *options, struct pageyard **yard);
@@ -472,8 +477,11 @@ pageyard_status pageyard_free_range(const struct pageyard *yard,
 //
 // Errors: as pageyard_free; a null block is PAGEYARD_ERR_FOREIGN.
 //
-// Threads: the block's owner. Owner: no ownership changes. Until this function is called with
-// `movable` 0, the block may move.
+// A call with `movable` 0 does not stop a move that has begun: a relocator may still be called for the
+// block, or be running. An owner that needs the block in place therefore also notes that in the table
+// where its relocator looks the block up, under the same lock, and the relocator refuses.
+//
+// Threads: the block's owner. Owner: no ownership changes.
 pageyard_status pageyard_set_movable(const struct pageyard *yard,
                                      void *block,
                                      uint32_t order,
@@ -537,8 +545,8 @@ pageyard_status pageyard_on_pressure(const struct pageyard *yard,
 pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 
 // Sets the limits, in pages; UINT64_MAX means no limit. Requests that would exceed the hard limit
-// fail; above the soft limit, shrinkers are called for the excess. If more than the hard limit is
-// already in use, every request fails until enough is freed.
+// fail; above the soft limit, the yard's thread calls shrinkers for the excess. If more than the
+// hard limit is already in use, every request fails until enough is freed.
 //
 // Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
 // describes the problem, and nothing changes.

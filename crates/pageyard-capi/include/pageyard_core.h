@@ -1237,6 +1237,11 @@ pageyard_status pageyard_core_set_movable(const struct pageyard_core *yard,
 // pages of the type `page_type` (a PAGEYARD_TYPE number) or, with PAGEYARD_COMP, one block.
 // Movable blocks in the range are migrated through the `relocate` hook.
 //
+// With PAGEYARD_COMP, the range must be exactly one block: 2^order pages, aligned to their size, at most
+// the largest order, and not part of a larger free block once it is vacated. The packed engine does not
+// require the last. On the exact engine a range below 2 MiB whose neighbours are free is therefore
+// PAGEYARD_ERR_RANGE; pageyard_core_alloc serves such an order.
+//
 // Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE, PAGEYARD_ERR_BUSY,
 // PAGEYARD_ERR_NO_MEMORY. Nothing is allocated then, but blocks may have been migrated.
 //
@@ -1584,7 +1589,8 @@ pageyard_status pageyard_core_online(const struct pageyard_core *yard,
 // bytes with its terminating zero, or an empty text.
 //
 // Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_FOREIGN for a frame outside the zones,
-// PAGEYARD_ERR_NOT_RESERVED, PAGEYARD_ERR_DOUBLE_FREE for a frame that was released before,
+// PAGEYARD_ERR_NOT_RESERVED, PAGEYARD_ERR_DOUBLE_FREE for a frame that was released before (on the
+// packed engine PAGEYARD_ERR_NOT_RESERVED),
 // PAGEYARD_ERR_RANGE if the range is empty, contains a hole, or a hook of a hotplug function calls
 // this. Nothing has changed then.
 //

@@ -165,10 +165,12 @@ fn refused(e: BuildError) -> pageyard_status {
 /// option.
 ///
 /// Threads: any. Starts a thread, unless `tick_ns` is 0. After fork, the child has a copy of the
-/// yard: allocations fail with PAGEYARD_ERR_NO_MEMORY; pageyard_free, pageyard_unregister and
-/// pageyard_destroy succeed without an effect on the parent; functions that inspect or change the
-/// yard return PAGEYARD_ERR_HANDLE. PAGEYARD_MEMFD memory is shared with the child, other memory is
-/// copied.
+/// yard. There, pageyard_alloc, pageyard_alloc_on and pageyard_alloc_range fail with
+/// PAGEYARD_ERR_NO_MEMORY. pageyard_free, pageyard_free_range, pageyard_unregister and
+/// pageyard_destroy succeed without an effect on the parent. pageyard_pfn, pageyard_address,
+/// pageyard_region, pageyard_resident, pageyard_file and pageyard_offset work. All others, also
+/// pageyard_alloc_bulk, pageyard_free_bulk and pageyard_split, return PAGEYARD_ERR_HANDLE.
+/// PAGEYARD_MEMFD memory is shared with the child, other memory is copied.
 ///
 /// Owner: the caller owns the handle until pageyard_destroy; the options stay the caller's.
 #[unsafe(no_mangle)]

@@ -272,8 +272,11 @@ pub unsafe extern "C" fn pageyard_free_range(
 ///
 /// Errors: as pageyard_free; a null block is PAGEYARD_ERR_FOREIGN.
 ///
-/// Threads: the block's owner. Owner: no ownership changes. Until this function is called with
-/// `movable` 0, the block may move.
+/// A call with `movable` 0 does not stop a move that has begun: a relocator may still be called for the
+/// block, or be running. An owner that needs the block in place therefore also notes that in the table
+/// where its relocator looks the block up, under the same lock, and the relocator refuses.
+///
+/// Threads: the block's owner. Owner: no ownership changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_set_movable(
     yard: *const pageyard,

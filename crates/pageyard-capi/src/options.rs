@@ -25,7 +25,8 @@ pub const PAGEYARD_HUGE_COLLAPSE: u32 = 3;
 /// Take all memory from the system at creation, not at the first write.
 pub const PAGEYARD_PREFAULT: u32 = 1 << 0;
 /// Initialize only a part of the memory at creation and the rest on demand. A large yard is then
-/// ready at once.
+/// ready at once. Only for PAGEYARD_ENGINE_LINUX612: the packed engine, which is the default,
+/// initializes all memory at creation, which is one store a page.
 pub const PAGEYARD_DEFERRED: u32 = 1 << 1;
 /// Back the memory with an anonymous file that other processes can map (pageyard_file).
 pub const PAGEYARD_MEMFD: u32 = 1 << 2;
@@ -79,11 +80,13 @@ pub struct pageyard_options {
     /// PAGEYARD_GIVE_BACK_LAZILY, PAGEYARD_THREAD_CACHE.
     pub flags: u32,
     /// Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
-    /// lists. 0: no thread; the caller must call pageyard_tick.
+    /// lists. 0: no thread; the caller must call pageyard_tick, which does these two. Nothing does the
+    /// thread's other work then: idle memory is not returned to the system, the pressure level stays
+    /// PAGEYARD_CALM, and shrinkers are called on behalf of requests only, not for `soft_limit`.
     pub tick_ns: u64,
     /// Maximum number of bytes to allocate, with the reserves; 0: no limit. Rounded down to whole
     /// pages, as the next field. pageyard_set_limits_bytes changes both, and pageyard_get_usable says
-    /// what the reserves leave.
+    /// what the reserves leave: in a yard whose reserves are larger, no ordinary request is served.
     pub hard_limit: u64,
     /// Number of bytes in use above which shrinkers are called; 0: never.
     pub soft_limit: u64,

@@ -98,6 +98,12 @@ static void child(char *block, pageyard_registration *registration) {
     OK(pageyard_address(yard, pfn, &page));
     EXPECT(page == block);
     OK(pageyard_resident(yard, &pages));
+    OK(pageyard_offset(yard, block, &pfn));
+    OK(pageyard_region(yard, &page, &got));
+    EXPECT(block >= (char *)page && block < (char *)page + got);
+    EXPECT_STATUS(pageyard_alloc_range(yard, 3, 1, PAGEYARD_KERNEL, &page), PAGEYARD_ERR_NO_MEMORY);
+    EXPECT_STATUS(pageyard_set_movable(yard, block, 0, 1), PAGEYARD_ERR_HANDLE);
+    EXPECT_STATUS(pageyard_compact(yard), PAGEYARD_ERR_HANDLE);
     memset(&upkeep, 0, sizeof upkeep);
     upkeep.struct_size = sizeof upkeep;
     upkeep.version = PAGEYARD_VERSION;
@@ -113,6 +119,7 @@ static void child(char *block, pageyard_registration *registration) {
     EXPECT_STATUS(pageyard_on_pressure(yard, told, NULL, &other), PAGEYARD_ERR_HANDLE);
     OK(pageyard_unregister(registration));
     OK(pageyard_free(yard, block, 0));
+    OK(pageyard_free_range(yard, block, 1));
     OK(pageyard_destroy(yard));
     EXPECT_STATUS(pageyard_destroy(yard), PAGEYARD_ERR_HANDLE);
     /* A yard that the child creates works. */
