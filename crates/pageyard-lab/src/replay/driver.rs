@@ -12,7 +12,7 @@ use super::counts::Idle;
 use super::error::ReplayError;
 use super::figures::{Figures, Matching};
 use super::lists::is_cached;
-use super::machine::{Machine, id_of};
+use super::machine::{Machine, MachineZone, id_of};
 use super::magazines::Magazines;
 use super::map::{FrameMap, Taken};
 use super::observer::Observer;
@@ -314,12 +314,16 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     fn has_block(&self, zone: usize, order: Order) -> bool {
         let highest = &self.machine.zones[zone];
         let candidates = self.machine.zones.iter().filter(|z| z.node == highest.node);
-        candidates.filter(|z| z.kind <= highest.kind).any(|z| {
-            let blocks = self.yard.free_blocks(id_of(z)).unwrap_or_default();
-            let free = blocks.iter().enumerate().map(|(order, n)| n << order).sum::<u64>();
-            blocks.iter().skip(order.get().into()).any(|&n| n > 0)
-                && free > z.watermarks[0] + u64::from(order.pages())
-        })
+        let mut candidates = candidates.filter(|z| z.kind <= highest.kind);
+        candidates.any(|z| self.zone_has_block(z, order, z.watermarks[0]))
+    }
+
+    /// Returns whether a zone has a block, and more than these pages beside it.
+    fn zone_has_block(&self, zone: &MachineZone, order: Order, mark: u64) -> bool {
+        let blocks = self.yard.free_blocks(id_of(zone)).unwrap_or_default();
+        let free = blocks.iter().enumerate().map(|(order, n)| n << order).sum::<u64>();
+        blocks.iter().skip(order.get().into()).any(|&n| n > 0)
+            && free > mark + u64::from(order.pages())
     }
 
     /// Serves waiting requests whose zones have free blocks again.
@@ -352,7 +356,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             // The trace never freed the block that still waits at this frame.
             self.cancel_request(op.frame);
         }
-        if self.try_alloc(zone, op) || self.compact(zone, op) {
+        if self.try_alloc(zone, op) || self.dip(zone, op) || self.compact(zone, op) {
             return;
         }
         let old = self.map.put_failed(op.frame);
@@ -374,15 +378,29 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     /// Allocates for a recorded block. Returns whether that succeeded.
     #[inline(always)]
     pub(super) fn try_alloc(&mut self, zone: usize, op: &Op) -> bool {
-        let order = order_of(op.order);
         let silent = op.kind == OpKind::Silent;
-        let extra = if silent { SILENT_GFP } else { op.gfp };
-        let mut flags = self.flags(zone, op.migratetype, extra);
-        if !silent && flags.contains(Gfp::DIRECT_RECLAIM) {
-            // The kernel waited for reclaim until it had the block, and the pages that reclaim
-            // freed appear before this event. So any free block may serve, whatever the watermarks.
-            flags = flags.difference(Gfp::NOMEMALLOC) | Gfp::MEMALLOC;
-        }
+        let flags = self.flags(zone, op.migratetype, if silent { SILENT_GFP } else { op.gfp });
+        // The kernel waited for reclaim until it had the block, and the pages that reclaim freed
+        // appear before this event. So any free block may serve, whatever the watermarks.
+        let has_waited = !silent && flags.contains(Gfp::DIRECT_RECLAIM);
+        self.try_with(zone, op, if has_waited { despite_marks(flags) } else { flags })
+    }
+
+    /// Serves a request that could not wait, and that the kernel served, from up to half of the MIN
+    /// watermark: the free pages here differ from the kernel's by some percent of it.
+    #[cold]
+    fn dip(&mut self, zone: usize, op: &Op) -> bool {
+        let flags = self.flags(zone, op.migratetype, op.gfp);
+        let recorded = &self.machine.zones[zone];
+        op.kind != OpKind::Silent
+            && !flags.contains(Gfp::DIRECT_RECLAIM)
+            && self.zone_has_block(recorded, order_of(op.order), recorded.watermarks[0] / 2)
+            && self.try_with(zone, op, despite_marks(flags))
+    }
+
+    #[inline(always)]
+    fn try_with(&mut self, zone: usize, op: &Op, flags: Gfp) -> bool {
+        let order = order_of(op.order);
         match self
             .alloc_in(zone, order, flags)
             .or_else(|e| self.elsewhere(zone, op, flags).ok_or(e))
@@ -671,6 +689,11 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
         f
     }
+}
+
+/// Lets a request with these flags take any free block.
+fn despite_marks(flags: Gfp) -> Gfp {
+    flags.difference(Gfp::NOMEMALLOC) | Gfp::MEMALLOC
 }
 
 /// KSWAPD_RECLAIM and DIRECT_RECLAIM: the flags assumed for silent requests (kernel stacks).

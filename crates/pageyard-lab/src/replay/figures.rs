@@ -64,8 +64,8 @@ pub struct Matching {
     pub of_failed: u64,
     /// Blocks allocated again although the trace has not freed them.
     pub replaced: u64,
-    /// Requests that may wait for reclaim and were served below the MIN watermark. The kernel had
-    /// waited.
+    /// Requests that were served below the MIN watermark: those that may wait for reclaim, as the
+    /// kernel had waited, and others above half of it.
     pub below_marks: u64,
     /// Requests that may wait for reclaim, found no block at all, and were served after later
     /// frees.

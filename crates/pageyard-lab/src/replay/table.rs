@@ -254,8 +254,8 @@ impl Report {
         if below + waited > 0 {
             writeln!(
                 f,
-                "           up to {} requests that may wait for reclaim were served below the MIN \
-                 watermark, {} after later frees",
+                "           up to {} requests took a block from below the MIN watermark, {} waited for \
+                 later frees: the kernel had served them",
                 grouped(below),
                 grouped(waited)
             )?;

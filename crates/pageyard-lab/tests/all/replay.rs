@@ -327,8 +327,31 @@ fn requests_that_may_reclaim_are_served_below_the_watermarks() {
     let below = ours.matching.unwrap().below_marks;
     assert!((1..16).contains(&below), "{below}");
     let says =
-        format!("up to {below} requests that may wait for reclaim were served below the MIN");
+        format!("up to {below} requests took a block from below the MIN watermark, 0 waited");
     assert!(r.to_string().contains(&says), "{r}");
+}
+
+/// `GFP_NOWAIT`: the kernel had more pages free than MIN. Here they may be some percent fewer.
+#[test]
+fn requests_that_cannot_wait_are_served_from_half_of_the_watermark() {
+    // All of the first zone, and of the second one, in blocks that no list keeps.
+    let first = (0..4).fold(Trace::new(), |t, i| {
+        let pfn = i * 1024;
+        t.then(&format!(
+            "mm_page_alloc: page=0x1 pfn={pfn:#x} order=10 migratetype=1 gfp_flags=0xcc1"
+        ))
+    });
+    let all = (0..0x300).fold(first, |t, i| {
+        let pfn = 0x1000 + i * 16;
+        t.then(&format!(
+            "mm_page_alloc: page=0x1 pfn={pfn:#x} order=4 migratetype=1 gfp_flags=0x804"
+        ))
+    });
+    let r = all.replay("Linux612");
+    let (ours, min) = (r.policies[0].figures, r.machine.zones[1].watermarks[0]);
+    assert_eq!(ours.alloc_blocks + ours.failed, 4 + 0x300);
+    let left = ours.failed * 16;
+    assert!(left > min / 2 && left <= min / 2 + 32, "{left} left, MIN {min}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn moved_pages_are_inferred_where_pages_arrive_at_free_frames() {
     // Frees in batches are none of compaction's.
     let batches = (0..4).fold(drained(), |t, i| t.free(FROM + i, 0));
     let batches = (0..4).fold(batches, |t, i| t.batched(FROM + i));
-    let r = (0..4).fold(batches, |t, i| t.free(TO + 8 * i, 0)).replay("Linux612");
+    let r = (0..4).fold(batches, |t, i| t.free(TO + 64 + 8 * i, 0)).replay("Linux612");
     assert_eq!((r.understanding.migrations, r.understanding.migrated), (MigrationSource::None, 0));
     // Nor are single frees where no page arrives.
     let r = freed(drained(), FROM, 4).replay("Linux612");
