@@ -55,6 +55,8 @@ pub(super) struct Start {
     pub(super) cached: Vec<[Vec<u32>; LISTS]>,
     pub(super) gone: Vec<Gone>,
     pub(super) figures: StartFigures,
+    /// Blocks on lists that never appear in the trace: slot, list and frame.
+    unseen: Vec<(usize, usize, u32)>,
 }
 
 /// Lists that may hold pages that never appear in the trace, in order of preference.
@@ -99,6 +101,7 @@ impl Start {
             cached: Vec::new(),
             gone: Vec::new(),
             figures: StartFigures { frame_map: map.is_some(), ..StartFigures::default() },
+            unseen: Vec::new(),
         };
         start.mark_free(machine, mirror, map);
         start.fill_lists(machine, mirror, map);
@@ -106,6 +109,7 @@ impl Start {
         if map.is_none() {
             start.guess_use(machine, mirror);
         }
+        (0..machine.zones.len()).for_each(|zone| start.fit(machine, zone));
         start.figures.free = start.frames.iter().filter(|&&f| f & FREE != 0).count() as u64;
         let recorded: Vec<u64> = machine.zones.iter().filter_map(|z| z.free).collect();
         if recorded.len() == machine.zones.len() {
@@ -124,6 +128,7 @@ impl Start {
             cached: Vec::new(),
             gone: Vec::new(),
             figures: StartFigures::default(),
+            unseen: Vec::new(),
         }
     }
 
@@ -174,6 +179,7 @@ impl Start {
                     let Some(f) = self.spare(machine, mirror, map, within, order) else { break };
                     spare = f as usize;
                     add(self, list, f);
+                    self.unseen.push((number, l, f));
                     self.figures.cached_unseen += 1 << order;
                 }
                 slot.tails[l].iter().rev().for_each(|&f| add(self, list, f));
@@ -252,6 +258,32 @@ impl Start {
         }
     }
 
+    /// Removes unseen blocks from the lists until a zone has no more pages than it manages: some of their
+    /// frames are the kernel's own, which the frame map does not tell from others in use.
+    fn fit(&mut self, machine: &Machine, zone: usize) {
+        let frames = &self.frames[Self::zone_frames(machine, zone)];
+        let pages = |f: &u8| match f {
+            f if f & LIVE != 0 => 1 << (f & ORDER),
+            f => u64::from(f & FREE != 0),
+        };
+        let cpus = machine.cpus.len();
+        let on_list = |(l, list): (usize, &Vec<u32>)| (list.len() as u64) << list_order(l);
+        let lists = self.cached[zone * cpus..(zone + 1) * cpus].iter();
+        let cached: u64 = lists.flat_map(|lists| lists.iter().enumerate().map(on_list)).sum();
+        let placed = frames.iter().map(pages).sum::<u64>() + cached;
+        let mut surplus = placed.saturating_sub(machine.zones[zone].managed);
+        while surplus > 0 {
+            let last = self.unseen.iter().rposition(|(slot, ..)| slot / cpus == zone);
+            let Some((slot, l, frame)) = last.map(|at| self.unseen.remove(at)) else { return };
+            let block = frame as usize..frame as usize + (1 << list_order(l));
+            self.figures.cached -= block.len() as u64;
+            self.figures.cached_unseen -= block.len() as u64;
+            surplus = surplus.saturating_sub(block.len() as u64);
+            self.frames[block].fill(0);
+            self.cached[slot][l].retain(|&f| f != frame);
+        }
+    }
+
     /// Guesses the frames in use if there is no frame map. Of the frames that never appear, the
     /// lowest are in use. As many are free as zoneinfo says.
     fn guess_use(&mut self, machine: &Machine, mirror: &Mirror<'_, '_>) {
@@ -304,5 +336,38 @@ impl Start {
             at += 1 << order;
             Some((found, order, self.block_types[(found + offset) >> 9]))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::MachineOptions;
+    use super::*;
+
+    /// The kernel's own frames are not managed, and the frame map does not tell which they are.
+    #[test]
+    fn a_zone_has_no_more_pages_than_it_manages() {
+        let options =
+            MachineOptions { memory: Some(8 << 20), cpus: Some(1), ..MachineOptions::default() };
+        let mut machine = Machine::new(&Default::default(), &options, None, || Ok((0, 1))).unwrap();
+        let mut start = Start::all_in_use(&machine);
+        let mut lists: [Vec<u32>; LISTS] = Default::default();
+        lists[0] = vec![5, 7];
+        lists[3] = vec![8, 10];
+        start.cached = vec![lists];
+        start.figures.cached = 6;
+        start.figures.cached_unseen = 5;
+        start.frames[5..12].fill(TAKEN);
+        start.frames[100..110].fill(FREE);
+        start.frames[200] = LIVE | 2;
+        start.unseen = vec![(0, 0, 7), (0, 3, 8), (0, 3, 10)];
+        machine.zones[0].managed = 20;
+        start.fit(&machine, 0);
+        assert_eq!(start.figures.cached, 6, "10 free, 4 in use, 6 on lists");
+        machine.zones[0].managed = 17;
+        start.fit(&machine, 0);
+        assert_eq!((&*start.cached[0][0], &*start.cached[0][3]), (&[5, 7][..], &[][..]));
+        assert_eq!((start.figures.cached, start.figures.cached_unseen), (2, 1));
+        assert_eq!((start.frames[8], start.frames[10], start.frames[7]), (0, 0, TAKEN));
     }
 }
