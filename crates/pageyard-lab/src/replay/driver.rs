@@ -7,8 +7,8 @@ use pageyard::{
 };
 
 use super::blaming::Blaming;
-use super::compaction::Deferred;
 use super::counts::Idle;
+use super::deferral::Deferred;
 use super::error::ReplayError;
 use super::figures::{Figures, Matching};
 use super::lists::is_cached;

@@ -8,8 +8,8 @@ use pageyard_trace::state::PfnMap;
 use pageyard_trace::{Compaction, Event, Kind};
 use serde::Serialize;
 
+use super::bits::Bits;
 use super::machine::Machine;
-use super::scan::Bits;
 
 /// How the replay knows which pages were moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -9,11 +9,13 @@
 //! that models the recording kernel shows how accurate the replay is. `docs/replay.md` explains the
 //! details.
 
+mod bits;
 mod blame;
 mod blaming;
 mod compaction;
 mod counts;
 mod course;
+mod deferral;
 mod driver;
 mod error;
 mod explain;

@@ -6,44 +6,13 @@ use std::collections::HashMap;
 use pageyard_trace::state::PfnMap;
 use pageyard_trace::{Compaction, Event, Kind, Tasks};
 
+use super::bits::Bits;
 use super::input::{Refused, Visitor};
 use super::lists::is_cached;
 use super::machine::Machine;
 use super::migrations::Migrations;
 use super::reclaim::{ReclaimFigures, ReclaimTimes, Transition, ends_work};
 use super::tick::TickTimes;
-
-/// One bit per record.
-#[derive(Default)]
-pub(super) struct Bits(Vec<u64>);
-
-impl Bits {
-    fn grow(&mut self, at: u64) {
-        let words = (at / 64 + 1) as usize;
-        if self.0.len() < words {
-            self.0.resize(words, 0);
-        }
-    }
-
-    pub(super) fn set(&mut self, at: u64) {
-        self.grow(at);
-        self.0[(at / 64) as usize] |= 1 << (at % 64);
-    }
-
-    /// Clears a bit. Returns whether it was set.
-    pub(super) fn clear(&mut self, at: u64) -> bool {
-        let was = self.get(at);
-        if was {
-            self.0[(at / 64) as usize] &= !(1 << (at % 64));
-        }
-        was
-    }
-
-    #[inline(always)]
-    pub(super) fn get(&self, at: u64) -> bool {
-        self.0.get((at / 64) as usize).is_some_and(|w| w >> (at % 64) & 1 == 1)
-    }
-}
 
 /// Highest frame, number of CPUs and number of page events, for a machine without state files.
 #[derive(Clone, Copy, Default)]
@@ -356,12 +325,5 @@ mod tests {
         assert_eq!(back(10, 3 | 1 << 31), 3);
         assert_eq!(back(5 << 31 | 7, 5 | 1 << 31), 5 << 31 | 5);
         assert_eq!(back(5 << 31 | 7, 9 | 1 << 31), 4 << 31 | 9);
-    }
-
-    #[test]
-    fn bits() {
-        let mut b = Bits::default();
-        b.set(130);
-        assert!(b.get(130) && !b.get(129) && !b.get(1 << 40));
     }
 }
