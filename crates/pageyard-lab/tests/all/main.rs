@@ -13,6 +13,8 @@ mod record_compaction;
 mod recorded;
 mod replay;
 mod replay_compaction;
+mod replay_pressure;
+mod replay_trace;
 mod show;
 mod small;
 mod tables;

@@ -2,7 +2,7 @@
 
 use pageyard_lab::replay::{MigrationSource, Report};
 
-use crate::replay::Trace;
+use crate::replay_trace::Trace;
 
 /// A frame whose pageblock is otherwise unused, and another one.
 const FROM: u64 = 0x2000;
