@@ -17,13 +17,14 @@ impl Bits {
         self.0[(at / 64) as usize] |= 1 << (at % 64);
     }
 
-    /// Clears a bit. Returns whether it was set.
-    pub(super) fn clear(&mut self, at: u64) -> bool {
-        let was = self.get(at);
-        if was {
-            self.0[(at / 64) as usize] &= !(1 << (at % 64));
+    pub(super) fn clear(&mut self, at: u64) {
+        if let Some(word) = self.0.get_mut((at / 64) as usize) {
+            *word &= !(1 << (at % 64));
         }
-        was
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     #[inline(always)]
@@ -41,5 +42,9 @@ mod tests {
         let mut b = Bits::default();
         b.set(130);
         assert!(b.get(130) && !b.get(129) && !b.get(1 << 40));
+        b.set(7);
+        b.clear(130);
+        b.clear(1 << 40);
+        assert_eq!((b.get(7), b.get(130), b.count()), (true, false, 1));
     }
 }

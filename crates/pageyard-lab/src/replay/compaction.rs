@@ -4,7 +4,6 @@
 use pageyard::{Config, Gfp, Order, Pfn, Place, Priority};
 
 use super::driver::{Driver, Seat};
-use super::machine::id_of;
 use super::map::Taken;
 use super::plan::Op;
 use super::restore::order_of;
@@ -59,42 +58,33 @@ impl<C: Config, S: Seat> Driver<'_, '_, C, S> {
         let _ = self.yard.set_movable(to, order, true);
         let base = self.machine.base();
         self.map.keep_moved((to.0 - base) as u32, op.order);
-        let pfn = Pfn(base + u64::from(ours));
         if let Some(blame) = &self.observer.blame {
-            blame.moved(pfn, to, order);
+            blame.moved(Pfn(base + u64::from(ours)), to, order);
         }
-        self.blame_frees(pfn, op.order, false);
-        if self.yard.free(pfn, order).is_ok() {
-            self.figures.free_blocks += 1;
-            self.figures.free_pages += 1 << op.order;
-            if self.caches(op.order) {
-                self.idle.now += 1 << op.order;
-            }
-        }
+        self.free_block(ours, op);
     }
 
     /// Performs a request that the kernel served past the lists. Where the zone has no block, it is a
     /// request like any other.
     #[cold]
     pub(super) fn captured(&mut self, zone: usize, op: &Op) {
-        self.cancel_request(op.frame);
         match self.take_from_zone(zone, order_of(op.order), op.migratetype) {
-            Some(pfn) => self.serve(op, pfn),
+            Some(pfn) => {
+                self.cancel_request(op.frame);
+                self.serve(op, pfn);
+            }
             None => self.alloc(zone, op),
         }
     }
 
     /// Takes a block from a zone's free lists, whatever the watermarks, as compaction does.
     fn take_from_zone(&mut self, zone: usize, order: Order, migratetype: u8) -> Option<Pfn> {
-        let end = self.machine.zones[zone].end();
+        let recorded = &self.machine.zones[zone];
         // Without a block, the search would drain all lists.
-        let blocks = self.yard.free_blocks(id_of(&self.machine.zones[zone]))?;
-        if blocks.iter().skip(order.get().into()).all(|&n| n == 0) {
-            return None;
-        }
+        self.free_with(recorded, order)?;
         let flags = self.flags(zone, migratetype, 0) | Gfp::MEMALLOC;
         // A limit makes it search the free lists.
-        let place = Place { below: Some(Pfn(end - 1)), ..Place::default() };
+        let place = Place { below: Some(Pfn(recorded.end() - 1)), ..Place::default() };
         let pfn = self.near(zone, |driver| driver.yard.alloc_with(order, flags, place)).ok()?;
         self.placed += u64::from(order.pages());
         Some(pfn)

@@ -54,18 +54,18 @@ pub(super) struct Driver<'y, 'a, C: Config, S> {
     pub(super) machine: &'y Machine,
     pub(super) yard: &'y Yard<'a, C>,
     seat: S,
-    pub(super) gfp: Vec<[Gfp; 3]>,
+    gfp: Vec<[Gfp; 3]>,
     pub(super) observer: &'y Observer,
     pub(super) map: FrameMap,
     /// Frames of a run of silent pages; `silent` has the CPU, zone and type of the run.
     silents: Vec<u32>,
     silent: Option<(u16, usize, u8)>,
-    pub(super) idle: Idle,
+    idle: Idle,
     /// On the packed engine, which has no events of refills and drains.
     magazines: Option<Magazines>,
     ticks: Ticks,
     waiting: Waiting,
-    pub(super) figures: Figures,
+    figures: Figures,
     pub(super) matching: Matching,
     /// Pages taken from a zone to move others to.
     pub(super) placed: u64,
@@ -139,7 +139,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     }
 
     /// Returns whether this policy keeps blocks of this order on its lists.
-    pub(super) fn caches(&self, order: u8) -> bool {
+    fn caches(&self, order: u8) -> bool {
         order == 0 || self.yard.policy().rules().high_order_lists && is_cached(order)
     }
 
@@ -318,22 +318,25 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         candidates.any(|z| self.zone_has_block(z, order, z.watermarks[0]))
     }
 
+    /// Returns the free pages of a zone that has a free block of this order.
+    pub(super) fn free_with(&self, zone: &MachineZone, order: Order) -> Option<u64> {
+        let blocks = self.yard.free_blocks(id_of(zone))?;
+        let has_block = blocks.iter().skip(order.get().into()).any(|&n| n > 0);
+        has_block.then(|| blocks.iter().enumerate().map(|(order, n)| n << order).sum())
+    }
+
     /// Returns whether a zone has a block, and more than these pages beside it.
     fn zone_has_block(&self, zone: &MachineZone, order: Order, mark: u64) -> bool {
-        let blocks = self.yard.free_blocks(id_of(zone)).unwrap_or_default();
-        let free = blocks.iter().enumerate().map(|(order, n)| n << order).sum::<u64>();
-        blocks.iter().skip(order.get().into()).any(|&n| n > 0)
-            && free > mark + u64::from(order.pages())
+        self.free_with(zone, order).is_some_and(|free| free > mark + u64::from(order.pages()))
     }
 
     /// Serves waiting requests whose zones have free blocks again.
     #[cold]
     fn serve_waiting(&mut self) {
         for kind in self.waiting.kinds() {
-            let zone = id_of(&self.machine.zones[kind.0]);
+            let zone = &self.machine.zones[kind.0];
             while let Some(op) = self.waiting.oldest(kind) {
-                let blocks = self.yard.free_blocks(zone).unwrap_or_default();
-                if blocks.iter().skip(op.order.into()).all(|&n| n == 0) {
+                if self.free_with(zone, order_of(op.order)).is_none() {
                     break;
                 }
                 self.go(op.cpu.into());
@@ -483,15 +486,13 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
 
     #[inline(always)]
     fn free(&mut self, op: &Op) {
-        let yard = self.yard;
-        let base = self.machine.base();
         self.matching.frees += 1;
         let taken = match self.take(op) {
             Taken::Unknown => self.map.take_moved(op.order).map_or(Taken::Unknown, Taken::Block),
             taken => taken,
         };
         let ours = match taken {
-            Taken::Block(frame) => Pfn(base + u64::from(frame)),
+            Taken::Block(frame) => frame,
             Taken::Failed => {
                 self.cancel_request(op.frame);
                 return self.matching.of_failed += 1;
@@ -501,18 +502,29 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             }
             Taken::Unknown => return self.matching.unmatched += 1,
         };
+        if !self.free_block(ours, op) {
+            self.matching.unmatched += 1;
+        }
+    }
+
+    /// Frees an allocated block as an operation says. Returns whether that succeeded.
+    #[inline(always)]
+    pub(super) fn free_block(&mut self, ours: u32, op: &Op) -> bool {
+        let pfn = Pfn(self.machine.base() + u64::from(ours));
         let order = order_of(op.order);
         let direct = op.kind == OpKind::FreeDirect;
-        self.blame_frees(ours, op.order, direct);
-        let done = if direct { yard.free_direct(ours, order) } else { yard.free(ours, order) };
+        self.blame_frees(pfn, op.order, direct);
+        let yard = self.yard;
+        let done = if direct { yard.free_direct(pfn, order) } else { yard.free(pfn, order) };
         if done.is_err() {
-            return self.matching.unmatched += 1;
+            return false;
         }
         self.figures.free_blocks += 1;
         self.figures.free_pages += 1 << op.order;
         if !direct && self.caches(op.order) {
             self.idle.now += 1 << op.order;
         }
+        true
     }
 
     /// Cancels the waiting request of a recorded block that is freed before it was served.
@@ -528,7 +540,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
 
     /// Tells the blame of a free to come whether it bypasses the lists.
     #[inline(always)]
-    pub(super) fn blame_frees(&self, pfn: Pfn, order: u8, direct: bool) {
+    fn blame_frees(&self, pfn: Pfn, order: u8, direct: bool) {
         if let Some(blame) = &self.observer.blame {
             let off = || Blaming::bypasses(self.yard.block_type(pfn));
             blame.frees(direct || !self.caches(order) || off());

@@ -1,7 +1,6 @@
 //! Whether the kernel's compaction moved pages, and how the replay knows which (spec §7.4). A page that is
 //! moved leaves its frame by a free. No event shows the frame that it moves to.
 
-use std::collections::HashMap;
 use std::fmt;
 
 use pageyard_trace::state::PfnMap;
@@ -47,14 +46,16 @@ const GAP_NS: u64 = 1_000_000;
 pub(super) struct Migrations {
     offset: usize,
     frames: Vec<u8>,
-    /// By task: the record, pageblock and time of its last free that may belong to a run.
-    last: HashMap<u32, (u64, usize, u64)>,
+    /// By the trace's number of the task: the record, pageblock and time of its last free that may belong
+    /// to a run.
+    last: Vec<Option<(u64, usize, u64)>>,
     /// The records of frees in runs.
     runs: Bits,
-    moved: u64,
     /// Frees of pages that were free in their zone: they were moved there.
     arrived: u64,
     is_recorded: bool,
+    /// Frees in runs, counted at the end of the pass.
+    in_runs: u64,
 }
 
 impl Migrations {
@@ -67,11 +68,11 @@ impl Migrations {
         Migrations {
             offset: (machine.base() & 511) as usize,
             frames: (0..frames as u64).map(before).collect(),
-            last: HashMap::new(),
+            last: Vec::new(),
             runs: Bits::default(),
-            moved: 0,
             arrived: 0,
             is_recorded: false,
+            in_runs: 0,
         }
     }
 
@@ -104,19 +105,23 @@ impl Migrations {
     /// Notes a free, which belongs to a run unless it stands alone or proves to be one of a batch.
     fn freed_singly(&mut self, record: u64, event: &Event, block: usize) {
         let this = (record, block, event.t_ns);
-        let Some((first, at, t_ns)) = self.last.insert(event.task, this) else { return };
+        let task = event.task as usize;
+        if self.last.len() <= task {
+            self.last.resize(task + 1, None);
+        }
+        let Some((first, at, t_ns)) = self.last[task].replace(this) else { return };
         if at == block && event.t_ns.saturating_sub(t_ns) <= GAP_NS {
-            for record in [first, record] {
-                self.moved += u64::from(!self.runs.get(record));
-                self.runs.set(record);
-            }
+            self.runs.set(first);
+            self.runs.set(record);
         }
     }
 
     /// Notes that a free of a task was one of a batch: no run includes it, or goes on from there.
     pub(super) fn was_batched(&mut self, record: u64, task: u32) {
-        self.last.remove(&task);
-        self.moved -= u64::from(self.runs.clear(record));
+        if let Some(last) = self.last.get_mut(task as usize) {
+            *last = None;
+        }
+        self.runs.clear(record);
     }
 
     fn leaves_zone(&mut self, at: usize, order: u8) {
@@ -131,6 +136,7 @@ impl Migrations {
     /// Ends the first pass.
     pub(super) fn close(&mut self) {
         (self.frames, self.last) = Default::default();
+        self.in_runs = self.runs.count();
     }
 
     /// Returns whether this record is a free in a run.
@@ -143,7 +149,7 @@ impl Migrations {
     pub(super) fn source(&self) -> MigrationSource {
         if self.is_recorded {
             MigrationSource::Recorded
-        } else if self.arrived > self.moved / 16 {
+        } else if self.arrived > self.in_runs / 16 {
             MigrationSource::Inferred
         } else {
             MigrationSource::None

@@ -233,8 +233,8 @@ impl Report {
             SPREAD / 2.0
         )?;
         writeln!(f, "  reclaim  {}", self.reclaim)?;
-        let compacted = self.policies.iter().filter_map(|c| c.figures.matching);
-        let compacted = compacted.map(|m| m.compacted).max().unwrap_or(0);
+        let matching = || self.policies.iter().filter_map(|c| c.figures.matching);
+        let compacted = matching().map(|m| m.compacted).max().unwrap_or(0);
         match u.migrations {
             MigrationSource::None => {}
             source => {
@@ -248,7 +248,6 @@ impl Report {
                 grouped(compacted)
             )?;
         }
-        let matching = || self.policies.iter().filter_map(|c| c.figures.matching);
         let (below, waited) = (matching().map(|m| m.below_marks), matching().map(|m| m.waited));
         let (below, waited) = (below.max().unwrap_or(0), waited.max().unwrap_or(0));
         if below + waited > 0 {

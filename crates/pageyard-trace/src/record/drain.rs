@@ -142,11 +142,11 @@ fn run(
         if figures.is_abandoned.load(Ordering::Relaxed) {
             return Ok(Vec::new());
         }
-        let mut most = 0;
+        let mut moved = 0;
         for pipe in &mut pipes {
-            most = most.max(turn(pipe, pages, figures)?);
+            moved += turn(pipe, pages, figures)?;
         }
-        if most == 0 {
+        if moved == 0 {
             if is_ending {
                 break;
             }
