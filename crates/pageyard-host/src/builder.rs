@@ -56,6 +56,12 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// The knobs of a yard unless [`knobs`](Builder::knobs) sets others: the kernel's defaults
+    /// without the boost of the watermarks (`watermark_boost_factor: 0`, §3.4). A boost refuses
+    /// requests beside free memory until background reclaim ends it, and in a program most reclaim
+    /// finds nothing to give.
+    pub const KNOBS: Knobs = Knobs { watermark_boost_factor: 0, ..Knobs::DEFAULT };
+
     /// Creates options for a yard of `size` bytes, rounded up to pages.
     pub fn new(size: u64) -> Self {
         Builder {
@@ -66,7 +72,7 @@ impl Builder {
             prefault: false,
             pinned: false,
             deferred: false,
-            knobs: Knobs::default(),
+            knobs: Builder::KNOBS,
             tick: Some(Duration::from_secs(1)),
             thread_cache: ThreadCache::Auto,
             service: ServiceOptions {
@@ -261,7 +267,17 @@ impl Builder {
         self
     }
 
-    /// Sets the initial knobs of the allocator.
+    /// Sets the initial knobs of the allocator; [`Builder::KNOBS`] by default.
+    ///
+    /// ```
+    /// use pageyard::Knobs;
+    /// use pageyard_host::Builder;
+    ///
+    /// let knobs = Knobs { watermark_scale_factor: 20, ..Builder::KNOBS };
+    /// let yard = Builder::new(16 << 20).knobs(knobs).build()?;
+    /// assert_eq!(yard.knobs().watermark_boost_factor, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn knobs(mut self, knobs: Knobs) -> Self {
         self.knobs = knobs;
         self

@@ -338,9 +338,9 @@ impl<P: Policy> HostYard<P> {
         self.raw.core().cpu_stats(zone, cpu)
     }
 
-    /// Returns the knobs in force; in a child after a fork, the defaults.
+    /// Returns the knobs in force; in a child after a fork, the kernel's defaults.
     pub fn knobs(&self) -> Knobs {
-        if self.born.is_here() { self.raw.core().knobs() } else { Knobs::default() }
+        if self.born.is_here() { self.raw.core().knobs() } else { Knobs::DEFAULT }
     }
 
     /// Drains the threads' magazines and the per-CPU lists to the zones, where free blocks merge.

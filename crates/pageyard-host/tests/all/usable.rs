@@ -15,6 +15,11 @@ fn builder(size: u64) -> Builder {
 }
 
 fn holds<P: StaticPolicy + Send + Sync + 'static>(yard: &HostYard<P>, most: u64) {
+    holds_beside(yard, 0, most);
+}
+
+/// `held` pages are in use already.
+fn holds_beside<P: StaticPolicy + Send + Sync + 'static>(yard: &HostYard<P>, held: u64, most: u64) {
     let usable = yard.usable();
     let parts = [usable.absent, usable.out_of_use, usable.above_limit, usable.min];
     let sum = parts.iter().sum::<u64>() + usable.highatomic + usable.bytes;
@@ -22,7 +27,7 @@ fn holds<P: StaticPolicy + Send + Sync + 'static>(yard: &HostYard<P>, most: u64)
     let one = || yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NOWARN).ok();
     let all: Vec<_> = std::iter::from_fn(one).collect();
     // Lists of other CPUs, on which the test may have run before.
-    let got = all.len() as u64 + yard.usable().cached / PAGE_SIZE;
+    let got = held + all.len() as u64 + yard.usable().cached / PAGE_SIZE;
     assert!(got.abs_diff(usable.bytes / PAGE_SIZE) <= most, "{got} pages: {usable:?}");
 }
 
@@ -68,4 +73,21 @@ fn the_reserves_within_a_hard_limit_are_explained() {
     yard.poison_frame(frame).unwrap();
     assert_eq!(yard.usable().out_of_use, PAGE_SIZE);
     yard.unpoison_frame(frame).unwrap();
+}
+
+/// A request that takes a pageblock of another type boosts the watermarks (§3.4) where the knob
+/// lets it. Only background reclaim ends a boost, and here nothing runs it.
+fn no_boost_refuses_requests<P: StaticPolicy + Send + Sync + 'static>(most: u64) {
+    let yard = builder(128 * MIB).build_with::<P>().unwrap();
+    let one = || yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::MOVABLE | Gfp::NOWARN).ok();
+    let movable: Vec<_> = std::iter::from_fn(one).collect();
+    // Every other page is returned: no pageblock is free as a whole.
+    let kept: Vec<_> = movable.into_iter().step_by(2).collect();
+    holds_beside(&yard, kept.len() as u64, most);
+}
+
+#[test]
+fn requests_are_not_refused_by_a_boost_of_the_watermarks() {
+    no_boost_refuses_requests::<Packed>(BEHIND);
+    no_boost_refuses_requests::<Linux612>(BEHIND + REFILL);
 }
