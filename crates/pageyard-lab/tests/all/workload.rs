@@ -55,13 +55,7 @@ fn every_workload_runs_on_the_packed_engine() {
     let mut own = BTreeSet::new();
     for recipe in RECIPES {
         let both = replay::columns("Linux612,Packed").unwrap();
-        let mut options = Options { policies: both, ..options(recipe.name, &[]) };
-        if recipe.name == "thp" {
-            // A request for a huge page that fails searches every pageblock.
-            let fewer = [("rounds", "1"), ("jobs", "1")];
-            options.set.retain(|(name, _)| fewer.iter().all(|f| f.0 != name));
-            options.set.extend(fewer.map(|(name, n)| (name.to_owned(), n.to_owned())));
-        }
+        let options = Options { policies: both, ..options(recipe.name, &[]) };
         let results = run(recipe.name, &options);
         let [exact, packed] = &results[..] else { panic!("{}: two columns", recipe.name) };
         assert_eq!((exact.policy.as_str(), packed.policy.as_str()), ("Linux612", "Packed"));
