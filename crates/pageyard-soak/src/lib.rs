@@ -15,9 +15,9 @@
 //! use std::ops::ControlFlow;
 //! use pageyard_soak::{Plan, soak};
 //!
-//! let plan = Plan { size: 64 << 20, phases: 2, ..Plan::new(60) };
+//! let plan = Plan { size: 64 << 20, phases: 1, ..Plan::new(60) };
 //! let report = soak(&plan, &mut |_| ControlFlow::Continue(()))?;
-//! assert_eq!((report.phases, report.found), (2, None));
+//! assert_eq!((report.phases, report.found), (1, None));
 //! # Ok::<(), pageyard_soak::SoakError>(())
 //! ```
 

@@ -20,15 +20,18 @@ static const uint64_t NUMBERS[] = {
     FIRST + 1, FIRST + 512, FIRST + PAGES - 1, FIRST + PAGES, FIRST + PAGES + 1, INT32_MAX,
     (uint64_t)1 << 31, UINT32_MAX, (uint64_t)1 << 32, (uint64_t)1 << 40, (uint64_t)1 << 50,
     (uint64_t)1 << 52, (uint64_t)INT64_MAX, (uint64_t)1 << 63, UINT64_MAX - 1, UINT64_MAX};
+/* Kinds, numbers of a node and the like, for calls that also try two numbers: all that exist, and some that do not. */
+static const uint64_t FEW[] = {0, 1, 2, 3, 4, 5, 6, 7, 12, 20, 63, 64, INT32_MAX, UINT32_MAX};
 /* Every pair of bits, each bit alone, and all bits but one; the first four are ordinary flags. */
 #define FLAGS (4 + 1024 + 64)
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-/* Runs the body with `name` set to each of the numbers, as a type. */
-#define EACH(type, name)                                                            \
-    for (size_t name##_at = 0; name##_at < COUNT(NUMBERS); name##_at++)             \
-        for (type name = (type)NUMBERS[name##_at], *name##_once = &name; name##_once; \
+/* Runs the body with `name` set to each number of an array, as a type. */
+#define EACH_OF(numbers, type, name)                                                \
+    for (size_t name##_at = 0; name##_at < COUNT(numbers); name##_at++)             \
+        for (type name = (type)(numbers)[name##_at], *name##_once = &name; name##_once; \
              name##_once = NULL)
+#define EACH(type, name) EACH_OF(NUMBERS, type, name)
 #define EACH_FLAGS(name)                                            \
     for (uint32_t name##_at = 0; name##_at < FLAGS; name##_at++)    \
         for (uint32_t name = flags_of(name##_at), name##_once = 1; name##_once; name##_once = 0)

@@ -9,9 +9,8 @@ use std::path::Path;
 use crate::common;
 use common::any::{AnyHooks, any_hooks};
 use common::by_thread::CPU;
-use common::{Lock, o, records};
+use common::{Chosen, LINUX612, Lock, o, records};
 use pageyard::compact::CompactResult as Result_;
-use pageyard::policy::Linux612;
 use pageyard::{Defences, Hooked, Observer, PageFlags, Platform, Reclaim, Relocation, Yard};
 
 #[path = "common/calls.rs"]
@@ -46,7 +45,7 @@ impl Observer for Mover {}
 impl Defences for Mover {}
 
 /// A row: a function's name, and code that calls it with each of its arguments.
-type Row = (&'static str, fn(&Y<'_, Linux612>, &mut dyn FnMut()));
+type Row = (&'static str, fn(&Y<'_, Chosen>, &mut dyn FnMut()));
 
 include!("../../../../verify/calls/core/table.rs");
 
@@ -222,7 +221,7 @@ fn layouts() -> Vec<&'static Layout<'static>> {
 }
 
 /// Frees every allocated block, whether a call allocated it or its relocator left it.
-fn free_all(y: &Y<'_, Linux612>) {
+fn free_all(y: &Y<'_, Chosen>) {
     CPU.set(0);
     (0..y.cpus()).for_each(|cpu| _ = y.cpu_up(CpuId(cpu)));
     for zone in y.zone_ids() {
@@ -244,7 +243,7 @@ fn free_all(y: &Y<'_, Linux612>) {
     y.drain_all(None);
 }
 
-fn free(y: &Y<'_, Linux612>) -> (u64, u64) {
+fn free(y: &Y<'_, Chosen>) -> (u64, u64) {
     let zones = || y.zone_ids().filter_map(|z| y.zone_info(z));
     (zones().map(|z| z.free_exact).sum(), zones().map(|z| z.managed).sum())
 }
@@ -253,8 +252,8 @@ fn free(y: &Y<'_, Linux612>) -> (u64, u64) {
 const KEEPS: [&str; 1] = ["call_poison_frame"];
 
 /// Runs one row; afterwards the yard is valid and empty.
-fn call(name: &str, row: fn(&Y<'_, Linux612>, &mut dyn FnMut()), cpu: u32) {
-    machine().run_on(any_hooks(Mover), |y: &Y<'_, Linux612>| {
+fn call(name: &str, row: fn(&Y<'_, Chosen>, &mut dyn FnMut()), cpu: u32) {
+    machine().run_on_under(any_hooks(Mover), LINUX612, |y: &Y<'_, Chosen>| {
         CPU.set(cpu);
         row(y, &mut || {
             let (free, managed) = free(y);

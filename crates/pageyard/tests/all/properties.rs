@@ -175,13 +175,10 @@ macro_rules! values_are_types {
     )*};
 }
 
+// The compiler makes a copy of the core for each: so the oldest rules, the newest, and what neither has.
 values_are_types! {
     linux612_is_its_rules: Linux612;
-    base_is_its_rules: Base;
-    step7_is_its_rules: Step7;
-    linux61_is_its_rules: Linux61;
-    linux619_is_its_rules: Linux619;
-    defrag_mode_is_its_rules: DefragMode;
+    defrag_mode_is_its_rules: DefragMode<Linux619>;
     owned_blocks_is_its_rules: OwnedBlocks;
     a_composition_is_its_rules: TypeChecked<TwoPassBulkFree<NoHighOrder<Vanilla<Base>>>>;
 }
