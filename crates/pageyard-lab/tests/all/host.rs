@@ -14,8 +14,7 @@ fn options(name: &str, policies: &[&str]) -> HostOptions {
         "sctp" | "unix" | "memcached" => &[("pairs", "1")],
         "hackbench" => &[("groups", "1"), ("loops", "5")],
         "kbuild" | "deferred" => &[("objects", "1"), ("work", "100"), ("warm", "1")],
-        // More jobs than one leave so little memory that each request tries for seconds.
-        "thp" => &[("rounds", "1"), ("jobs", "1")],
+        "thp" => &[("rounds", "1")],
         _ => &[],
     };
     let few = few.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));

@@ -18,10 +18,9 @@ pub(crate) fn small(name: &str) -> Vec<(String, String)> {
         "llfree-bulk" | "llfree-repeat" | "llfree-rand" => &[("pages", "20000"), ("rounds", "2")],
         "llfree-frag" => &[("pages", "60000"), ("rounds", "3")],
         "deferred" => &[("objects", "1"), ("work", "2000"), ("warm", "1")],
-        // On fewer pages nothing is left to reclaim in some rounds, and their requests fail for seconds.
         "thp" => &[
             ("pages", "120000"),
-            ("jobs", "2"),
+            ("jobs", "1"),
             ("rounds", "2"),
             ("objects", "1"),
             ("work", "100"),

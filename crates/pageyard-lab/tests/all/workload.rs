@@ -506,6 +506,8 @@ fn errors_name_the_parameter_and_its_valid_values() {
         told("trunc", ("pages", "999999")),
         "trunc: files=2: expected fewer or smaller files, filling at most half of memory"
     );
+    // Memory that the builds do not fit into beside the rest is refused.
+    assert_eq!(told("thp", ("jobs", "2")), "thp: jobs=2: expected a whole number from 1 to 1");
     let text = workload::by_name("unis").unwrap_err().to_string();
     assert!(text.starts_with("unknown workload unis; expected one of micro, trunc"), "{text}");
 }
@@ -552,7 +554,7 @@ fn a_5_limits_of_one_section_stay_without_recomputation() {
 #[test]
 fn s8_6_huge_pages_are_requested_on_full_memory() {
     let mut options = options("thp", &["Linux612"]);
-    options.set.push(("pages".into(), "300000".into()));
+    options.set.extend([("pages", "300000"), ("jobs", "2")].map(|(n, v)| (n.into(), v.into())));
     let result = &run("thp", &options)[0];
     let asked = value(result, "thp_alloc") + value(result, "thp_fallback");
     assert_eq!(asked, 59.0 + 384.0);
