@@ -382,13 +382,14 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
     fn set_thresholds(&self, pressure: bool) {
         let cpus = self.yard.cpus_up();
         for z in self.node.zones.iter().filter(|z| z.drift_mark.load(Relaxed) != 0) {
-            let threshold = if pressure {
-                let w = &z.watermarks;
-                pressure_threshold(cpus, w.base(LOW).saturating_sub(w.base(MIN)))
-            } else {
-                stat_threshold(cpus, z.managed.load(Relaxed))
-            };
-            z.set_thresholds(threshold);
+            let (w, normal) = (&z.watermarks, stat_threshold(cpus, z.managed.load(Relaxed)));
+            let near = pressure_threshold(cpus, w.base(LOW).saturating_sub(w.base(MIN)));
+            z.set_thresholds(match pressure {
+                // The kernel's may be larger than the normal one, and requests then go past MIN.
+                true if z.region().is_some() => near.min(normal),
+                true => near,
+                false => normal,
+            });
         }
     }
 }
