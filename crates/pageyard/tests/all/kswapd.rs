@@ -229,7 +229,8 @@ fn s9_3_thresholds_drop_while_kswapd_runs() {
     });
 }
 
-/// With the kernel's threshold, 43 of 1,000 fills of such a zone on a host went up to 140 pages past MIN.
+/// With the kernel's threshold, 43 of 1,000 fills of such a zone on a host went past MIN by more than the
+/// normal drift.
 #[test]
 fn s9_3_no_threshold_rises_while_kswapd_runs_on_the_packed_engine() {
     for (rules, rises) in [(LINUX612, true), (&Packed::RULES, false)] {
@@ -239,8 +240,10 @@ fn s9_3_no_threshold_rises_while_kswapd_runs_on_the_packed_engine() {
             while y.alloc(o(0), gfp).is_ok() {}
             let mut kswapd = y.kswapd(NODE).unwrap();
             assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
-            assert_eq!(threshold(y) > normal, rises);
-            assert!(rises || threshold(y) == normal);
+            match rises {
+                true => assert!(threshold(y) > normal),
+                false => assert_eq!(threshold(y), normal),
+            }
         });
     }
 }
