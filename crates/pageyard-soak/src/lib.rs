@@ -15,7 +15,7 @@
 //! use std::ops::ControlFlow;
 //! use pageyard_soak::{Plan, soak};
 //!
-//! let plan = Plan { size: 64 << 20, phases: 1, ..Plan::new(60) };
+//! let plan = Plan { size: 64 << 20, phases: 1, length: 5, ..Plan::new(60) };
 //! let report = soak(&plan, &mut |_| ControlFlow::Continue(()))?;
 //! assert_eq!((report.phases, report.found), (1, None));
 //! # Ok::<(), pageyard_soak::SoakError>(())
@@ -70,6 +70,9 @@ pub struct Plan {
     pub seconds: u64,
     /// The maximum number of phases.
     pub phases: u64,
+    /// Operations of a thread in a phase, in percent of 10,000 of all kinds, or of 2,000,000 single
+    /// pages. A whole phase takes seconds.
+    pub length: u64,
     /// The number of the only phase, which is repeated. `None` counts phases from 1.
     pub only: Option<u64>,
     /// The policy of all yards. `None` creates yards of `Linux612` and `Packed` in turns.
@@ -91,6 +94,7 @@ impl Plan {
         Plan {
             seconds,
             phases: u64::MAX,
+            length: 100,
             only: None,
             rules: None,
             size: 1 << 30,

@@ -63,6 +63,8 @@ pub struct Phase {
     pub number: u64,
     pub(crate) yards: Vec<Shape>,
     pub(crate) workers: Vec<Work>,
+    /// Operations of a worker, in percent of the usual number.
+    pub(crate) length: u64,
     /// Threads that repeat one operation each.
     pub(crate) busy: Vec<&'static str>,
     /// Number of threads that allocate most of a yard and free it.
@@ -141,6 +143,7 @@ impl Phase {
             seed: plan.seed,
             number,
             workers,
+            length: plan.length,
             busy,
             swings: if storm { rng.usize(1..=3) } else { rng.usize(0..=1) },
             others: rng.bool(),

@@ -39,12 +39,13 @@ impl Actor {
     fn work(&mut self, role: Role) -> Result<(), Found> {
         let world = self.world;
         let mut n = 0;
-        let operations = match role {
+        let whole = match role {
             Role::Worker(Work::Mixed) => MIXED,
             Role::Worker(Work::Burst(_)) if world.phase.patterns => MARKED_BURSTS,
             Role::Worker(Work::Burst(_)) => BURSTS,
             Role::Swing | Role::Repeat(_) | Role::Others => u64::MAX,
         };
+        let operations = (whole / 100).saturating_mul(world.phase.length);
         while self.operations < operations && !world.is_done() {
             n += 1;
             let tracked = self.tracked();

@@ -134,9 +134,9 @@ fn swing(yard: &'static HostYard) {
     }
 }
 
-/// Number of phases; set `PAGEYARD_SOAK_PHASES` for more.
+/// Number of short phases; set `PAGEYARD_SOAK_PHASES` for more.
 fn phases() -> u64 {
-    std::env::var("PAGEYARD_SOAK_PHASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
+    std::env::var("PAGEYARD_SOAK_PHASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3)
 }
 
 #[test]
@@ -156,7 +156,8 @@ fn a_soak_runs_under_the_global_allocator() {
             s.spawn(|| repeat(&|| yard.drain())),
             s.spawn(|| repeat(&|| swing(yard))),
         ];
-        let plan = Plan { size: 64 << 20, phases: phases(), seed: 5, ..Plan::new(u64::MAX) };
+        let plan =
+            Plan { size: 64 << 20, phases: phases(), length: 20, seed: 5, ..Plan::new(u64::MAX) };
         let report = soak(&plan, &mut |_| ControlFlow::Continue(()));
         over.store(true, Relaxed);
         // The end of a scope does not wait for frees at thread exit; joining does.
