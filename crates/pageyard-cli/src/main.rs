@@ -58,8 +58,6 @@ enum Command {
     Replay(replay::Args),
     Run(run::Args),
     Reproduce(reproduce::Args),
-    #[command(name = fast_path::COMMAND, hide = true)]
-    HotPath(reproduce::HotPath),
     Compare(compare::Args),
     Workloads(workloads::Args),
     Machines(machines::Args),
@@ -82,18 +80,17 @@ enum Command {
 
 fn main() -> ExitCode {
     memory::named(printable(&picture::command()).into_owned());
-    let command = match parse() {
-        Ok(cli) => cli.command,
+    let words = || std::env::args_os().skip(1);
+    let done = match words().next().is_some_and(|first| first == fast_path::COMMAND) {
+        // Its instructions are counted, so no other thread runs.
+        true => reproduce::HotPath::try_parse_from(words()).map(|args| reproduce::hot_path(&args)),
+        false => parse().map(|cli| perform(cli.command)),
+    };
+    let done = match done {
+        Ok(done) => done,
         Err(e) => return answer(&e),
     };
-    // Its instructions are counted, so no other thread runs.
-    if !matches!(command, Command::HotPath(_))
-        && let Err(e) = signals::watch()
-    {
-        say!("pageyard: signals: {e}");
-        return ExitCode::from(2);
-    }
-    match perform(command).and_then(|code| Ok(output::stdout().flush().map(|()| code)?)) {
+    match done.and_then(|code| Ok(output::stdout().flush().map(|()| code)?)) {
         Ok(code) => code,
         Err(e) => {
             let e = output::not_written().map_or(e, Into::into);
@@ -135,12 +132,12 @@ fn answer(e: &clap::Error) -> ExitCode {
 }
 
 fn perform(command: Command) -> output::Outcome {
+    signals::watch().map_err(|e| format!("signals: {e}"))?;
     match command {
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
-        Command::HotPath(args) => reproduce::hot_path(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Workloads(args) => workloads::run(&args),
         Command::Machines(args) => machines::run(&args),

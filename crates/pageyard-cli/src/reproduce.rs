@@ -76,7 +76,10 @@ pub(crate) struct Args {
 }
 
 /// Exercise the core's hot paths once, for callgrind to count (`pageyard reproduce fast-path`)
-#[derive(clap::Args)]
+///
+/// A parser of its own: under callgrind, describing all other commands takes longer than the rest.
+#[derive(clap::Parser)]
+#[command(name = fast_path::COMMAND)]
 pub(crate) struct HotPath {
     /// The core, or the core without one design idea
     variant: String,
