@@ -36,7 +36,7 @@ CMAKE=true lint --manifest-path bench/host/Cargo.toml --locked --all-targets \
 CUSTOM_LIBFUZZER_PATH=/nowhere/libfuzzer.a \
     lint --manifest-path fuzz/Cargo.toml --locked --features lab --bins --examples
 lint --manifest-path verify/mutants/Cargo.toml --locked --all-targets
-cargo test --manifest-path verify/mutants/Cargo.toml --target-dir "$base/mutants/tool" --locked
+cargo test --target-dir "$base" --config "$profile" --manifest-path verify/mutants/Cargo.toml --locked
 
 # The example kernel, for targets without an operating system (rustup target add): its flags are in its folder.
 # `.ci/run` says where these cannot be had.

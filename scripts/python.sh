@@ -5,8 +5,8 @@
 #
 # PYTHON is the interpreter, 3.10 or later [default: python3]. Packages come from the index that pip is configured for.
 # Without Python or an index nothing is tested: the script says so and succeeds, or fails if PAGEYARD_NEEDS is set, as in
-# CI. The compiled parts are shared with `cargo test --workspace`, in the same target directory, with the same profile and
-# features (`as-tested`).
+# CI. The compiled parts are shared with `cargo test --workspace`, in the same target directory, with the same features
+# (`as-tested`) and the lab as the profile of tests (Cargo.toml) has it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3}
@@ -38,7 +38,8 @@ fi
 
 # Nothing but the environment's Python is looked at.
 export VIRTUAL_ENV=$environment PATH=$environment/bin:$PATH
-(cd python && maturin build --quiet --profile dev --features as-tested --out "$work/wheels")
+(cd python && maturin build --quiet --profile dev --config profile.dev.package.pageyard-lab.opt-level=2 \
+    --features as-tested --out "$work/wheels")
 pip install --quiet --no-index --no-deps "$work"/wheels/pageyard-*.whl
 
 # Away from the sources, so that the installed package is tested.

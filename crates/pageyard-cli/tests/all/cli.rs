@@ -557,7 +557,7 @@ fn compaction_events_survive_a_compact_trace() {
 
 #[test]
 fn hygiene_prints_its_seed() {
-    let o = pageyard(&["run", "hygiene", "--rounds", "2", "--memory", "256M", "--seed", "77"]);
+    let o = pageyard(&["run", "hygiene", "--rounds", "1", "--memory", "256M", "--seed", "77"]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     assert!(out(&o).contains("seed 77"), "{}", out(&o));
 }

@@ -195,11 +195,11 @@ fn a_page_in_chromium() {
     let trace = sample();
     let replay = ["replay", trace.to_str().unwrap(), "--seeds", "1", "--html", "r.html"];
     ok(&folder, &replay);
-    let rounds = ["run", "hygiene", "--rounds", "3", "--memory", "256M", "--html", "h.html"];
+    let rounds = ["run", "hygiene", "--rounds", "2", "--memory", "256M", "--html", "h.html"];
     ok(&folder, &rounds);
     let mut b = Browser::start(program, &folder);
     b.open(&folder.0.join("h.html"));
-    assert!(b.eval(FIGURES).as_u64() >= Some(18));
+    assert!(b.eval(FIGURES).as_u64() >= Some(12));
     for (page, numbers) in [("f.html", 300), ("r.html", 60)] {
         b.open(&folder.0.join(page));
         assert!(b.eval(FIGURES).as_u64() > Some(numbers), "{page}");

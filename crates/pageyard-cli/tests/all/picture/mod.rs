@@ -251,11 +251,11 @@ fn experiments() {
 #[test]
 fn rounds_of_hygiene() {
     let folder = Folder::new("rounds");
-    let heap = ["run", "hygiene", "--rounds", "3", "--memory", "256M"];
+    let heap = ["run", "hygiene", "--rounds", "2", "--memory", "256M"];
     ok(&folder, &[&heap[..], &["--html", "h.html", "--svg", "h.svg"]].concat());
     let page = Page::read(&folder.0.join("h.html"));
     let found = check(&page);
-    assert_eq!((found.paths, found.numbers), (6, 18));
+    assert_eq!((found.paths, found.numbers), (6, 12));
     assert!(page.tags_with("class").any(|t| t["class"] == "simulated"));
     let printed = json(&ok(&folder, &[&heap[..], &["--json"]].concat()));
     assert_eq!(page.data["hygiene"]["vanilla"], printed["vanilla"]);
