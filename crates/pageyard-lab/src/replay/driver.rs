@@ -1,23 +1,18 @@
 //! Performs the plan on an allocator, operation by operation, in the recorded order.
 
 use pageyard::policy::{Engine, Policy};
-use pageyard::{
-    AllocError, Config, CpuId, CpuStats, DrainReason, Gfp, NodeId, Order, Pfn, Yard, ZoneKind,
-    unusable_index,
-};
+use pageyard::{Config, CpuId, CpuStats, DrainReason, Gfp, Order, Yard, ZoneKind, unusable_index};
 
-use super::blaming::Blaming;
 use super::counts::Idle;
 use super::deferral::Deferred;
 use super::error::ReplayError;
 use super::figures::{Figures, Matching};
 use super::lists::is_cached;
-use super::machine::{Machine, MachineZone, id_of};
+use super::machine::{Machine, id_of};
 use super::magazines::Magazines;
-use super::map::{FrameMap, Taken};
+use super::map::FrameMap;
 use super::observer::Observer;
 use super::plan::{Op, OpKind, ZONE_BITS, unpack_gfp};
-use super::restore::order_of;
 use super::setting::Setting;
 use super::tick::Ticks;
 use super::vitals::of_yard;
@@ -58,14 +53,14 @@ pub(super) struct Driver<'y, 'a, C: Config, S> {
     pub(super) observer: &'y Observer,
     pub(super) map: FrameMap,
     /// Frames of a run of silent pages; `silent` has the CPU, zone and type of the run.
-    silents: Vec<u32>,
-    silent: Option<(u16, usize, u8)>,
-    idle: Idle,
+    pub(super) silents: Vec<u32>,
+    pub(super) silent: Option<(u16, usize, u8)>,
+    pub(super) idle: Idle,
     /// On the packed engine, which has no events of refills and drains.
     magazines: Option<Magazines>,
     ticks: Ticks,
-    waiting: Waiting,
-    figures: Figures,
+    pub(super) waiting: Waiting,
+    pub(super) figures: Figures,
     pub(super) matching: Matching,
     /// Pages taken from a zone to move others to.
     pub(super) placed: u64,
@@ -139,7 +134,7 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     }
 
     /// Returns whether this policy keeps blocks of this order on its lists.
-    fn caches(&self, order: u8) -> bool {
+    pub(super) fn caches(&self, order: u8) -> bool {
         order == 0 || self.yard.policy().rules().high_order_lists && is_cached(order)
     }
 
@@ -283,354 +278,9 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         }
     }
 
-    /// Repeats a request that failed in the kernel. If the policy has a block for it, the block is
-    /// freed at once, because the trace has no owner for it. For a huge page it is only looked whether
-    /// there is one: a refill would move it, and another one, to a list.
-    #[cold]
-    fn refused(&mut self, zone: usize, op: &Op) {
-        let order = order_of(op.order);
-        let flags = self.flags(zone, op.migratetype, op.gfp).difference(Gfp::THISNODE);
-        if order >= Order::HUGE && self.has_block(zone, order) {
-            return;
-        }
-        match self.yard.alloc(order, flags) {
-            Ok(pfn) => {
-                if self.caches(op.order) {
-                    self.idle.now -= 1 << op.order;
-                }
-                self.blame_frees(pfn, op.order, true);
-                let _ = self.yard.free_direct(pfn, order);
-            }
-            Err(_) => {
-                self.figures.failed += 1;
-                if let Some(blame) = &self.observer.blame {
-                    blame.failed(zone);
-                }
-            }
-        }
-    }
-
-    /// Returns whether a zone of this zone's node, up to this one, has a block above its MIN watermark.
-    fn has_block(&self, zone: usize, order: Order) -> bool {
-        let highest = &self.machine.zones[zone];
-        let candidates = self.machine.zones.iter().filter(|z| z.node == highest.node);
-        let mut candidates = candidates.filter(|z| z.kind <= highest.kind);
-        candidates.any(|z| self.zone_has_block(z, order, z.watermarks[0]))
-    }
-
-    /// Returns the free pages of a zone that has a free block of this order.
-    pub(super) fn free_with(&self, zone: &MachineZone, order: Order) -> Option<u64> {
-        let blocks = self.yard.free_blocks(id_of(zone))?;
-        let has_block = blocks.iter().skip(order.get().into()).any(|&n| n > 0);
-        has_block.then(|| blocks.iter().enumerate().map(|(order, n)| n << order).sum())
-    }
-
-    /// Returns whether a zone has a block, and more than these pages beside it.
-    fn zone_has_block(&self, zone: &MachineZone, order: Order, mark: u64) -> bool {
-        self.free_with(zone, order).is_some_and(|free| free > mark + u64::from(order.pages()))
-    }
-
-    /// Serves waiting requests whose zones have free blocks again.
-    #[cold]
-    fn serve_waiting(&mut self) {
-        for kind in self.waiting.kinds() {
-            let zone = &self.machine.zones[kind.0];
-            while let Some(op) = self.waiting.oldest(kind) {
-                if self.free_with(zone, order_of(op.order)).is_none() {
-                    break;
-                }
-                self.go(op.cpu.into());
-                if let Some(blame) = &self.observer.blame {
-                    blame.asks(&op, self.observer.now.get());
-                }
-                if !self.try_alloc(kind.0, &op) {
-                    break; // the block is reserved or isolated
-                }
-                self.waiting.cancel(op.frame);
-                self.matching.waited += 1;
-            }
-        }
-        self.idle.now += self.observer.cached.take();
-    }
-
-    #[inline(always)]
-    pub(super) fn alloc(&mut self, zone: usize, op: &Op) {
-        if !self.waiting.is_empty() {
-            // The trace never freed the block that still waits at this frame.
-            self.cancel_request(op.frame);
-        }
-        if self.try_alloc(zone, op) || self.dip(zone, op) || self.compact(zone, op) {
-            return;
-        }
-        let old = self.map.put_failed(op.frame);
-        self.replaced(old);
-        let waits = op.kind != OpKind::Silent
-            && Gfp::from_bits_retain(unpack_gfp(op.gfp)).contains(Gfp::DIRECT_RECLAIM);
-        if waits {
-            self.waiting.push(zone, *op);
-        } else {
-            self.figures.failed += 1;
-        }
-        match &self.observer.blame {
-            Some(blame) if waits => blame.waits(zone, op.frame),
-            Some(blame) => blame.failed(zone),
-            None => {}
-        }
-    }
-
-    /// Allocates for a recorded block. Returns whether that succeeded.
-    #[inline(always)]
-    pub(super) fn try_alloc(&mut self, zone: usize, op: &Op) -> bool {
-        let silent = op.kind == OpKind::Silent;
-        let flags = self.flags(zone, op.migratetype, if silent { SILENT_GFP } else { op.gfp });
-        // The kernel waited for reclaim until it had the block, and the pages that reclaim freed
-        // appear before this event. So any free block may serve, whatever the watermarks.
-        let has_waited = !silent && flags.contains(Gfp::DIRECT_RECLAIM);
-        self.try_with(zone, op, if has_waited { despite_marks(flags) } else { flags })
-    }
-
-    /// Serves a request that could not wait, and that the kernel served, from up to half of the MIN
-    /// watermark: the free pages here differ from the kernel's by some percent of it.
-    #[cold]
-    fn dip(&mut self, zone: usize, op: &Op) -> bool {
-        let flags = self.flags(zone, op.migratetype, op.gfp);
-        let recorded = &self.machine.zones[zone];
-        op.kind != OpKind::Silent
-            && !flags.contains(Gfp::DIRECT_RECLAIM)
-            && self.zone_has_block(recorded, order_of(op.order), recorded.watermarks[0] / 2)
-            && self.try_with(zone, op, despite_marks(flags))
-    }
-
-    #[inline(always)]
-    fn try_with(&mut self, zone: usize, op: &Op, flags: Gfp) -> bool {
-        let order = order_of(op.order);
-        match self
-            .alloc_in(zone, order, flags)
-            .or_else(|e| self.elsewhere(zone, op, flags).ok_or(e))
-        {
-            Ok(pfn) => {
-                if self.caches(op.order) {
-                    self.idle.now -= 1 << op.order;
-                }
-                self.serve(op, pfn);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Lets an allocated block stand for a recorded one.
-    #[inline(always)]
-    pub(super) fn serve(&mut self, op: &Op, pfn: Pfn) {
-        let silent = op.kind == OpKind::Silent;
-        let below_min = !silent && self.yard.is_pfmemalloc(pfn);
-        self.matching.below_marks += u64::from(below_min);
-        if op.migratetype == 1 {
-            // The page goes to a user. It is on a reclaim list and can be moved.
-            let _ = self.yard.set_movable(pfn, order_of(op.order), true);
-        }
-        if !silent {
-            self.figures.alloc_blocks += 1;
-            self.figures.alloc_pages += 1 << op.order;
-        }
-        let ours = (pfn.0 - self.machine.base()) as u32;
-        if let Some(blame) = &self.observer.blame {
-            blame.served(op.frame, self.observer.now.get(), ours);
-            if below_min {
-                blame.below_min(self.zone_of(ours), ours);
-            }
-        }
-        let old = self.map.put(op.frame, ours, op.order);
-        self.replaced(old);
-    }
-
-    /// Frees the previous block of a recorded frame that the trace allocates again without a free.
-    #[inline(always)]
-    fn replaced(&mut self, old: Option<(u32, u8)>) {
-        if let Some((frame, order)) = old {
-            self.matching.replaced += 1;
-            let pfn = Pfn(self.machine.base() + u64::from(frame));
-            self.blame_frees(pfn, order, true);
-            let _ = self.yard.free_direct(pfn, order_of(order));
-        }
-    }
-
-    /// Allocates from another zone of the node when the recorded zone has nothing left under this
-    /// policy, if the request allows that.
-    #[cold]
-    fn elsewhere(&self, zone: usize, op: &Op, flags: Gfp) -> Option<Pfn> {
-        let any_zone = op.kind == OpKind::Silent || unpack_gfp(op.gfp) & ZONE_BITS == 0;
-        let flags = flags.difference(Gfp::DMA | Gfp::DMA32);
-        if any_zone { self.alloc_in(zone, order_of(op.order), flags).ok() } else { None }
-    }
-
-    /// Allocates from the recorded zone's node, whatever the current CPU.
-    #[inline(always)]
-    fn alloc_in(&self, zone: usize, order: Order, flags: Gfp) -> Result<Pfn, AllocError> {
-        let node = NodeId(self.machine.zones[zone].node);
-        if self.machine.cpus[self.observer.cpu.get() as usize] == node.0 {
-            self.yard.alloc(order, flags)
-        } else {
-            self.yard.alloc_on(node, order, flags)
-        }
-    }
-
-    /// Removes the mapping of a recorded block, and splits the allocated block where it is larger.
-    #[inline(always)]
-    pub(super) fn take(&mut self, op: &Op) -> Taken {
-        let (yard, base) = (self.yard, self.machine.base());
-        self.map.take(self.machine, op.frame, op.order, |frame, from, into| {
-            let _ = yard.split(Pfn(base + u64::from(frame)), order_of(from), order_of(into));
-        })
-    }
-
-    #[inline(always)]
-    fn free(&mut self, op: &Op) {
-        self.matching.frees += 1;
-        let taken = match self.take(op) {
-            Taken::Unknown => self.map.take_moved(op.order).map_or(Taken::Unknown, Taken::Block),
-            taken => taken,
-        };
-        let ours = match taken {
-            Taken::Block(frame) => frame,
-            Taken::Failed => {
-                self.cancel_request(op.frame);
-                return self.matching.of_failed += 1;
-            }
-            Taken::Unknown if self.cancel_enclosing_request(op) => {
-                return self.matching.of_failed += 1;
-            }
-            Taken::Unknown => return self.matching.unmatched += 1,
-        };
-        if !self.free_block(ours, op) {
-            self.matching.unmatched += 1;
-        }
-    }
-
-    /// Frees an allocated block as an operation says. Returns whether that succeeded.
-    #[inline(always)]
-    pub(super) fn free_block(&mut self, ours: u32, op: &Op) -> bool {
-        let pfn = Pfn(self.machine.base() + u64::from(ours));
-        let order = order_of(op.order);
-        let direct = op.kind == OpKind::FreeDirect;
-        self.blame_frees(pfn, op.order, direct);
-        let yard = self.yard;
-        let done = if direct { yard.free_direct(pfn, order) } else { yard.free(pfn, order) };
-        if done.is_err() {
-            return false;
-        }
-        self.figures.free_blocks += 1;
-        self.figures.free_pages += 1 << op.order;
-        if !direct && self.caches(op.order) {
-            self.idle.now += 1 << op.order;
-        }
-        true
-    }
-
-    /// Cancels the waiting request of a recorded block that is freed before it was served.
-    #[cold]
-    pub(super) fn cancel_request(&mut self, frame: u32) -> bool {
-        let waited = self.waiting.cancel(frame);
-        self.figures.failed += u64::from(waited);
-        if let Some(blame) = &self.observer.blame {
-            blame.given_up(frame);
-        }
-        waited
-    }
-
-    /// Tells the blame of a free to come whether it bypasses the lists.
-    #[inline(always)]
-    fn blame_frees(&self, pfn: Pfn, order: u8, direct: bool) {
-        if let Some(blame) = &self.observer.blame {
-            let off = || Blaming::bypasses(self.yard.block_type(pfn));
-            blame.frees(direct || !self.caches(order) || off());
-        }
-    }
-
-    /// Like [`Driver::cancel_request`], where the freed block is only a part of the requested one.
-    #[cold]
-    fn cancel_enclosing_request(&mut self, op: &Op) -> bool {
-        let machine = self.machine;
-        let larger = op.order + 1..=Order::MAX.get();
-        let mut heads = larger.filter_map(|order| machine.align_down(op.frame, order));
-        !self.waiting.is_empty() && heads.any(|head| self.cancel_request(head))
-    }
-
-    /// Performs a run of silent pages as a bulk request (spec §6.1).
-    #[cold]
-    fn flush(&mut self) {
-        let Some((cpu, zone, migratetype)) = self.silent.take() else { return };
-        self.go(cpu.into());
-        if let Some(blame) = &self.observer.blame {
-            blame.asks_in_bulk(cpu.into(), self.observer.now.get(), migratetype);
-        }
-        let frames = std::mem::take(&mut self.silents);
-        let got = self.bulk(zone, migratetype, frames.len(), |driver, i, ours| {
-            let old = driver.map.put(frames[i], ours, 0);
-            driver.replaced(old);
-        });
-        for &frame in &frames[got..] {
-            self.figures.failed += 1;
-            if let Some(blame) = &self.observer.blame {
-                blame.failed(zone);
-            }
-            let old = self.map.put_failed(frame);
-            self.replaced(old);
-        }
-        self.silents = frames;
-        self.silents.clear();
-    }
-
-    /// Removes pages that the trace never shows from a list.
-    #[cold]
-    fn vanish(&mut self, slot: usize, pages: usize) {
-        self.flush();
-        let cpus = self.machine.cpus.len();
-        self.go((slot % cpus) as u32);
-        if let Some(blame) = &self.observer.blame {
-            blame.asks_in_bulk((slot % cpus) as u32, self.observer.now.get(), 0);
-        }
-        self.bulk(slot / cpus, 0, pages, |_, _, _| {});
-    }
-
-    /// Allocates `n` single pages with bulk requests. Returns the number of pages allocated.
-    fn bulk(
-        &mut self,
-        zone: usize,
-        migratetype: u8,
-        n: usize,
-        mut each: impl FnMut(&mut Self, usize, u32),
-    ) -> usize {
-        let yard = self.yard;
-        let flags = self.flags(zone, migratetype, SILENT_GFP);
-        let mut got: Vec<u32> = Vec::with_capacity(n);
-        let base = self.machine.base();
-        while got.len() < n {
-            let before = got.len();
-            let node = NodeId(self.machine.zones[zone].node);
-            let _ =
-                yard.alloc_bulk_each_on(node, n - before, flags, |p| got.push((p.0 - base) as u32));
-            if got.len() == before {
-                break;
-            }
-        }
-        self.idle.now -= got.len() as i64;
-        self.follow_idle(self.observer.cpu.get());
-        if let Some(blame) = &self.observer.blame {
-            got.iter().for_each(|&ours| blame.taken_silently(ours));
-        }
-        for (i, &ours) in got.iter().enumerate() {
-            if migratetype == 1 {
-                let _ = yard.set_movable(Pfn(base + u64::from(ours)), Order::ZERO, true);
-            }
-            each(self, i, ours);
-        }
-        got.len()
-    }
-
     /// Brings the number of idle pages up to date after an operation.
     #[inline(always)]
-    fn follow_idle(&mut self, cpu: u32) {
+    pub(super) fn follow_idle(&mut self, cpu: u32) {
         self.idle.now += self.observer.cached.take();
         if let Some(magazines) = &mut self.magazines {
             self.idle.now = magazines.after(self.yard, cpu as usize);
@@ -702,11 +352,3 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         f
     }
 }
-
-/// Lets a request with these flags take any free block.
-fn despite_marks(flags: Gfp) -> Gfp {
-    flags.difference(Gfp::NOMEMALLOC) | Gfp::MEMALLOC
-}
-
-/// KSWAPD_RECLAIM and DIRECT_RECLAIM: the flags assumed for silent requests (kernel stacks).
-const SILENT_GFP: u8 = 2 | 4;
