@@ -75,9 +75,8 @@ pub(crate) struct Args {
     picture: Picture,
 }
 
+// A parser of its own: under callgrind, describing all other commands takes longer than the rest.
 /// Exercise the core's hot paths once, for callgrind to count (`pageyard reproduce fast-path`)
-///
-/// A parser of its own: under callgrind, describing all other commands takes longer than the rest.
 #[derive(clap::Parser)]
 #[command(name = fast_path::COMMAND)]
 pub(crate) struct HotPath {

@@ -70,8 +70,9 @@ pub struct Plan {
     pub seconds: u64,
     /// The maximum number of phases.
     pub phases: u64,
-    /// Operations of a thread in a phase, in percent of 10,000 of all kinds, or of 2,000,000 single
-    /// pages. A whole phase takes seconds.
+    /// The length of a phase in percent of a whole one, which takes seconds: each thread that
+    /// allocates performs 10,000 operations of all kinds, or handles 500,000 single pages with
+    /// patterns, or 2,000,000 without.
     pub length: u64,
     /// The number of the only phase, which is repeated. `None` counts phases from 1.
     pub only: Option<u64>,

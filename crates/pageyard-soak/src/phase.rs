@@ -63,7 +63,7 @@ pub struct Phase {
     pub number: u64,
     pub(crate) yards: Vec<Shape>,
     pub(crate) workers: Vec<Work>,
-    /// Operations of a worker, in percent of the usual number.
+    /// Length in percent of a whole phase ([`Plan::length`]).
     pub(crate) length: u64,
     /// Threads that repeat one operation each.
     pub(crate) busy: Vec<&'static str>,
@@ -203,6 +203,10 @@ impl fmt::Display for Phase {
             f.write_str(", 1 other operations")?;
         }
         self.busy.iter().try_for_each(|name| write!(f, ", {name}"))?;
-        f.write_str(if self.patterns { "; patterns" } else { "; owners alone" })
+        f.write_str(if self.patterns { "; patterns" } else { "; owners alone" })?;
+        match self.length {
+            100 => Ok(()),
+            length => write!(f, "; {length}% of a phase"),
+        }
     }
 }

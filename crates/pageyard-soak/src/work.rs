@@ -39,13 +39,13 @@ impl Actor {
     fn work(&mut self, role: Role) -> Result<(), Found> {
         let world = self.world;
         let mut n = 0;
-        let whole = match role {
-            Role::Worker(Work::Mixed) => MIXED,
-            Role::Worker(Work::Burst(_)) if world.phase.patterns => MARKED_BURSTS,
-            Role::Worker(Work::Burst(_)) => BURSTS,
+        let part = |whole: u64| (whole / 100).saturating_mul(world.phase.length);
+        let operations = match role {
+            Role::Worker(Work::Mixed) => part(MIXED),
+            Role::Worker(Work::Burst(_)) if world.phase.patterns => part(MARKED_BURSTS),
+            Role::Worker(Work::Burst(_)) => part(BURSTS),
             Role::Swing | Role::Repeat(_) | Role::Others => u64::MAX,
         };
-        let operations = (whole / 100).saturating_mul(world.phase.length);
         while self.operations < operations && !world.is_done() {
             n += 1;
             let tracked = self.tracked();

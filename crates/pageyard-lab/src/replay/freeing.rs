@@ -18,6 +18,7 @@ impl<C: Config, S: Seat> Driver<'_, '_, C, S> {
         })
     }
 
+    /// Frees what stands for the recorded block that was freed.
     #[inline(always)]
     pub(super) fn free(&mut self, op: &Op) {
         self.matching.frees += 1;

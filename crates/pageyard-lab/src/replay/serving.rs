@@ -11,6 +11,8 @@ use super::restore::order_of;
 pub(super) const SILENT_GFP: u8 = 2 | 4;
 
 impl<C: Config, S: Seat> Driver<'_, '_, C, S> {
+    /// Makes a recorded request again. One that the kernel served by waiting for reclaim waits here if
+    /// it finds no block.
     #[inline(always)]
     pub(super) fn alloc(&mut self, zone: usize, op: &Op) {
         if !self.waiting.is_empty() {
@@ -59,6 +61,7 @@ impl<C: Config, S: Seat> Driver<'_, '_, C, S> {
             && self.try_with(zone, op, despite_marks(flags))
     }
 
+    /// Allocates with these flags for a recorded block, from its zone or another that may serve.
     #[inline(always)]
     fn try_with(&mut self, zone: usize, op: &Op, flags: Gfp) -> bool {
         let order = order_of(op.order);
