@@ -89,10 +89,11 @@ mod zone;
 #[doc = include_str!("../../../docs/needs.md")]
 struct Needed;
 
+pub use allocator::init_error::InitError;
 pub use allocator::knob_error::{Excerpt, KnobError};
 pub use allocator::knob_table::{Access, KNOBS, Knob};
 pub use allocator::knobs::Knobs;
-pub use allocator::layout::{InitError, Layout, Needs, Storage, ZoneSpec};
+pub use allocator::layout::{Layout, Needs, Storage, ZoneSpec};
 #[cfg(feature = "alloc")]
 pub use allocator::owned_storage::OwnedStorage;
 pub use allocator::vm_events::{VmEvent, VmEvents};

@@ -5,10 +5,9 @@ use core::ops::Range;
 
 use lock_api::{Mutex, RawMutex};
 
+use crate::allocator::init_error::InitError;
 use crate::allocator::knobs::Knobs;
-use crate::allocator::layout::{
-    CPUS_PER_DOMAIN, InitError, Layout, Storage, ZoneSpec, common, section_end,
-};
+use crate::allocator::layout::{CPUS_PER_DOMAIN, Layout, Storage, ZoneSpec, common, section_end};
 use crate::allocator::start::{Deferred, Start};
 use crate::allocator::vm_events::EventCounters;
 use crate::allocator::yard::Yard;

@@ -2,8 +2,9 @@
 
 use core::ops::Range;
 
+use crate::allocator::init_error::InitError;
 use crate::allocator::knobs::Knobs;
-use crate::allocator::layout::{InitError, Layout, ZoneSpec};
+use crate::allocator::layout::{Layout, ZoneSpec};
 use crate::allocator::owned_storage::OwnedStorage;
 use crate::allocator::yard::Yard;
 use crate::base::heap::reserve;

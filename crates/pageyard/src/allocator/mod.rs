@@ -1,6 +1,7 @@
 //! The allocator over all zones: layout, initialization, settings.
 
 pub(crate) mod init;
+pub(crate) mod init_error;
 pub(crate) mod knob_error;
 pub(crate) mod knob_table;
 pub(crate) mod knobs;

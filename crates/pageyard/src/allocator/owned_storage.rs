@@ -5,7 +5,8 @@ use core::fmt;
 use heap::vec::Vec;
 use lock_api::RawMutex;
 
-use crate::allocator::layout::{InitError, Layout, Needs, Storage};
+use crate::allocator::init_error::InitError;
+use crate::allocator::layout::{Layout, Needs, Storage};
 use crate::base::frame::{Frame, Pageblock};
 use crate::base::heap::reserve;
 use crate::packed::owned_storage::Parts;

@@ -1,7 +1,8 @@
 //! Deferred initialisation (spec §8.2): most of a large machine's descriptors are initialised after
 //! allocation has started, by as many threads as the embedder likes.
 
-use crate::allocator::layout::{InitError, Layout, Storage, section_end};
+use crate::allocator::init_error::InitError;
+use crate::allocator::layout::{Layout, Storage, section_end};
 use crate::allocator::start::{Deferred, Start};
 use crate::allocator::yard::Yard;
 use crate::base::gfp::Gfp;

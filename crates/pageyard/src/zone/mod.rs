@@ -11,6 +11,7 @@ pub(crate) mod free_queue;
 pub(crate) mod mobility;
 pub(crate) mod node;
 pub(crate) mod owned;
+pub(crate) mod packed_parts;
 pub(crate) mod reporting_state;
 pub(crate) mod run;
 pub(crate) mod shuffle;

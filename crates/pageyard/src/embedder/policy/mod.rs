@@ -185,7 +185,7 @@ pub struct Named<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::layout::InitError;
+    use crate::allocator::init_error::InitError;
 
     /// A policy whose code lacks the proposals is refused if its rules ask for one.
     #[test]
