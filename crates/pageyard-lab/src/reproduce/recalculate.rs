@@ -135,7 +135,7 @@ fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim),
     let lock = ours("zone_lock");
     let rows = limits.map(|l| format!("{}/{}", l.batch, l.high_min));
     let columns = vec![
-        index("elapsed", ELAPSED, &ours("time")),
+        index("elapsed", ELAPSED, &ours("busy_time")),
         index("system", SYSTEM, &ours("allocator")),
         Column::ours("zone lock", "%", &lock),
     ];

@@ -51,7 +51,7 @@ use crate::result::Better;
 
 use job::Job;
 pub(super) use state::Kbuild;
-use state::{Build, Outside};
+use state::{Build, Object, Outside};
 
 pub(super) const RECIPE: Recipe = Recipe {
     name: "kbuild",
@@ -125,7 +125,7 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
     let builds = (0..groups)
         .map(|g| {
             let jobs = (0..jobs).filter(|j| j % groups == g).count();
-            Mutex::new(Build { left: 0, running: 0, jobs })
+            Mutex::new(Build::new(jobs))
         })
         .collect();
     let seats = Seats::new(cpus);
@@ -142,6 +142,7 @@ pub(super) fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadE
             memory,
             cpu_nodes: site.cpus.clone(),
             builds,
+            seed: AtomicU64::default(),
             seats,
             kept: Mutex::default(),
             stages: Default::default(),
@@ -184,7 +185,8 @@ impl Kbuild {
         objects: usize,
     ) -> Job<'j, 'env> {
         let (memory, kept, entering) = (self.memory[number], Vec::new(), Vec::new());
-        Job { build: self, actor, number, objects, memory, kept, entering }
+        let demand = self.demand(number, Object::LINKER);
+        Job { build: self, actor, number, objects, memory, kept, entering, demand }
     }
 
     fn spawn<'env>(
@@ -218,7 +220,10 @@ impl Plan for Kbuild {
     fn prepare<'env>(&'env self, stage: &dyn Stage<'env>) {
         stage.spawn(
             self.seats.cpu(0),
-            Box::new(|actor| self.outside.free_at_start.store(actor.zone_free(), Relaxed)),
+            Box::new(|actor| {
+                self.choose(actor);
+                self.outside.free_at_start.store(actor.zone_free(), Relaxed);
+            }),
         );
     }
 
@@ -244,10 +249,16 @@ impl Plan for Kbuild {
         );
     }
 
-    /// How long the warm-up took, how much memory was outside the zones, and where it came from on a
-    /// machine of several nodes.
+    /// How long the warm-up took and all jobs were busy, how much memory was outside the zones, and where
+    /// it came from on a machine of several nodes.
     fn measures(&self) -> Vec<Measure> {
         let mut all = lock(&self.warm_up).rounds.as_ref().map_or(Vec::new(), WarmUp::measures);
+        all.push(Measure {
+            name: "busy_time".into(),
+            unit: "s",
+            better: Better::Lower,
+            value: self.busy_ns().map(|ns| ns as f64 / 1e9),
+        });
         let outside = |name: &str, pages: &AtomicU64| Measure {
             name: name.into(),
             unit: "pages",

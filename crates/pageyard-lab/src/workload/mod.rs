@@ -55,6 +55,7 @@ pub use error::WorkloadError;
 pub use host::{Host, HostOptions, on_hosts};
 pub use params::{Param, Params};
 pub use recipe::{Point, Recipe, Score, Site};
+pub(crate) use warm::STATIONARY;
 
 /// All workloads.
 pub const RECIPES: &[Recipe] = &[

@@ -35,9 +35,8 @@ impl Seats {
         }
     }
 
-    /// Swaps the seat of a task with a random one.
-    pub(super) fn swap(&self, actor: &dyn Actor<'_>, task: usize) {
-        let draw = actor.random(1 << 32);
+    /// Swaps the seat of a task with the one that `draw`, a random number below 2^32, chooses.
+    pub(super) fn swap(&self, actor: &dyn Actor<'_>, task: usize, draw: u64) {
         actor.sync();
         {
             let mut cpus = lock(&self.0);

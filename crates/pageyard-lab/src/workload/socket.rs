@@ -29,7 +29,7 @@ pub(super) fn sitter(
     let mut until = stay(actor);
     move |actor| {
         if actor.now() >= until {
-            seats.swap(actor, seat);
+            seats.swap(actor, seat, actor.random(1 << 32));
             until = stay(actor);
         }
         seats.sit(actor, seat);

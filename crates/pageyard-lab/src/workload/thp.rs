@@ -311,6 +311,7 @@ impl Plan for Thp {
         stage.spawn(
             CpuId(0),
             Box::new(move |actor| {
+                self.build.choose(actor);
                 let zones = actor.zones();
                 let marks = |at: usize| zones.iter().map(|z| z.watermarks[at]).sum::<u64>();
                 let low = marks(1) + self.pages / MARGIN;

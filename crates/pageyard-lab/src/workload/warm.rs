@@ -7,7 +7,7 @@ use crate::result::Better;
 
 /// The warm-up is over when the mean of `high` in the last third of its rounds differs from that in
 /// the third before by less than this part. Assumed.
-const STATIONARY: f64 = 0.02;
+pub(crate) const STATIONARY: f64 = 0.02;
 /// Rounds that end the warm-up if `high` has not changed in any: lists of a fixed size.
 const FIXED: usize = 3;
 /// The longest warm-up in rounds (derived from A.4: a build of 27,000 objects by 112 jobs has 241).

@@ -68,9 +68,9 @@ fn every_workload_runs_on_the_packed_engine() {
         let results = names.filter(|n| !EXPLAINING.iter().any(|name| is_named(n, name)));
         own.extend(results.map(|name| name.split('-').next().unwrap().to_owned()));
     }
-    let expected = "again alloc batch claims claims_median failed free high huge hugealloc_mean \
-                    hugealloc_stddev mismatches mismatches_median rate steals steals_median \
-                    thp_alloc thp_fail thp_fallback time total unknown";
+    let expected = "again alloc batch busy_time claims claims_median failed free high huge \
+                    hugealloc_mean hugealloc_stddev mismatches mismatches_median rate steals \
+                    steals_median thp_alloc thp_fail thp_fallback time total unknown";
     assert_eq!(own.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
@@ -317,8 +317,8 @@ fn s8_1_micro_has_rows_by_order_and_number() {
 #[test]
 fn growing_lists_reduce_zone_accesses_of_a_build() {
     let results = run("kbuild", &options("kbuild", &["Base", "Step7"]));
-    is(&results[0], "zone_pages", 40_250.0);
-    is(&results[1], "zone_pages", 12_345.0);
+    is(&results[0], "zone_pages", 34_566.0);
+    is(&results[1], "zone_pages", 5_163.0);
 }
 
 /// A build on a machine of two nodes.
@@ -468,6 +468,35 @@ fn a_build_warms_up_until_high_is_stationary() {
     assert_eq!(error, format!("kbuild: warm=soon: expected {expected}"));
 }
 
+/// The measured build is the same after any warm-up and under all policies, so that its times compare
+/// lists, not objects. (Each object's demand has random numbers of its own.)
+#[test]
+fn all_policies_build_the_same_objects_after_any_warm_up() {
+    let times = |warm: &str| {
+        let mut options = build_of_two_nodes(&[("jobs", "8"), ("objects", "3")]);
+        options.policies = ["Base", "Step7"].map(|p| replay::by_name(p).unwrap()).to_vec();
+        options.set.push(("warm".into(), warm.into()));
+        run("kbuild", &options).iter().map(|r| value(r, "time")).collect::<Vec<_>>()
+    };
+    let all = ["1", "2", "3"].map(times).concat();
+    // Other objects take 10 to 30% more or less.
+    let most = all.iter().copied().fold(0.0, f64::max);
+    assert!(all.iter().all(|time| time / most > 0.985), "{all:?}");
+}
+
+/// What follows the last object that is begun is no part of the busy time.
+#[test]
+fn a_build_is_busy_until_no_object_is_left() {
+    let of = |objects: &str| {
+        let result = &run("kbuild", &build_of_two_nodes(&[("jobs", "8"), ("objects", objects)]))[0];
+        (value(result, "busy_time"), value(result, "time"))
+    };
+    let [(short, all), (long, _)] = ["4", "8"].map(of);
+    assert!(short < all, "{short} of {all}");
+    // A build of 8 objects per job begins with those of a build of 4.
+    assert!(short < long, "{short} {long}");
+}
+
 /// More of the kernel's instructions run under the zone lock than of this allocator's.
 #[test]
 fn linux_costs_hold_the_lock_longer() {
@@ -547,8 +576,8 @@ fn a_5_limits_of_one_section_stay_without_recomputation() {
     // The figures of the fifth seed itself, and of C.2.
     assert_eq!(of("batch-Normal-0"), [7.0, 63.0]);
     assert_eq!(of("high-Normal-0"), [42.0, 378.0]);
-    is(&results[0], "hits", 85.71595258097638);
-    is(&results[1], "hits", 98.38747316344629);
+    is(&results[0], "hits", 85.69824035941595);
+    is(&results[1], "hits", 98.37139648071883);
 }
 
 #[test]
@@ -557,15 +586,15 @@ fn s8_6_huge_pages_are_requested_on_full_memory() {
     options.set.extend([("pages", "300000"), ("jobs", "2")].map(|(n, v)| (n.into(), v.into())));
     let result = &run("thp", &options)[0];
     let asked = value(result, "thp_alloc") + value(result, "thp_fallback");
-    assert_eq!(asked, 59.0 + 384.0);
-    is(result, "thp_alloc", 59.0);
+    assert_eq!(asked, 31.0 + 206.0);
+    is(result, "thp_alloc", 31.0);
     let fail = 100.0 * value(result, "thp_fallback") / asked;
     assert!((value(result, "thp_fail") - fail).abs() < 1e-9);
     // Two rounds, each with its figures.
     assert!(result.metrics.iter().any(|m| m.name == "steals-2"));
     assert!(!result.metrics.iter().any(|m| m.name == "steals-3"));
     // Network buffers and huge pages are allocated beside single pages.
-    is(result, "block", 1.3492404005816891);
+    is(result, "block", 1.1034885287118934);
 }
 
 #[test]

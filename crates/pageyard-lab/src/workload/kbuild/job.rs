@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use pageyard::{CpuId, NodeId, Order};
+use pageyard_machine::Rng;
 
 use super::super::actor::{Actor, Block};
 use super::super::costs::LRU;
@@ -10,7 +11,7 @@ use super::super::process::{Memory, Process};
 use super::super::seats::lock;
 use super::super::slab::{DENTRY, slab_order};
 use super::super::warm::WarmUp;
-use super::state::Kbuild;
+use super::state::{Kbuild, Object};
 use crate::hygiene::build::{CLASSES, RECLAIMABLE_SLABS, WRITTEN, flags, order, quantile};
 
 /// Indices of the recording's process classes.
@@ -39,12 +40,14 @@ pub(in super::super) struct Job<'j, 'env> {
     pub(super) kept: Vec<Block>,
     /// The nodes of pages that are about to enter an LRU list.
     pub(super) entering: Vec<NodeId>,
+    /// What the object at hand demands.
+    pub(super) demand: Rng,
 }
 
 impl Job<'_, '_> {
-    /// Returns a random number from 0 to 1.
-    fn unit(&self) -> f64 {
-        self.actor.random(1 << 32) as f64 / (1u64 << 32) as f64
+    /// Returns a random number from 0 to 1, from the object's demand.
+    fn unit(&mut self) -> f64 {
+        self.demand.below(1 << 32) as f64 / (1u64 << 32) as f64
     }
 
     fn keep(&mut self, order: Order, bits: u32) {
@@ -87,11 +90,11 @@ impl Job<'_, '_> {
     /// Returns the CPU of the process that forks one of this class. Drivers fork compilers and
     /// assemblers on this job's CPU. All others are forked by make, which runs on the CPU of any job
     /// (assumed: each directory has a make of its own, and a scheduler moves what it forks).
-    fn parent(&self, class: usize) -> CpuId {
+    fn parent(&mut self, class: usize) -> CpuId {
         if matches!(class, COMPILER | AS) {
             return self.actor.cpu();
         }
-        self.build.seats.cpu(self.actor.random(self.build.jobs as u64) as usize)
+        self.build.seats.cpu(self.demand.below(self.build.jobs as u64) as usize)
     }
 
     /// Runs a process that maps `pages` pages; `inside` runs while they are mapped.
@@ -103,19 +106,20 @@ impl Job<'_, '_> {
         let class = &CLASSES[class];
         // As many file pages as were measured for this class, and as much reclaimable slab as for all
         // classes. Unmovable slab is that of the process's objects.
-        let files = actor.random_exponential((class.files * 1e6) as u64) as f64 / 1e6;
+        let files = self.demand.exponential((class.files * 1e6) as u64) as f64 / 1e6;
         let mut due = [self.unit(), self.unit()];
         let mut nodes = Vec::new();
         let rates = [files, RECLAIMABLE_SLABS].map(|n| n / pages.max(1) as f64);
         for page in 0..pages {
             if page.is_multiple_of(LOOK) {
-                if actor.random(MOVES) == 0 {
-                    self.build.seats.swap(actor, self.number);
+                if self.demand.below(MOVES) == 0 {
+                    let other = self.demand.below(1 << 32);
+                    self.build.seats.swap(actor, self.number, other);
                 }
                 self.build.seats.sit(actor, self.number);
             }
             // Uniform between zero and twice the mean.
-            let work = actor.random(2 * self.build.work + 1);
+            let work = self.demand.below(2 * self.build.work + 1);
             let here = self.build.cpu_nodes[actor.cpu().0 as usize];
             let memory_node = self.memory.node().unwrap_or(here);
             actor.work(work, work * self.build.traffic / 1000, memory_node);
@@ -158,7 +162,7 @@ impl Job<'_, '_> {
             order(2)
         } else {
             let order = slab_order(DENTRY, self.build.cpu_nodes.len() as u32);
-            if self.actor.random(order.pages().into()) != 0 {
+            if self.demand.below(order.pages().into()) != 0 {
                 return;
             }
             order
@@ -173,7 +177,7 @@ impl Job<'_, '_> {
 
     fn object(&mut self) {
         self.of_class(DRIVER, |job| {
-            let pages = job.actor.random_log_normal(COMPILER_PAGES.0, COMPILER_PAGES.1);
+            let pages = job.demand.log_normal(COMPILER_PAGES.0, COMPILER_PAGES.1);
             job.process(COMPILER, pages, |_| {});
             job.of_class(AS, |_| {});
         });
@@ -216,14 +220,9 @@ impl Job<'_, '_> {
         let build = &self.build.builds[self.number % self.build.builds.len()];
         loop {
             self.actor.sync();
-            let warming = self.warms_up();
-            {
-                let mut state = lock(build);
-                if !warming && state.left == 0 {
-                    break;
-                }
-                state.left = state.left.saturating_sub(1);
-            }
+            let (warming, now) = (self.warms_up(), self.actor.now());
+            let Some(object) = lock(build).next(warming, now) else { break };
+            self.demand = self.build.demand(self.number, object);
             self.object();
             self.actor.done(1);
             if warming {
@@ -237,6 +236,7 @@ impl Job<'_, '_> {
             (state.running == 0).then_some((state.jobs * self.objects) as u64)
         };
         if let Some(objects) = last {
+            self.demand = self.build.demand(self.number, Object::LINKER);
             self.process(COMPILER, LINKER.0 * objects / LINKER.1, |_| {});
         }
         lock(&self.build.kept).append(&mut self.kept);

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pageyard::{CpuId, NodeId};
+use pageyard_machine::Rng;
 
 use super::super::actor::{Actor, Block, ZoneView};
 use super::super::process::Memory;
@@ -15,11 +16,54 @@ use super::super::warm::{Warm, WarmUp};
 /// One build.
 #[derive(Debug)]
 pub(super) struct Build {
-    /// Objects that no job has begun.
-    pub(super) left: usize,
+    pub(super) jobs: usize,
     /// Jobs that are not done.
     pub(super) running: usize,
-    pub(super) jobs: usize,
+    /// Objects that no job has begun.
+    left: usize,
+    /// The object that was begun last.
+    last: Object,
+    /// When the first object was begun.
+    began_ns: Option<u64>,
+    /// When a job first found nothing left to begin.
+    exhausted_ns: Option<u64>,
+}
+
+/// An object, by its number, of one of the builds that follow each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Object {
+    build: u64,
+    number: u64,
+}
+
+impl Object {
+    /// The process that links all objects.
+    pub(super) const LINKER: Object = Object { build: 0, number: u64::MAX };
+}
+
+impl Build {
+    pub(super) fn new(jobs: usize) -> Build {
+        let last = Object::default();
+        Build { jobs, running: 0, left: 0, last, began_ns: None, exhausted_ns: None }
+    }
+
+    /// Begins another build, of this many objects.
+    fn begin(&mut self, objects: usize) {
+        let last = Object { build: self.last.build + 1, number: 0 };
+        *self = Build { running: self.jobs, left: objects, last, ..Build::new(self.jobs) };
+    }
+
+    /// Returns the next object; `None` if none is left. A warm-up has no end here.
+    pub(super) fn next(&mut self, warming: bool, now_ns: u64) -> Option<Object> {
+        self.began_ns.get_or_insert(now_ns);
+        if !warming && self.left == 0 {
+            self.exhausted_ns.get_or_insert(now_ns);
+            return None;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.last.number += 1;
+        Some(self.last)
+    }
 }
 
 #[derive(Debug)]
@@ -39,6 +83,8 @@ pub(in super::super) struct Kbuild {
     /// The node of each CPU.
     pub(super) cpu_nodes: Vec<NodeId>,
     pub(super) builds: Vec<Mutex<Build>>,
+    /// What the demand of all objects follows from.
+    pub(super) seed: AtomicU64,
     pub(super) seats: Seats,
     /// Blocks that outlive the processes: files and slab.
     pub(in super::super) kept: Mutex<Vec<Block>>,
@@ -97,7 +143,8 @@ impl Kbuild {
             idle: 0,
             memory: vec![Memory::Local; jobs],
             cpu_nodes: site.cpus.clone(),
-            builds: vec![Mutex::new(Build { left: 0, running: 0, jobs })],
+            builds: vec![Mutex::new(Build::new(jobs))],
+            seed: AtomicU64::default(),
             seats: Seats::new((0..jobs.max(cpus as usize)).map(seat)),
             kept: Mutex::default(),
             stages: Default::default(),
@@ -106,6 +153,32 @@ impl Kbuild {
             warm_up: Mutex::default(),
             outside: Outside::default(),
         }
+    }
+
+    /// Chooses what the objects demand. Once in a run, before the first object.
+    pub(in super::super) fn choose(&self, actor: &dyn Actor<'_>) {
+        self.seed.store(actor.random(u64::MAX), Relaxed);
+    }
+
+    /// Returns the random numbers that an object's demand follows from. They depend on the run's seed and
+    /// on the object alone: all policies build the same objects, after any warm-up and on any job.
+    pub(super) fn demand(&self, job: usize, object: Object) -> Rng {
+        let group = (job % self.builds.len()) as u64;
+        let mut rng = Rng::new(self.seed.load(Relaxed));
+        for n in [group, object.build, object.number] {
+            rng = Rng::new(rng.next_u64() ^ n);
+        }
+        rng
+    }
+
+    /// Returns for how long all jobs were busy: from the first object of a build until a job found none
+    /// left. Of several builds at once, until that of the last one.
+    pub(super) fn busy_ns(&self) -> Option<u64> {
+        let builds = self.builds.iter().map(lock);
+        let times: Vec<_> =
+            builds.map(|b| b.began_ns.zip(b.exhausted_ns)).collect::<Option<_>>()?;
+        let began = times.iter().map(|t| t.0).min()?;
+        Some(times.iter().map(|t| t.1).max()?.saturating_sub(began))
     }
 
     /// Takes what outlives all processes: files and slabs.
@@ -120,12 +193,52 @@ impl Kbuild {
     pub(in super::super) fn begin(&self, objects: usize) {
         for build in &self.builds {
             let mut build = lock(build);
-            build.left = build.jobs * objects;
-            build.running = build.jobs;
+            let objects = build.jobs * objects;
+            build.begin(objects);
         }
     }
 
     pub(in super::super) fn cpu(&self, number: usize) -> CpuId {
         self.seats.cpu(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pageyard_machine::MachineSpec;
+
+    use super::*;
+
+    #[test]
+    fn objects_differ_by_number_and_build_not_by_job() {
+        let site = Site::new(&MachineSpec::shipped("desktop").unwrap(), None);
+        let kbuild = Kbuild::on(&site, 4, 0, 1);
+        let draw = |job, build, number| {
+            let mut demand = kbuild.demand(job, Object { build, number });
+            [demand.next_u64(), demand.next_u64()]
+        };
+        let first = draw(0, 1, 1);
+        assert_eq!(first, draw(0, 1, 1));
+        assert_eq!(first, draw(3, 1, 1), "another job of the same build");
+        let mut all = vec![first, draw(0, 1, 2), draw(0, 2, 1)];
+        kbuild.seed.store(1, Relaxed);
+        all.push(draw(0, 1, 1));
+        let mut draws = all.concat();
+        draws.sort_unstable();
+        draws.dedup();
+        assert_eq!(draws.len(), 2 * all.len(), "{all:?}");
+    }
+
+    #[test]
+    fn each_object_is_begun_once_and_the_clock_stops_at_the_last() {
+        let mut build = Build::new(2);
+        build.begin(0);
+        let warmed = [10, 20].map(|now| build.next(true, now).unwrap().number);
+        assert_eq!(warmed, [1, 2]);
+        build.begin(2);
+        let begun = [30, 40].map(|now| build.next(false, now).unwrap().number);
+        assert_eq!(begun, [1, 2], "whatever the warm-up built");
+        assert!([50, 60].map(|now| build.next(false, now)).iter().all(Option::is_none));
+        assert_eq!((build.began_ns, build.exhausted_ns), (Some(30), Some(50)));
     }
 }
