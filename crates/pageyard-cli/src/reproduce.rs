@@ -58,6 +58,10 @@ pub(crate) struct Args {
         hide_possible_values = true
     )]
     cost: Cost,
+    /// Maximum number of simulated runs at once; results do not depend on it [default: one per CPU, as
+    /// many as fit in memory]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
     /// Shorten the runs to seconds instead of minutes
     #[arg(long)]
     small: bool,
@@ -140,6 +144,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         iterations: args.iterations,
         scale: if args.small { Scale::Small } else { Scale::Full },
         costs: args.cost.costs(),
+        jobs: args.jobs,
         program: Some(std::env::current_exe()?),
     };
     let text = !args.json && args.output.is_none();

@@ -94,6 +94,10 @@ struct Run {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: u32,
+    /// Maximum number of runs at once; results do not depend on it. Simulated machines only [default:
+    /// one per CPU, as many as fit in memory]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
     /// Set a parameter of the workload; may be repeated, with another parameter
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
@@ -270,6 +274,7 @@ fn on_machine(
         set: args.set.clone(),
         costs: args.cost.costs(),
         limits: None,
+        jobs: args.jobs,
         stop: Stop::default(),
     };
     let record = args.record || args.picture.is_wanted();
@@ -303,6 +308,7 @@ fn on_host(
             "--age: only simulated machines age the heap; remove this option, or run --on \
              machine:NAME",
         ),
+        (args.jobs != 0, "--jobs: runs take turns on the host; remove this option"),
         (args.cost != Cost::Pageyard, "--cost: nothing is priced on the host; remove this option"),
         (
             args.record,

@@ -180,6 +180,7 @@ pub(crate) fn run(
         set,
         costs: Costs::default(),
         limits: None,
+        jobs: 0,
         stop: stop.clone(),
     };
     let done = wait(py, progress, &stop, move |told| {

@@ -202,19 +202,17 @@ impl Cell {
         format!("{}{on}, {}, seed {}", self.input(), self.policy, self.seed)
     }
 
-    /// Estimates the memory that the cell takes while it runs, in bytes: maps and caches per frame,
-    /// and tables of the trace.
+    /// Estimates the memory that the cell takes while it runs, in bytes: that of a
+    /// [run](workload::run_memory), and tables of the trace.
     pub fn memory(&self) -> u64 {
-        const PER_FRAME: u64 = 48;
-        const REST: u64 = 64 << 20;
         let of = |machine: &MachineText, memory: &Option<u64>| {
             memory.or_else(|| Some(machine.spec().ok()?.memory())).unwrap_or(0)
         };
-        let (bytes, tables) = match &self.work {
+        let (memory, tables) = match &self.work {
             Work::Replay { trace, memory, .. } => (memory.unwrap_or(4 << 30), 8 * trace.size),
             Work::Run { machine, memory, .. } => (of(machine, memory), 0),
         };
-        bytes / 4096 * PER_FRAME + tables + REST
+        workload::run_memory(memory) + tables
     }
 
     /// Reads the trace of a replay as [`run`](Cell::run) would, up to where the policy begins.
@@ -324,6 +322,7 @@ impl Cell {
             set: set.clone().into_iter().collect(),
             costs: Costs::default(),
             limits: None,
+            jobs: 1,
             stop: stop.clone(),
         };
         let results =

@@ -20,6 +20,9 @@ pub struct Options {
     pub scale: Scale,
     /// The cost model of the simulated machine.
     pub costs: Costs,
+    /// Maximum number of simulated runs at once
+    /// ([`workload::Options::jobs`](crate::workload::Options::jobs)).
+    pub jobs: usize,
     /// The `pageyard` program, which experiments that count instructions run again under valgrind.
     /// Without it these experiments are [unavailable](ReproduceError::Unavailable).
     pub program: Option<PathBuf>,

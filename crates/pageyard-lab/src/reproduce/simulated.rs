@@ -54,6 +54,7 @@ impl Simulated<'_> {
             set: self.set.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
             costs: self.costs(&run.options.costs),
             limits: self.limits,
+            jobs: run.options.jobs,
             stop: Stop::default(),
         };
         let recipe = workload::by_name(self.workload)?;

@@ -113,6 +113,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 set,
                 costs: costs.clone(),
                 limits: None,
+                jobs: 1,
                 stop: Stop::default(),
             };
             let progress = &mut |at, all| (run.progress)(&title, at, all);

@@ -46,7 +46,7 @@ use pageyard_machine::{Costs, MachineSpec, Stop};
 use crate::policies::Choice;
 use crate::result::{RunResult, World};
 
-use series::{Done, Series};
+use series::{Done, Series, Turn};
 use watch::Recording;
 
 pub use actor::{Actor, BarrierId, Block, Job, Measure, Parcel, PipeId, Plan, Stage, ZoneView};
@@ -118,11 +118,34 @@ pub struct Options {
     pub costs: Costs,
     /// Limits of all per-CPU lists, if different from those derived from the zones' sizes.
     pub limits: Option<Limits>,
+    /// Maximum number of runs at once, each of which takes [`run_memory`]. 0 is one per CPU, at most
+    /// as many as fit in the available memory. The results do not depend on it.
+    pub jobs: usize,
     /// Ends the work early, with [`WorkloadError::Stopped`].
     pub stop: Stop,
 }
 
-/// Runs a workload on the simulated machine, under each policy in turn, iteration by iteration.
+/// Estimates how much of this host's memory a run on a simulated machine takes, in bytes: maps and
+/// caches for each frame of the machine's `memory` bytes.
+///
+/// ```
+/// assert_eq!(pageyard_lab::workload::run_memory(256 << 30), (3 << 30) + (64 << 20));
+/// ```
+pub fn run_memory(memory: u64) -> u64 {
+    const PER_FRAME: u64 = 48;
+    const REST: u64 = 64 << 20;
+    memory / pageyard::PAGE_SIZE * PER_FRAME + REST
+}
+
+/// Returns how many runs of a machine with `memory` bytes this host can do at once: one per CPU, if they
+/// fit in three quarters of the available memory.
+fn fitting(memory: u64) -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let available = pageyard_host::topology::available_memory().unwrap_or(0) / 4 * 3;
+    cpus.min((available / run_memory(memory)) as usize).max(1)
+}
+
+/// Runs a workload on the simulated machine under each policy, several [at once](Options::jobs).
 /// [`Host::run`] runs it on this host. `progress` receives the number of completed runs and the
 /// total.
 ///
@@ -177,25 +200,29 @@ fn run_all(
         world: World::Simulated(options.machine.name().to_owned()),
         of_world: memory.into_iter().chain(descriptor).chain(age).chain(costs).collect(),
     };
-    let mut room = sim::Room::default();
-    let mut recording = None;
-    series.run(progress, &mut |turn| {
-        let recording = &*recording.get_or_insert_with(|| Recording::new(turn.points));
-        let setting = sim::Setting {
-            spec: &options.machine,
-            memory: options.memory,
-            descriptor: options.descriptor,
-            site: &site,
-            age: options.age,
-            seed: turn.seed,
-            score: recipe.score,
-            costs: &options.costs,
-            limits: options.limits,
-            stop: &options.stop,
-            plan: turn.plan,
-            recording: (record && turn.first).then_some(recording),
-        };
-        let (measures, lines) = sim::run(&setting, turn.policy, &mut room)?;
-        Ok(Done { measures, lines, track: recording.take() })
-    })
+    let site = &site;
+    let worker = || {
+        let mut room = sim::Room::default();
+        move |turn: Turn<'_>| {
+            let recording = (record && turn.first).then(|| Recording::new(turn.points));
+            let setting = sim::Setting {
+                spec: &options.machine,
+                memory: options.memory,
+                descriptor: options.descriptor,
+                site,
+                age: options.age,
+                seed: turn.seed,
+                score: recipe.score,
+                costs: &options.costs,
+                limits: options.limits,
+                stop: &options.stop,
+                plan: turn.plan,
+                recording: recording.as_ref(),
+            };
+            let (measures, lines) = sim::run(&setting, turn.policy, &mut room)?;
+            Ok(Done { measures, lines, track: recording.and_then(|r| r.take()) })
+        }
+    };
+    let jobs = if options.jobs == 0 { fitting(bytes) } else { options.jobs };
+    series.run_on(jobs, progress, &worker)
 }

@@ -23,6 +23,7 @@ fn options(name: &str, policies: &[&str]) -> Options {
         iterations: 1,
         costs: pageyard_machine::Costs::default(),
         limits: None,
+        jobs: 1,
         stop: pageyard_machine::Stop::default(),
         set: small(name),
     }
@@ -466,6 +467,21 @@ fn a_build_warms_up_until_high_is_stationary() {
     let error = workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string();
     let expected = "stationary, or a whole number from 1 to 1048576";
     assert_eq!(error, format!("kbuild: warm=soon: expected {expected}"));
+}
+
+/// Runs at once do not disturb each other, tracks and shared lines included.
+#[test]
+fn results_do_not_depend_on_how_many_runs_there_are_at_once() {
+    let mut options = Options { iterations: 2, ..options("page_fault1", &[]) };
+    options.policies = replay::columns("Base,Linux612,Packed").unwrap();
+    let recipe = workload::by_name("page_fault1").unwrap();
+    let at_once = |jobs| {
+        let options = Options { jobs, ..options.clone() };
+        workload::record(&recipe, &options, &mut |_, _| {}).unwrap()
+    };
+    let alone = at_once(1);
+    assert!(alone.iter().all(|r| r.tracks.len() == 2) && alone[2].lines.is_some());
+    assert_eq!(alone, at_once(3));
 }
 
 /// The measured build is the same after any warm-up and under all policies, so that its times compare
