@@ -7,6 +7,7 @@ use lock_api::RawMutex;
 
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
+use crate::base::stats::MOST_THRESHOLD;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, ZoneId};
 use crate::embedder::config::Config;
@@ -371,7 +372,9 @@ impl<R: RawMutex> Zone<'_, R> {
         ensure(t.alloc_factor <= 6 && t.free_factor <= 14, "a factor of the pageset is too large")?;
         ensure(t.flags < 4, "a pageset has two flags")?;
         ensure(c.threshold <= 1 << 16, "the threshold is above 2^16")?;
-        ensure(c.diff.unsigned_abs() <= c.threshold, "the CPU's part exceeds its threshold")?;
+        // Where the threshold fell, a part stays as it is until it changes.
+        let most = c.threshold.max(MOST_THRESHOLD);
+        ensure(c.diff.unsigned_abs() <= most, "the CPU's part exceeds any threshold")?;
         slot.pageset.lock().tune(&rules.pcp, |now| *now = *t);
         slot.expire.store(c.expire, Relaxed);
         slot.threshold.store(c.threshold, Relaxed);

@@ -4,8 +4,9 @@ use crate::common;
 
 use common::by_thread::{CPU, by_thread};
 use common::{LINUX612, Machine, Y, check::check, o};
+use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
-    AllocError, BatchError, CpuId, FreeError, Gfp, Hooked, Pfn, ZoneKind, stat_threshold,
+    AllocError, BatchError, CpuId, FreeError, Gfp, Hooked, Pfn, Record, ZoneKind, stat_threshold,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -112,6 +113,51 @@ fn s9_3_thresholds_follow_the_cpus() {
         (4..8).for_each(|c| assert!(y.cpu_up(CpuId(c))));
         assert_eq!(now(), stat_threshold(8, 1 << 20));
     });
+}
+
+/// §9.3: a lower threshold leaves the CPUs' parts of the free counter as they are, so a part may be above
+/// it. A snapshot taken then is restored.
+#[test]
+fn s9_3_a_snapshot_after_the_threshold_fell_is_restored() {
+    let machine = Machine::normal(1 << 20).cpus(&[0; 256]);
+    // Blocks that leave a part of more than the lower threshold: 8 of 16 pages each, or one refill of 64.
+    for (rules, blocks, order) in [(LINUX612, 8, 4), (&<Packed>::RULES, 1, 0)] {
+        machine.run_under(rules, |y| {
+            let held: Vec<Pfn> =
+                (0..blocks).map(|_| y.alloc(o(order), Gfp::KERNEL).unwrap()).collect();
+            (100..256).for_each(|c| assert!(y.cpu_dead(CpuId(c))));
+            let state = common::all_records(y);
+            let part = state[0].1.iter().find_map(|record| match record {
+                Record::Cpu(c) if c.cpu == CpuId(0) => Some((c.diff.unsigned_abs(), c.threshold)),
+                _ => None,
+            });
+            let (part, threshold) = part.unwrap();
+            assert!(part > threshold, "{part} {threshold}: nothing is tested");
+            // No threshold is above 125, so no part is.
+            let mut records = state[0].1.clone();
+            for record in &mut records {
+                if let Record::Cpu(c) = record {
+                    c.diff = 126;
+                }
+            }
+            machine.blank_under(rules, |again| {
+                let refused = again.restore(NORMAL, records).unwrap_err();
+                assert_eq!(refused.what, "the CPU's part exceeds any threshold");
+            });
+            machine.restored(rules, &state, |again| {
+                let free = |y: &pageyard::Yard<'_, _>| {
+                    let info = y.zone_info(NORMAL).unwrap();
+                    info.free_exact + info.cached
+                };
+                assert_eq!(free(again), free(y));
+                held.iter().for_each(|&pfn| again.free(pfn, o(order)).unwrap());
+                again.drain_all(None);
+                again.validate().unwrap();
+                let info = again.zone_info(NORMAL).unwrap();
+                assert_eq!((info.free_exact, info.cached), (info.managed, 0));
+            });
+        });
+    }
 }
 
 /// §8.5 under load: CPUs go online and offline while others allocate and free; no page is lost.
