@@ -46,6 +46,11 @@ packed_calls! {
     call_pinned_drain(r, cpu: CpuId = CpuId(0)) -> Option<()> { { packed::Pinned::drain(&mut Region::pin(r, cpu)?); Some(()) } }
     call_packed_needs(_r, first: Pfn = Pfn(7), frames: u32 = 7, cpus: u32 = 7, per_domain: u32 = 7)
         -> Result<usize, RegionError> { Ok(packed::Needs::bytes::<Lock>(&packed::Needs::of(first, frames, cpus, per_domain)?)) }
+    call_packed_needs_of_zones(_r, first: Pfn = Pfn(7), frames: u32 = 7, cpus: u32 = 7)
+        -> Result<usize, RegionError> {{
+            let zone = packed::Needs::of_zone(first, frames, cpus)?;
+            Ok(packed::Needs::and(zone, zone).states)
+        }}
 }
 
 /// Makes a region: what a table of calls on a region cannot have.

@@ -7,7 +7,7 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::allocator::init_error::InitError;
 use crate::allocator::knobs::Knobs;
-use crate::allocator::layout::{CPUS_PER_DOMAIN, Layout, Storage, ZoneSpec, common, section_end};
+use crate::allocator::layout::{Layout, Storage, ZoneSpec, common, section_end};
 use crate::allocator::start::{Deferred, Start};
 use crate::allocator::vm_events::EventCounters;
 use crate::allocator::yard::Yard;
@@ -330,7 +330,7 @@ fn region_of<'a, R: RawMutex>(
     let number = layout.zones.iter().position(|z| z == spec).unwrap_or(0);
     let needs = layout.packed_needs(number, spec)?;
     let frames = (spec.span.end.0 - spec.span.start.0) as u32;
-    packed::Region::new(spec.span.start, frames, CPUS_PER_DOMAIN, storage.split_off(&needs))
+    packed::Region::new(spec.span.start, frames, packed::CPUS_PER_DOMAIN, storage.split_off(&needs))
         .map_err(|_| InitError::InUse)
 }
 

@@ -199,7 +199,7 @@ fn zone_needs(span: &Range<Pfn>, cpus: usize) -> Result<packed::Needs, packed::R
     let frames = span.end.0.checked_sub(span.start.0).and_then(|frames| frames.try_into().ok());
     let frames = frames.ok_or(packed::RegionError::Frames)?;
     let cpus = u32::try_from(cpus).map_err(|_| packed::RegionError::TooManyCpus)?;
-    packed::Needs::of(span.start, frames, cpus, CPUS_PER_DOMAIN)
+    packed::Needs::of_zone(span.start, frames, cpus)
 }
 
 /// Room for an allocator's maps, borrowed for the allocator's lifetime. Slices may be longer than
@@ -239,10 +239,6 @@ pub struct Storage<'a, R: RawMutex> {
     /// The packed engine's parts; [`EMPTY`](packed::YardStorage::EMPTY) on the exact engine.
     pub packed: packed::YardStorage<'a, R>,
 }
-
-/// CPUs with neighbouring numbers that share a depot of the packed engine: as many as share a cache
-/// on most machines.
-pub(crate) const CPUS_PER_DOMAIN: u32 = 8;
 
 const ALIGN: u64 = 1 << MAX_ORDER;
 /// Links are 32 bits wide with one value reserved for "none", and a block's end must not wrap.

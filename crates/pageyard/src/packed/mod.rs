@@ -88,5 +88,6 @@ pub use set::IndexWord;
 pub use stack::{Link, Magazine};
 #[cfg(pageyard_loom)]
 pub use stack::{ModelStack, Stack};
+pub(crate) use storage::CPUS_PER_DOMAIN;
 pub use storage::{FrameState, Needs, RegionError, Storage, YardNeeds, YardStorage};
 pub use validate::{Broken, Census};

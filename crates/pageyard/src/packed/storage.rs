@@ -293,6 +293,10 @@ impl fmt::Display for RegionError {
 
 impl core::error::Error for RegionError {}
 
+/// CPUs of a yard with neighbouring numbers that share a depot: as many as share a cache on most
+/// machines.
+pub(crate) const CPUS_PER_DOMAIN: u32 = 8;
+
 /// How many elements each part of a region's [`Storage`] has.
 ///
 /// ```
@@ -328,9 +332,8 @@ impl Needs {
     pub const NONE: Needs =
         Needs { states: 0, blocks: 0, index: 0, magazines: 0, cpus: 0, domains: 0, depot_pages: 0 };
 
-    /// Returns the needs of two regions together. Saturates: the number of regions is the caller's.
-    #[cfg(feature = "packed")]
-    fn and(self, other: Needs) -> Needs {
+    /// Returns the needs of two zones or regions together. Saturates: their number is the caller's.
+    pub const fn and(self, other: Needs) -> Needs {
         Needs {
             states: self.states.saturating_add(other.states),
             blocks: self.blocks.saturating_add(other.blocks),
@@ -347,13 +350,13 @@ impl Needs {
     ///
     /// # Errors
     /// [`RegionError`] if the numbers are out of range.
-    pub fn of(
+    pub const fn of(
         first: Pfn,
         frames: u32,
         cpus: u32,
         cpus_per_domain: u32,
     ) -> Result<Needs, RegionError> {
-        let end = first.0.checked_add(frames.into());
+        let end = first.0.checked_add(frames as u64);
         if frames == 0 || frames > 1 << 31 || end.is_none() {
             return Err(RegionError::Frames);
         }
@@ -362,14 +365,19 @@ impl Needs {
         }
         let blocks = (Needs::before(first) + frames).div_ceil(PAGEBLOCK_PAGES) as usize;
         let domains = cpus.div_ceil(cpus_per_domain) as usize;
-        let depot_pages = (frames / 76).min((MOST - 1) * 32);
-        let near: u64 = (0..CLASSES).map(|class| u64::from(near_limit(class))).sum();
+        let (depot_pages, most) = (frames / 76, (MOST - 1) * 32);
+        let depot_pages = if depot_pages < most { depot_pages } else { most };
+        let (mut near, mut class) = (0, 0);
+        while class < CLASSES {
+            near += near_limit(class) as u64;
+            class += 1;
+        }
         // Each CPU has two per class; each domain's depot is full of full ones and has some empty
         // ones; the node's depot holds at most one for 32 pages.
-        let magazines = u64::from(cpus) * (CLASSES as u64 * 2 + 1)
+        let magazines = cpus as u64 * (CLASSES as u64 * 2 + 1)
             + domains as u64 * (near + 8)
-            + u64::from(depot_pages / 32);
-        if magazines >= u64::from(MAX_MAGAZINES) {
+            + (depot_pages / 32) as u64;
+        if magazines >= MAX_MAGAZINES as u64 {
             return Err(RegionError::TooManyCpus);
         }
         Ok(Needs {
@@ -383,8 +391,33 @@ impl Needs {
         })
     }
 
+    /// Returns the needs of a yard's zone. A yard's storage is that of its zones [together](Self::and).
+    ///
+    /// ```
+    /// use pageyard::Pfn;
+    /// use pageyard::packed::{FrameState, Needs, RegionError};
+    ///
+    /// const fn of(zone: Result<Needs, RegionError>) -> Needs {
+    ///     match zone {
+    ///         Ok(needs) => needs,
+    ///         Err(_) => panic!("a zone's size is out of range"),
+    ///     }
+    /// }
+    /// // DMA32 and Normal, for four CPUs.
+    /// const NEEDS: Needs =
+    ///     of(Needs::of_zone(Pfn(0x1000), 0x7000, 4)).and(of(Needs::of_zone(Pfn(0x10_0000), 0x8000, 4)));
+    /// static STATES: [FrameState; NEEDS.states] = [const { FrameState::new() }; NEEDS.states];
+    /// assert_eq!(STATES.len(), 0xf000);
+    /// ```
+    ///
+    /// # Errors
+    /// [`RegionError`] if the numbers are out of range.
+    pub const fn of_zone(first: Pfn, frames: u32, cpus: u32) -> Result<Needs, RegionError> {
+        Needs::of(first, frames, cpus, CPUS_PER_DOMAIN)
+    }
+
     /// Returns the frames between the largest block's start and `first`.
-    pub(crate) fn before(first: Pfn) -> u32 {
+    pub(crate) const fn before(first: Pfn) -> u32 {
         (first.0 % (1 << MAX_ORDER)) as u32
     }
 

@@ -671,3 +671,23 @@ fn each_domain_trims_its_own_depot_and_no_tick_returns_many_magazines() {
     assert!(!tick(9).1, "no tick empties CPU 9's magazines");
     yard.validate().unwrap();
 }
+
+/// Maps in statics are sized at compile time, zone by zone; a layout says the same at run time.
+#[test]
+fn s8_1_needs_at_compile_time_are_those_of_the_layout() {
+    const fn of(first: u64, frames: u32) -> packed::Needs {
+        match packed::Needs::of_zone(Pfn(first), frames, 12) {
+            Ok(needs) => needs,
+            Err(_) => panic!("out of range"),
+        }
+    }
+    const NEEDS: packed::Needs = of(300, 20_000).and(of(1 << 20, 70_000));
+    let machine = crate::common::Machine::new()
+        .span(ZoneKind::Dma32, 300..20_300)
+        .span(ZoneKind::Normal, 1 << 20..(1 << 20) + 70_000)
+        .usable(300..20_300)
+        .usable(1 << 20..(1 << 20) + 70_000)
+        .cpus(&[0; 12]);
+    let needs = machine.layout().needs_on::<Lock>(policy::Engine::Packed).unwrap();
+    assert_eq!(needs.packed.get(), NEEDS);
+}
