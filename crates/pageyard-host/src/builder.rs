@@ -261,7 +261,8 @@ impl Builder {
     /// Initialises only the first part of each zone at construction. The rest follows when requests
     /// need it, or by [`init_section`](pageyard::Yard::init_section) and
     /// [`finish_deferred`](pageyard::Yard::finish_deferred). A large yard then starts at once, and
-    /// unused descriptors take no memory until it is finished.
+    /// unused descriptors take no memory until it is finished. Only for policies on the exact engine: the
+    /// packed one initialises all memory at construction, which is one store a page.
     pub fn deferred(mut self, deferred: bool) -> Self {
         self.deferred = deferred;
         self

@@ -92,6 +92,8 @@ mod page;
 pub mod planted;
 mod platform;
 mod pressure;
+#[cfg(feature = "prometheus")]
+mod prometheus;
 mod raw_yard;
 mod relocate;
 mod requests;
@@ -134,6 +136,8 @@ pub use owned::{OwnedBlock, OwnedRange};
 pub use page::{PageError, Publishers, publishers, read_stats};
 pub use platform::HostPlatform;
 pub use pressure::{Cause, Level, PressureEvent};
+#[cfg(feature = "prometheus")]
+pub use prometheus::write_prometheus;
 pub use raw_yard::{RawYard, Words};
 pub use relocate::{Moving, Relocator};
 pub use service::Status;
