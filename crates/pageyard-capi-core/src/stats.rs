@@ -41,9 +41,10 @@ pub struct pageyard_stats {
     pub refills: u64,
     /// Acquisitions of zone locks.
     pub lock_holds: u64,
-    /// Pages removed from the zones' free lists.
+    /// Pages removed from the zones' free lists. 0 on the packed engine, which has none; there
+    /// `refills` is what moves pages to CPUs.
     pub pages_taken: u64,
-    /// Pages returned to the zones' free lists.
+    /// Pages returned to the zones' free lists. 0 on the packed engine.
     pub pages_returned: u64,
     /// Blocks allocated from a pageblock of another type than requested.
     pub mismatches: u64,

@@ -922,9 +922,10 @@ typedef struct pageyard_stats {
     uint64_t refills;
     // Acquisitions of zone locks.
     uint64_t lock_holds;
-    // Pages removed from the zones' free lists.
+    // Pages removed from the zones' free lists. 0 on the packed engine, which has none; there
+    // `refills` is what moves pages to CPUs.
     uint64_t pages_taken;
-    // Pages returned to the zones' free lists.
+    // Pages returned to the zones' free lists. 0 on the packed engine.
     uint64_t pages_returned;
     // Blocks allocated from a pageblock of another type than requested.
     uint64_t mismatches;

@@ -198,6 +198,12 @@ pub(crate) unsafe fn builder(
     let engine = engine(o.engine).map_err(|_| {
         wrong(format_args!("engine: {}; give one of the PAGEYARD_ENGINE numbers, 0 or 1", o.engine))
     })?;
+    if o.flags & PAGEYARD_DEFERRED != 0 && engine != Engine::Exact {
+        return Err(wrong(
+            "flags: PAGEYARD_DEFERRED is only for PAGEYARD_ENGINE_LINUX612; give that engine, or remove \
+             the flag",
+        ));
+    }
     let known = 2 * PAGEYARD_THREAD_CACHE - 1;
     if o.flags & !known != 0 {
         return Err(wrong(format_args!("flags: {:#x}; {known:#x} are known", o.flags)));

@@ -114,6 +114,9 @@ static void options(void) {
     OK(pageyard_options_init(&later.options, sizeof later, 64 << 20));
     later.options.flags = PAGEYARD_PREFAULT | PAGEYARD_DEFERRED;
     later.options.tick_ns = 0;
+    /* The packed engine, the default, does not start so. */
+    EXPECT_STATUS(pageyard_create(&later.options, &yard), PAGEYARD_ERR_OPTION);
+    later.options.engine = PAGEYARD_ENGINE_LINUX612;
     OK(pageyard_create(&later.options, &yard));
     EXPECT(pthread_create(&ticker, NULL, tick, yard) == 0 && pthread_join(ticker, NULL) == 0);
     OK(pageyard_destroy(yard));

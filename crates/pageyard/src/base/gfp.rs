@@ -41,7 +41,8 @@ bitflags::bitflags! {
         const WRITE = 0x1000;
         /// Do not report a failure.
         const NOWARN = 0x2000;
-        /// Retry hard, but may fail.
+        /// Retry hard, but may fail. Without it a request above order 3 fails after one round of reclaim
+        /// and compaction, however much could still be reclaimed (§2.10).
         const RETRY_MAYFAIL = 0x4000;
         /// Never fail.
         const NOFAIL = 0x8000;
