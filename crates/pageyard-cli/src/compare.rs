@@ -157,7 +157,7 @@ fn folded(table: &impl Display, width: Option<usize>) -> String {
 pub(crate) fn run(args: &Args) -> output::Outcome {
     args.check()?;
     let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
-    output::apart(&inputs, &args.picture.outputs().collect::<Vec<_>>())?;
+    output::check(&inputs, &args.picture.outputs().collect::<Vec<_>>())?;
     let sources = args.files.iter().map(|f| Source::read(f)).collect::<Result<Vec<_>, _>>()?;
     let metrics = Selection::new(&args.metrics)?;
     let sets = metrics.of(align(&sources)?)?;

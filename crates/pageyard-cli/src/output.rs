@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pageyard_trace::is_active;
+use tempfile::NamedTempFile;
 
 use crate::closed;
 
@@ -228,8 +229,9 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses outputs that would replace an input or each other.
-pub(crate) fn apart(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn Error>> {
+/// Refuses outputs that would replace an input or each other, and those that cannot be written: that is
+/// known before the work begins, not after it.
+pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn Error>> {
     // Only regular files are replaced; a device takes any number of outputs.
     let place = |path: &Path| match path.canonicalize() {
         Ok(whole) => whole.is_file().then_some(whole),
@@ -248,7 +250,42 @@ pub(crate) fn apart(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
         };
         return Err(format!("{}: {what}", output.display()).into());
     }
+    for output in outputs {
+        if !is_written_directly(output) {
+            // The program does not exit while the file is there.
+            let _unfinished = lock(&UNFINISHED);
+            part_of(output)?;
+        }
+    }
     Ok(())
+}
+
+/// Whether a path is a device or a pipe, such as `/dev/stdout`.
+fn is_written_directly(path: &Path) -> bool {
+    path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
+}
+
+/// Creates the temporary file that is to replace `path`, with the mode of the file that is there.
+fn part_of(path: &Path) -> io::Result<NamedTempFile> {
+    let failed = |e: io::Error| named(&path.display().to_string(), &e);
+    let file = path.file_name().filter(|_| !path.is_dir());
+    let file = file.ok_or_else(|| failed(io::ErrorKind::IsADirectory.into()))?;
+    // The temporary name must be unpredictable and new. In a folder that others can write to, a
+    // known name could be a link to one of our files.
+    let mut prefix = if file.len() < 200 { file.to_owned() } else { "pageyard".into() };
+    prefix.push(".");
+    let mut part = tempfile::Builder::new();
+    // That of the file which is replaced: a link is not followed.
+    let old = path.symlink_metadata().ok().filter(Metadata::is_file);
+    let old = old.map(|old| Permissions::from_mode(old.permissions().mode() & 0o777));
+    let new = || Permissions::from_mode(0o666);
+    part.prefix(&prefix).suffix(".part").permissions(old.clone().unwrap_or_else(new));
+    let part = part.tempfile_in(folder_of(path)).map_err(|e| failed(without_path(e)))?;
+    if let Some(old) = old {
+        // Whatever the umask is.
+        part.as_file().set_permissions(old).map_err(failed)?;
+    }
+    Ok(part)
 }
 
 /// Writes a file. The data goes to a temporary file in the same folder, which replaces `path` when
@@ -260,30 +297,13 @@ pub(crate) fn write_file<T>(
 ) -> Result<T, Box<dyn Error>> {
     let name = path.display().to_string();
     let failed = |e: io::Error| named(&name, &e);
-    if path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+    if is_written_directly(path) {
         let to = File::options().write(true).open(path).map_err(failed)?;
         return write(Named { to, name, bytes: 0 });
     }
-    let Some(file) = path.file_name() else {
-        return Err(failed(io::ErrorKind::IsADirectory.into()).into());
-    };
-    // The temporary name must be unpredictable and new. In a folder that others can write to, a
-    // known name could be a link to one of our files.
-    let mut prefix = if file.len() < 200 { file.to_owned() } else { "pageyard".into() };
-    prefix.push(".");
-    let mut part = tempfile::Builder::new();
-    // That of the file which is replaced: a link is not followed.
-    let old = path.symlink_metadata().ok().filter(Metadata::is_file);
-    let old = old.map(|old| Permissions::from_mode(old.permissions().mode() & 0o777));
-    let new = || Permissions::from_mode(0o666);
-    part.prefix(&prefix).suffix(".part").permissions(old.clone().unwrap_or_else(new));
     let part = {
         let mut unfinished = lock(&UNFINISHED);
-        let part = part.tempfile_in(folder_of(path)).map_err(|e| failed(without_path(e)))?;
-        if let Some(old) = old {
-            // Whatever the umask is.
-            part.as_file().set_permissions(old).map_err(failed)?;
-        }
+        let part = part_of(path)?;
         *unfinished = Some(part.path().to_owned());
         part
     };
@@ -299,11 +319,10 @@ pub(crate) fn write_file<T>(
     done
 }
 
-/// Returns the system's error, without the name of the temporary file that `tempfile` adds.
+/// Returns an error without the name of the temporary file, which `tempfile` adds to the text.
 fn without_path(e: io::Error) -> io::Error {
-    let inner = e.get_ref().and_then(|e| e.source()).and_then(|e| e.downcast_ref::<io::Error>());
-    match inner.and_then(io::Error::raw_os_error) {
-        Some(code) => io::Error::from_raw_os_error(code),
+    match e.to_string().split_once(" at path ") {
+        Some((what, _)) => io::Error::new(e.kind(), what.to_owned()),
         None => e,
     }
 }

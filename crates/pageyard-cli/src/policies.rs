@@ -9,7 +9,7 @@ use pageyard_lab::replay::{Choice, DEFAULT_POLICIES, PolicyError, Settings, colu
 use pageyard_lab::workload::on_hosts;
 use serde::Serialize;
 
-use crate::output::{self, print_json};
+use crate::output::{self, print_json, say};
 
 /// The policies to compare.
 #[derive(clap::Args)]
@@ -57,6 +57,20 @@ impl Choices {
     fn with_knobs(&self, choices: Vec<Choice>) -> Vec<Choice> {
         let with_knobs = |choice: Choice| self.knob.iter().fold(choice, Choice::with);
         choices.into_iter().map(with_knobs).collect()
+    }
+
+    /// Says on standard error which settings change nothing.
+    pub(crate) fn note_without_effect(&self) {
+        for choice in self.all() {
+            let names: Vec<&str> = choice.without_effect().collect();
+            if !names.is_empty() {
+                say!(
+                    "pageyard: {}: {} changes nothing: the packed engine has no per-CPU lists",
+                    choice.name,
+                    names.join(", ")
+                );
+            }
+        }
     }
 
     /// Returns whether the policies are the default.

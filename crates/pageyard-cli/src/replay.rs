@@ -142,7 +142,8 @@ pub(crate) fn input(trace: &Path) -> Input {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let outputs = args.perfetto.iter().map(PathBuf::as_path).chain(args.picture.outputs());
-    output::apart(&[&args.trace], &outputs.collect::<Vec<_>>())?;
+    output::check(&[&args.trace], &outputs.collect::<Vec<_>>())?;
+    args.choices.note_without_effect();
     let options = Options {
         policies: args.choices.all(),
         add_recording: args.choices.is_default(),

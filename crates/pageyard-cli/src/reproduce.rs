@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         return list();
     }
     let outputs = args.output.iter().map(PathBuf::as_path).chain(args.picture.outputs());
-    output::apart(&[], &outputs.collect::<Vec<_>>())?;
+    output::check(&[], &outputs.collect::<Vec<_>>())?;
     let every = args.experiments == ["all"];
     let experiments: Vec<Experiment> = if every {
         EXPERIMENTS.to_vec()

@@ -222,7 +222,8 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 }
 
 fn run_workload(args: &Run) -> output::Outcome {
-    let recipe = workload::by_name(args.workload.as_deref().unwrap_or_default())?;
+    let recipe = workload::by_name(args.workload.as_deref().unwrap_or_default())
+        .map_err(|e| format!("{e}, hygiene"))?;
     let names: Vec<&str> = args.set.iter().map(|(name, _)| name.as_str()).collect();
     if let Some(at) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
         return Err(format!("--set {}: set twice; remove one of the values", names[at]).into());
@@ -231,11 +232,12 @@ fn run_workload(args: &Run) -> output::Outcome {
     let inputs =
         args.set.iter().filter(|(name, _)| name == "trace").map(|(_, path)| Path::new(path));
     let outputs = args.output.iter().map(PathBuf::as_path).chain(args.picture.outputs());
-    output::apart(&inputs.collect::<Vec<_>>(), &outputs.collect::<Vec<_>>())?;
+    output::check(&inputs.collect::<Vec<_>>(), &outputs.collect::<Vec<_>>())?;
     let is_kept = args.json || args.output.is_some() || args.picture.is_wanted();
     if args.record && !is_kept {
         return Err("--record: nothing shows what is recorded; add --json, -o or --html".into());
     }
+    args.choices.note_without_effect();
     let mut bar = Bar::new();
     let (results, place) = match &args.on {
         On::Machine(machine) => on_machine(args, &recipe, machine, &mut bar)?,
@@ -416,7 +418,7 @@ fn shared_lines(result: &RunResult) -> String {
 
 fn run_hygiene(args: &Hygiene) -> output::Outcome {
     let outputs = args.trace.iter().map(PathBuf::as_path).chain(args.picture.outputs());
-    output::apart(&[], &outputs.collect::<Vec<_>>())?;
+    output::check(&[], &outputs.collect::<Vec<_>>())?;
     let default = hygiene::Options::default();
     let memory = args.memory.unwrap_or(default.memory);
     let options = hygiene::Options { seed: args.seed, rounds: args.rounds, memory, ..default };

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use pageyard_lab::owner::By;
 use pageyard_lab::replay::{Choice, Options, Owners, by_name, owners};
-use pageyard_lab::show::{Form, Moment, When, show};
+use pageyard_lab::show::{Form, Moment, When, is_recording, show};
 use serde_json::{Value, json};
 
 use crate::output::{self, print_json};
@@ -134,6 +134,14 @@ fn page_owner(args: &Args) -> output::Outcome {
         lenient: reading.lenient,
         ..Options::default()
     };
+    if is_recording(&args.file) {
+        return Err(format!(
+            "{}: page_owner needs a trace, and this is a recording of the kernel's answers; name a trace, \
+             or use another --as",
+            args.file.display()
+        )
+        .into());
+    }
     let mut bar = Bar::new();
     let update = &mut |stage, at, all| progress(&mut bar, stage, at, all);
     let owners = owners(input(&args.file), &options, update)?;

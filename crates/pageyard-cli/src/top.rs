@@ -104,15 +104,18 @@ fn print(out: &mut impl Write, y: &YardStats) -> io::Result<()> {
         )?;
         writeln!(out, "    free blocks by order {:?}; pageblocks {}", z.free_blocks, z.map)?;
         for c in &z.cpus {
+            // The packed engine's magazines have no such limits.
+            let limits = match c.batch {
+                0 => "high -, batch -".to_owned(),
+                _ => {
+                    format!("high {} ({} to {}), batch {}", c.high, c.high_min, c.high_max, c.batch)
+                }
+            };
             writeln!(
                 out,
-                "    CPU {}: count {}, high {} ({} to {}), batch {}, {} allocated, {} freed",
+                "    CPU {}: count {}, {limits}, {} allocated, {} freed",
                 c.cpu,
                 c.count,
-                c.high,
-                c.high_min,
-                c.high_max,
-                c.batch,
                 grouped(c.allocs),
                 grouped(c.frees)
             )?;

@@ -155,7 +155,7 @@ fn import(
     level: i32,
     kernel: Option<Release>,
 ) -> output::Outcome {
-    output::apart(&[trace], &[output])?;
+    output::check(&[trace], &[output])?;
     let mut reader = open(trace, lenient)?;
     let mut attachments = reader.attachments().clone();
     let beside = state.or(Some(trace).filter(|trace| trace.as_os_str() != "-"));
@@ -356,7 +356,7 @@ fn info_text(reader: &TraceReader) -> io::Result<()> {
 }
 
 fn export(trace: &Path, output: Option<&Path>, gfp_names: bool, lenient: bool) -> output::Outcome {
-    output::apart(&[trace], output.as_slice())?;
+    output::check(&[trace], output.as_slice())?;
     let mut reader = open(trace, lenient)?;
     match output {
         Some(path) => write_file(path, |file| write_text(&mut reader, file, gfp_names))?,

@@ -47,6 +47,18 @@ pub const DEFAULT_POLICIES: &str = "Base,Step5,Step10,Linux612";
 const MOST: usize = 32;
 
 impl Choice {
+    /// Returns the names of settings that change nothing: those of per-CPU lists on the packed engine.
+    ///
+    /// ```
+    /// let choice = pageyard_lab::replay::by_name("Packed+high=400+min_free_kbytes=4096")?;
+    /// assert_eq!(choice.without_effect().collect::<Vec<_>>(), ["high"]);
+    /// # Ok::<(), pageyard_lab::replay::PolicyError>(())
+    /// ```
+    pub fn without_effect(&self) -> impl Iterator<Item = &str> {
+        let packed = self.rules.engine == policy::Engine::Packed;
+        self.settings.of_lists().filter(move |_| packed)
+    }
+
     /// Returns whether ticks change the contents of the lists, so that their phase matters.
     pub fn ticks_matter(&self) -> bool {
         self.rules.engine == Engine::Packed || !matches!(self.rules.pcp.decay, Decay::None)

@@ -26,6 +26,9 @@ const LIMITS: [Limit; 4] = [
     Limit { name: "batch", range: 1..=MAX_BATCH, set: |limits, n| limits.batch = n },
 ];
 
+/// Knobs of these lists.
+const OF_LISTS: [&str; 2] = ["percpu_pagelist_high_fraction", "pcp_autotune"];
+
 /// Settings of the allocator by name, in the order in which they are applied. These are all
 /// writable knobs (`docs/knobs.md`) and the limits of every zone's per-CPU lists in pages: `high`,
 /// `high_min`, `high_max` and `batch`.
@@ -60,7 +63,9 @@ pub enum SettingError {
         limits: Limits,
     },
     /// The knob does not exist.
-    #[error("{0}; expected a knob, high, high_min, high_max or batch")]
+    #[error(
+        "{0}; expected a knob, high, high_min, high_max or batch (pageyard knobs lists the knobs)"
+    )]
     Unknown(KnobError),
     /// The allocator rejects the value.
     #[error(transparent)]
@@ -119,6 +124,12 @@ impl Settings {
     /// Returns whether there are no settings.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the names of those that concern per-CPU lists, which the packed engine does not have.
+    pub(crate) fn of_lists(&self) -> impl Iterator<Item = &str> {
+        let names = self.0.iter().map(|(name, _)| name.as_str());
+        names.filter(|name| limit(name).is_some() || OF_LISTS.contains(name))
     }
 
     /// Appends other settings, which are applied after these.

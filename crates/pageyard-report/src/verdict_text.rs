@@ -39,15 +39,27 @@ impl Display for Percent {
     }
 }
 
+/// A rate, rounded down to whole numbers. There are some even where that is 0.
+struct Rate(u64);
+
+impl Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("<1"),
+            n => N(n).fmt(f),
+        }
+    }
+}
+
 impl Display for Churn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Churn { pages, refills, drains } = *self;
         write!(
             f,
-            "moves {} pages/s between its lists and the zone ({} refills, {} drains)",
+            "moves {} pages/s between its lists and the zone ({} refills/s, {} drains/s)",
             N(pages),
-            N(refills),
-            N(drains)
+            Rate(refills),
+            Rate(drains)
         )
     }
 }

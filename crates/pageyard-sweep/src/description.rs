@@ -90,6 +90,8 @@ fn iterations() -> u32 {
     ITERATIONS
 }
 
+const FIX: &str = "name a sweep in TOML, as docs/sweep.md describes it";
+
 /// The cells of a sweep, and where the files are that they name.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -111,8 +113,8 @@ impl Plan {
             place,
             what,
         };
-        let text =
-            read_text(path, MOST_TEXT as _).map_err(|e| wrong("the file".into(), e.to_string()))?;
+        let text = read_text(path, MOST_TEXT as _)
+            .map_err(|e| wrong("the file".into(), format!("{e}; {FIX}")))?;
         let file: File = parse(&text).map_err(|(place, what)| wrong(place, what))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let policies = file.policies().map_err(|what| wrong("policies".into(), what))?;

@@ -25,8 +25,12 @@ impl fmt::Display for TraceError {
         }
         write!(f, "{}", self.fault)?;
         match *self.fault {
-            // The operating system's message needs no general advice.
-            Fault::Io(_) => Ok(()),
+            Fault::Io(ref e) => match e.kind() {
+                io::ErrorKind::NotFound => write!(f, "; name a file that exists"),
+                io::ErrorKind::IsADirectory => write!(f, "; name a file in it"),
+                // The other messages of the operating system need no general advice.
+                _ => Ok(()),
+            },
             _ => write!(f, "; {}", self.fault.fix()),
         }
     }

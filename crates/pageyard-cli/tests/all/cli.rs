@@ -444,12 +444,30 @@ fn a_closed_pipe_is_no_error() {
 #[test]
 fn argument_errors_are_named_and_exit_with_2() {
     let kbuild = sample("kbuild.pgy");
+    let answers = sample("oracle/batch_free-1.jsonl.zst");
     for (args, says) in [
         (&["conform"][..], "FILE"),
         (&["conform", "no/such/file"], "no/such/file"),
         (&["trace", "info", "no/such/file"], "no/such/file"),
         (&["trace", "import", "a", "b", "--level", "99"], "--level"),
         (&["replay", "no/such/file"], "no/such/file"),
+        (&["replay", "no/such/file"], "(os error 2); name a file that exists"),
+        (&["replay", "/"], "(os error 21); name a file in it"),
+        // Known before the work begins, which takes an hour here.
+        (
+            &["reproduce", "auto-tuning", "-o", "no/such/folder"],
+            "no/such/folder: No such file or directory (os error 2); name a writable file",
+        ),
+        (&["run", "unix", "--html", "/"], "/: "),
+        (
+            &["run", "unix", "--on", "machine:desktop"],
+            "pairs=16 (the default): expected a whole number from 1 to 2 here; use --set pairs=VALUE",
+        ),
+        (
+            &["run", "unix", "--memory", "4K"],
+            "memory 4 KiB: a machine of 2 node(s) has at least 8 MiB",
+        ),
+        (&["run", "unis"], "thp, trace, hygiene"),
         (&["replay", kbuild.to_str().unwrap(), "--cpus", "2"], "--cpus 2, but zoneinfo has 4 CPUs"),
         (
             &["replay", "x", "--policy", "Base,Linux7"],
@@ -471,6 +489,11 @@ fn argument_errors_are_named_and_exit_with_2() {
              Base",
         ),
         (&["show", "x", "--as", "page_owner", "--at", "after"], "remove --at"),
+        (
+            &["show", answers.to_str().unwrap(), "--as", "page_owner"],
+            "page_owner needs a trace, and this is a recording of the kernel's answers",
+        ),
+        (&["sweep", "no/such/file"], "name a sweep in TOML"),
         (&["show", "x", "--as", "vmstat", "--by", "task"], "use --as page_owner"),
     ] {
         let o = pageyard(args);

@@ -75,3 +75,16 @@ fn invalid_policies_and_settings_are_errors() {
     assert_eq!(o.status.code(), Some(2));
     assert!(err(&o).contains("use --on machine:NAME, or one of Base, Step1"), "{}", err(&o));
 }
+
+#[test]
+fn settings_that_change_nothing_are_named() {
+    let small = ["--memory", "64M", "--set", "orders=1", "--set", "rounds=3", "--set", "blocks=64"];
+    let micro = ["run", "micro", "--on", "machine:desktop", "--policy"];
+    let run = |policy| pageyard(&[&micro[..], &[policy], &small].concat());
+    let o = run("Linux612+high=400,Packed+high=400");
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let said =
+        "pageyard: Packed+high=400: high changes nothing: the packed engine has no per-CPU lists\n";
+    assert_eq!(err(&o), said);
+    assert_eq!(err(&run("Packed+min_free_kbytes=2048")), "");
+}

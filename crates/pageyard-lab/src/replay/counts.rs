@@ -1,10 +1,10 @@
 //! Counters, used alike for the recording and for a policy.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// Pages moved between the zones' free lists and the per-CPU lists, and the zone lock holds in
 /// which they moved. Pages are base pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Pages that refills took from the zone.
     pub refill_pages: u64,
@@ -14,6 +14,21 @@ pub struct Moved {
     pub drain_pages: u64,
     /// Zone lock holds of drains.
     pub drain_holds: u64,
+    /// Whether they move without the zone lock, as on the packed engine. The holds are then null in
+    /// JSON, since 0 would be the best of all results.
+    pub lockless: bool,
+}
+
+impl Serialize for Moved {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let holds = |n| (!self.lockless).then_some(n);
+        let mut moved = to.serialize_struct("Moved", 4)?;
+        moved.serialize_field("refill_pages", &self.refill_pages)?;
+        moved.serialize_field("refill_holds", &holds(self.refill_holds))?;
+        moved.serialize_field("drain_pages", &self.drain_pages)?;
+        moved.serialize_field("drain_holds", &holds(self.drain_holds))?;
+        moved.end()
+    }
 }
 
 impl Moved {
@@ -121,7 +136,13 @@ mod tests {
         h.drain(0, 1);
         h.other(1);
         h.refill(1, 8);
-        let want = Moved { refill_pages: 18, refill_holds: 3, drain_pages: 5, drain_holds: 2 };
+        let want = Moved {
+            refill_pages: 18,
+            refill_holds: 3,
+            drain_pages: 5,
+            drain_holds: 2,
+            lockless: false,
+        };
         assert_eq!(h.moved, want);
         assert_eq!(h.moved.pages_per_hold(), Some(23.0 / 5.0));
         assert_eq!(Moved::default().pages_per_hold(), None);

@@ -46,6 +46,7 @@ impl Magazines {
         figures.moved = Moved {
             refill_pages: done.refilled_pages,
             drain_pages: done.all_drained_pages(),
+            lockless: true,
             ..Moved::default()
         };
         figures.zone_pages = done.refilled_pages + done.direct_alloc_pages;

@@ -75,10 +75,9 @@ const ROWS: &[Row] = &[
     ("unusable index, order 9", "unusable_9", |f| f.unusable_9.map(Value::Index)),
 ];
 
-/// A figure of refills and drains under the zone lock. The packed engine, the only one with depots,
-/// has none.
+/// A figure of refills and drains under the zone lock, which the packed engine does without.
 fn locked(f: &Figures, value: Value) -> Option<Value> {
-    f.depot_pages.is_none().then_some(value)
+    (!f.moved.lockless).then_some(value)
 }
 
 /// Returns the difference from a first value in percent; `None` if that value is 0.
@@ -146,6 +145,7 @@ impl Report {
             refill_holds: shown("refill_holds", m.refill_holds),
             drain_pages: shown("drain_pages", m.drain_pages),
             drain_holds: shown("drain_holds", m.drain_holds),
+            lockless: false,
         }
     }
 
@@ -400,7 +400,9 @@ impl Report {
         for c in &self.policies {
             let Some(explained) = &c.explained else { continue };
             writeln!(f, "\nThe per-CPU lists under {}, over the whole trace:", c.policy)?;
-            if explained.is_empty() {
+            if c.figures.moved.lockless {
+                writeln!(f, "  none: this engine's magazines do not tune their size")?;
+            } else if explained.is_empty() {
                 writeln!(f, "  too little work on every CPU for a finding")?;
             }
             explained.iter().try_for_each(|e| write!(f, "{e}"))?;

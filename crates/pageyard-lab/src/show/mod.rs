@@ -42,6 +42,11 @@ pub struct Shown {
     pub json: Value,
 }
 
+/// Returns whether a file is a recording of the kernel's answers, not a trace.
+pub fn is_recording(path: &Path) -> bool {
+    matches!(Source::open(path), Ok(Source::Recording))
+}
+
 /// Prints a state of a trace or of a recording. A trace is a `.pgy` file with state files attached,
 /// any trace with state files next to it, or their folder. A recording has JSON lines, plain or
 /// compressed.

@@ -67,15 +67,24 @@ impl Source {
         // shape.
         let results = if text.trim_start().starts_with('[') {
             serde_json::from_str(text)
-        } else if let Ok(replay) = serde_json::from_str::<Replayed>(text) {
-            Ok(replay.results())
         } else {
-            serde_json::from_str(text).map(|one| vec![one])
+            match serde_json::from_str::<Replayed>(text) {
+                Ok(replay) => Ok(replay.results()),
+                Err(e) if e.is_eof() => Err(e),
+                Err(_) => serde_json::from_str(text).map(|one| vec![one]),
+            }
         };
-        let fix = "name a file written by `pageyard run --json` or `pageyard replay --json`";
         let mut results: Vec<RunResult> = match results {
             Ok(results) => results,
-            Err(e) => return wrong(name, e.to_string(), fix),
+            Err(e) => {
+                let fix = match e.is_eof() {
+                    true => "the file ends too early; save it again",
+                    false => {
+                        "name a file written by `pageyard run --json` or `pageyard replay --json`"
+                    }
+                };
+                return wrong(name, e.to_string(), fix);
+            }
         };
         results.iter_mut().for_each(clean_names);
         let source = Source { name, results };

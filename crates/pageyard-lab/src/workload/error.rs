@@ -74,6 +74,20 @@ pub enum WorkloadError {
         /// Bytes available.
         available: u64,
     },
+    /// The simulated machine has less memory than its nodes need.
+    #[error(
+        "memory {}: a machine of {nodes} node(s) has at least {}; increase --memory",
+        size(*wanted),
+        size(*least)
+    )]
+    LittleMemory {
+        /// Bytes requested.
+        wanted: u64,
+        /// Minimum number of bytes.
+        least: u64,
+        /// Nodes of the machine.
+        nodes: u16,
+    },
     /// The simulated machine has more memory than can be simulated.
     #[error("memory {}: a simulated machine has at most {}; reduce --memory", size(*wanted), size(*most))]
     MachineMemory {

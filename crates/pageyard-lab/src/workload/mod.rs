@@ -91,6 +91,8 @@ pub fn by_name(name: &str) -> Result<Recipe, WorkloadError> {
     })
 }
 
+/// Minimum memory of a simulated machine's node: one block of the largest order.
+const LEAST_OF_NODE: u64 = pageyard::PAGE_SIZE << pageyard::MAX_ORDER;
 /// Maximum memory of a simulated machine. The maps of so much take more than 128 GiB of this host's.
 const MOST_MEMORY: u64 = 64 << 40;
 
@@ -181,6 +183,11 @@ fn run_all(
     let bytes = options.memory.unwrap_or(options.machine.memory());
     if bytes > MOST_MEMORY {
         return Err(WorkloadError::MachineMemory { wanted: bytes, most: MOST_MEMORY });
+    }
+    let nodes = options.machine.nodes();
+    let least = u64::from(nodes) * LEAST_OF_NODE;
+    if bytes < least {
+        return Err(WorkloadError::LittleMemory { wanted: bytes, least, nodes });
     }
     let site = Site::new(&options.machine, options.memory);
     let memory = options.memory.map(|bytes| ("machine.memory", bytes.to_string()));

@@ -1,6 +1,6 @@
 //! A workload's parameters: names, defaults, and values from the command line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -27,6 +27,8 @@ pub(super) const fn param(name: &'static str, default: &'static str, help: &'sta
 pub struct Params {
     workload: &'static str,
     values: BTreeMap<String, String>,
+    /// The names of those that were given.
+    given: BTreeSet<String>,
 }
 
 impl Params {
@@ -53,7 +55,8 @@ impl Params {
                 }
             }
         }
-        Ok(Params { workload, values })
+        let given = set.iter().map(|(name, _)| name.clone()).collect();
+        Ok(Params { workload, values, given })
     }
 
     /// Returns all values as text.
@@ -66,12 +69,12 @@ impl Params {
     }
 
     pub(super) fn wrong(&self, name: &str, want: impl Into<String>) -> WorkloadError {
-        WorkloadError::BadParameter {
-            workload: self.workload,
-            name: name.to_owned(),
-            value: self.text(name).to_owned(),
-            want: want.into(),
+        let (mut value, mut want) = (self.text(name).to_owned(), want.into());
+        if !self.given.contains(name) {
+            value += " (the default)";
+            want += &format!(" here; use --set {name}=VALUE");
         }
+        WorkloadError::BadParameter { workload: self.workload, name: name.to_owned(), value, want }
     }
 
     fn parse(

@@ -115,6 +115,7 @@ pub(super) fn run(
         failed: world.failed.get(),
         peak_pages: world.peak.get().max(0) as u64,
         waits: Some(world.waits.take()),
+        engine: choice.rules.engine,
     };
     let mut measures = metrics::of(&observed, score);
     stage(&machine, &yard, &world, |stage| plan.finish(stage))?;

@@ -283,9 +283,17 @@ fn saved_replays_are_compared() {
         [base.policies[0].figures.moved.refill_pages as f64]
     );
     assert!(row("depot_pages").samples[0].is_empty(), "the exact engine has no depots");
+    assert!(
+        row("refill_holds").samples[1].is_empty(),
+        "the packed engine holds no lock: not 0 holds"
+    );
     let text = TableReport::new(&sets, &TableOptions::default()).to_string();
     assert!(text.contains("replay, simulated on the recorded machine ("), "{text}");
     assert!(text.contains("only in Packed: depot_pages"), "{text}");
+    // Cut off, as by a full disk.
+    let whole = serde_json::to_string(&base).unwrap();
+    let cut = Source::parse("cut".into(), &whole[..whole.len() / 2]).unwrap_err().to_string();
+    assert!(cut.ends_with("; the file ends too early; save it again"), "{cut}");
 }
 
 /// A free alone takes no zone lock, so there is no hold to average over.

@@ -65,7 +65,7 @@ impl fmt::Display for IsolateError {
         match self {
             IsolateError::EmptyRange => f.write_str("the range has no frames"),
             IsolateError::OutsideZone(p) => {
-                write!(f, "frame {p} is not in the zone of the range's first frame")
+                write!(f, "frame {p} is in no zone, or not in that of the range's first frame")
             }
             IsolateError::BadType(t) => {
                 write!(

@@ -322,6 +322,7 @@ fn run_under<P: Policy + Sync>(
             failed: world.failed.load(Relaxed),
             peak_pages: world.peak.load(Relaxed),
             waits: None,
+            engine: yard.core().policy().rules().engine,
         };
         let measures = metrics::of(&observed, score);
         stage(&world, |stage| plan.finish(stage))?;
