@@ -470,6 +470,10 @@ fn argument_errors_are_named_and_exit_with_2() {
         (&["run", "unis"], "thp, trace, hygiene"),
         (&["replay", kbuild.to_str().unwrap(), "--cpus", "2"], "--cpus 2, but zoneinfo has 4 CPUs"),
         (
+            &["replay", kbuild.to_str().unwrap(), "--memory", "4K"],
+            "--memory 4 KiB, but zoneinfo has zones of ",
+        ),
+        (
             &["replay", "x", "--policy", "Base,Linux7"],
             "'--policy <P,P>': policy Linux7: unknown policy Linux7; expected one of",
         ),

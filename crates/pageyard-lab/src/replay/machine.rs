@@ -149,6 +149,19 @@ impl Machine {
                 "remove --cpus, which applies without zoneinfo only",
             ));
         }
+        // More confirms the size of a large machine (`Room::allow`).
+        let frames = zones.last().map_or(0, MachineZone::end).saturating_sub(zones[0].start);
+        let span = frames.saturating_mul(4096);
+        if let Some(memory) = options.memory.filter(|&memory| found.is_some() && memory < span) {
+            return Err(ReplayError::machine(
+                format!(
+                    "--memory {}, but zoneinfo has zones of {}",
+                    format::size(memory),
+                    format::size(span)
+                ),
+                "remove --memory, which applies without zoneinfo only",
+            ));
+        }
         if !(1..=4096).contains(&cpu_count) {
             let fix = "use --cpus 1 to 4096, or check the zoneinfo file";
             return Err(ReplayError::machine(format!("{cpu_count} CPUs"), fix));
