@@ -82,7 +82,9 @@ impl Folder {
 fn list(folder: &Path, all: &mut Vec<(String, u64)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
-        match entry.metadata().unwrap() {
+        // Temporary files may end meanwhile.
+        let Ok(metadata) = entry.metadata() else { continue };
+        match metadata {
             m if m.is_dir() => list(&entry.path(), all),
             m => all.push((entry.path().display().to_string(), m.len())),
         }

@@ -115,7 +115,16 @@ fn marked(mark: &str) -> Vec<u32> {
 }
 
 fn is_at_work(p: &Running, work: Work, folder: &Folder, mark: &str) -> bool {
-    let writes = || folder.listing().iter().any(|(name, _)| name.ends_with(".part"));
+    let parts = || -> Vec<String> {
+        let names = folder.listing().into_iter().map(|(name, _)| name);
+        names.filter(|name| name.ends_with(".part")).collect()
+    };
+    // Still there a moment later: one that is not only shows that the program could write there.
+    let writes = || {
+        let first = parts();
+        sleep(Duration::from_millis(5));
+        parts().iter().any(|name| first.contains(name))
+    };
     match work {
         Work::Computes => p.computed() >= 20,
         Work::Reads => true,
