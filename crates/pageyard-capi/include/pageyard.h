@@ -544,17 +544,16 @@ pageyard_status pageyard_on_pressure(const struct pageyard *yard,
 // registration no longer exists.
 pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 
-// Sets the limits, in pages; UINT64_MAX means no limit, and 0 is a limit of 0 (in `pageyard_options`
-// 0 is none). Requests that would exceed the hard limit fail; above the soft limit, the yard's thread calls shrinkers for the excess. If more than the
-// hard limit is already in use, every request fails until enough is freed.
+// Sets the limits, in pages; UINT64_MAX means no limit, and 0 is a limit of 0 (in pageyard_options
+// it means none). Requests that would exceed the hard limit fail; above the soft limit, the yard's
+// thread calls shrinkers for the excess. If more than the hard limit is already in use, every
+// request fails until enough is freed.
 //
 // Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
 // describes the problem, and nothing changes.
 //
 // Threads: any, but not from a registered function. Owner: no ownership changes.
-pageyard_status pageyard_set_limits(const struct pageyard *yard,
-                                    uint64_t hard,
-                                    uint64_t soft);
+pageyard_status pageyard_set_limits(const struct pageyard *yard, uint64_t hard, uint64_t soft);
 
 // Like pageyard_set_limits, in bytes, which are rounded down to whole pages: a yard never uses more
 // than the bytes given. UINT64_MAX means no limit. The reserves are within the hard limit:

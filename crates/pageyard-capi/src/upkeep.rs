@@ -357,9 +357,10 @@ pub unsafe extern "C" fn pageyard_unregister(
     }))
 }
 
-/// Sets the limits, in pages; UINT64_MAX means no limit, and 0 is a limit of 0 (in `pageyard_options`
-/// 0 is none). Requests that would exceed the hard limit fail; above the soft limit, the yard's thread calls shrinkers for the excess. If more than the
-/// hard limit is already in use, every request fails until enough is freed.
+/// Sets the limits, in pages; UINT64_MAX means no limit, and 0 is a limit of 0 (in pageyard_options
+/// it means none). Requests that would exceed the hard limit fail; above the soft limit, the yard's
+/// thread calls shrinkers for the excess. If more than the hard limit is already in use, every
+/// request fails until enough is freed.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
 /// describes the problem, and nothing changes.
