@@ -16,10 +16,8 @@ const COUNTER: &str = "counter";
 const FAMILIES: [Family; 18] = [
     ("size_bytes", GAUGE, "Size of the yard.", |s| Some(bytes(s.pages))),
     ("used_bytes", GAUGE, "Memory in use.", |s| Some(bytes(s.used))),
-    ("hard_limit_bytes", GAUGE, "Most memory in use.", |s| s.hard_limit.map(bytes)),
-    ("soft_limit_bytes", GAUGE, "Memory in use that shrinkers keep to.", |s| {
-        s.soft_limit.map(bytes)
-    }),
+    ("hard_limit_bytes", GAUGE, "Hard limit of the memory in use.", |s| s.hard_limit.map(bytes)),
+    ("soft_limit_bytes", GAUGE, "Soft limit of the memory in use.", |s| s.soft_limit.map(bytes)),
     ("resident_bytes", GAUGE, "Resident memory.", |s| Some(bytes(s.resident))),
     ("kept_bytes", GAUGE, "Memory withheld by the hard limit.", |s| Some(bytes(s.kept))),
     ("pressure_level", GAUGE, "0 calm, 1 moderate, 2 critical.", |s| {
@@ -164,8 +162,7 @@ struct Labels(String);
 
 impl Labels {
     fn of(yard: Option<&str>) -> Labels {
-        let labels = Labels::default();
-        yard.map_or_else(|| labels.clone(), |name| labels.with("yard", name))
+        yard.map_or_else(Labels::default, |name| Labels::default().with("yard", name))
     }
 
     fn with(&self, name: &str, value: impl fmt::Display) -> Labels {

@@ -25,7 +25,8 @@ pub use error::SweepError;
 pub use front::{Front, OBJECTIVES, Point, fronts};
 pub use hash::{hash_of, hash_of_file};
 pub use page::{html, text};
-pub use run::{Done, available_memory, run};
+pub use pageyard_lab::workload::available_memory;
+pub use run::{Done, run};
 pub use store::Store;
 pub use table::parquet;
 

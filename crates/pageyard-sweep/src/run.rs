@@ -175,12 +175,6 @@ fn next(
     }
 }
 
-/// Returns the memory that cells may use: three quarters of what this machine has available, within
-/// the limits of the control groups of the process.
-pub fn available_memory() -> u64 {
-    pageyard_host::topology::available_memory().map_or(2 << 30, |bytes| bytes / 4 * 3)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

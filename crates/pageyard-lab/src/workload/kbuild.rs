@@ -185,6 +185,7 @@ impl Kbuild {
         objects: usize,
     ) -> Job<'j, 'env> {
         let (memory, kept, entering) = (self.memory[number], Vec::new(), Vec::new());
+        // Replaced with each object.
         let demand = self.demand(number, Object::LINKER);
         Job { build: self, actor, number, objects, memory, kept, entering, demand }
     }

@@ -139,12 +139,17 @@ pub fn run_memory(memory: u64) -> u64 {
     memory / pageyard::PAGE_SIZE * PER_FRAME + REST
 }
 
+/// Returns the memory that runs may use, in bytes: three quarters of what this machine has available,
+/// within the limits of the control groups of the process.
+pub fn available_memory() -> u64 {
+    pageyard_host::topology::available_memory().map_or(2 << 30, |bytes| bytes / 4 * 3)
+}
+
 /// Returns how many runs of a machine with `memory` bytes this host can do at once: one per CPU, if they
-/// fit in three quarters of the available memory.
+/// fit in the [available memory](available_memory).
 fn fitting(memory: u64) -> usize {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let available = pageyard_host::topology::available_memory().unwrap_or(0) / 4 * 3;
-    cpus.min((available / run_memory(memory)) as usize).max(1)
+    cpus.min((available_memory() / run_memory(memory)) as usize).max(1)
 }
 
 /// Runs a workload on the simulated machine under each policy, several [at once](Options::jobs).

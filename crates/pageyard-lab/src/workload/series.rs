@@ -71,14 +71,23 @@ impl Series<'_> {
         one: &mut dyn FnMut(Turn<'_>) -> Result<Done, WorkloadError>,
     ) -> Result<Vec<RunResult>, WorkloadError> {
         let order = self.order()?;
+        self.in_turn(&order, progress, one)
+    }
+
+    fn in_turn(
+        &self,
+        order: &Order,
+        progress: &mut dyn FnMut(u64, u64),
+        one: &mut dyn FnMut(Turn<'_>) -> Result<Done, WorkloadError>,
+    ) -> Result<Vec<RunResult>, WorkloadError> {
         let all = order.runs.len() as u64;
         progress(0, all);
         let mut found = Vec::new();
         for &slot in &order.runs {
-            found.push(self.one(&order, slot, one)?);
+            found.push(self.one(order, slot, one)?);
             progress(found.len() as u64, all);
         }
-        Ok(self.results(&order, found))
+        Ok(self.results(order, found))
     }
 
     /// Like [`run`](Series::run), on up to `threads` threads. `worker` is called on each of them and
@@ -100,7 +109,7 @@ impl Series<'_> {
         let all = order.runs.len();
         let threads = threads.min(all);
         if threads < 2 {
-            return self.run(progress, &mut worker());
+            return self.in_turn(&order, progress, &mut worker());
         }
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (finished, news) = mpsc::channel();
