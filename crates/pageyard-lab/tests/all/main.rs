@@ -5,6 +5,7 @@ mod conform;
 mod corpus;
 mod host;
 mod hygiene;
+mod kbuild;
 mod owner;
 mod page_owner;
 mod perfetto;
