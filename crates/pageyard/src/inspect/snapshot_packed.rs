@@ -113,6 +113,11 @@ impl<R: RawMutex> Zone<'_, R> {
                 let mut pageset = slot.pageset.lock();
                 pageset.tuning.count = pageset.tuning.count.wrapping_sub(1 << order);
                 drop(pageset);
+                if region.restored_type(idx) == Some(MigrateType::Isolate) {
+                    // As at the next drain: free, and not counted.
+                    region.restore_free(idx, order);
+                    return Ok(());
+                }
                 region.restore_held(idx, order);
                 // As a free: what magazines and depots have no room for goes to the zone.
                 let mut own = part.own.lock();
@@ -193,6 +198,8 @@ impl<R: RawMutex> Zone<'_, R> {
         }
         let reserved = sums.reserved_blocks.saturating_mul(PAGEBLOCK_PAGES.into());
         self.reserved_highatomic.store(reserved, Relaxed);
+        // In a zone that had such pageblocks before, what became free during the restore is counted already.
+        region.blocks.recount_set_apart();
         self.add_free_packed(sums.free.wrapping_sub(sums.parts));
         self.count_loose(region);
     }
@@ -207,6 +214,7 @@ impl<R: RawMutex> Zone<'_, R> {
         }
         let _lock = self.lock.lock();
         region.make_blank();
+        region.blocks.recount_set_apart();
         region.take_loose();
         region.depots.forget_parts();
         self.nr_free.store(0, Relaxed);

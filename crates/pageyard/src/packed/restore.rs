@@ -146,6 +146,8 @@ impl Blocks<'_> {
         if t.is_set_apart() {
             self.set_apart(t).remove(block);
         }
+        // Blocks of this size that the magazines had no room for are whole already.
+        self.whole().remove(block);
         self.words_of(block).iter().for_each(|w| w.store(0, Relaxed));
         if let Some(label) = self.label(block) {
             label.store(Meta::of(MigrateType::Movable, 0).0, Relaxed);

@@ -1,7 +1,11 @@
 //! Snapshots of zones on the packed engine, restored into blank yards (spec §1.3, §4.11, §9.2, §11.3).
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use proptest::prelude::*;
+
+use crate::common::ops::config;
 use crate::common::state::{State, cpu};
 use crate::common::view::Seen;
 use crate::common::{Chosen, Lock, Machine, Reused, all_records, frames, o, records};
@@ -237,6 +241,169 @@ fn snapshots_that_contradict_themselves_are_refused() {
     let list = |cpu, list| Record::Cached { cpu: CpuId(cpu), list, pfn: Pfn(2048) };
     refused(free.clone(), &[list(0, 14)], "14 lists");
     refused(free, &[list(7, 0)], "no such CPU");
+}
+
+/// 40 huge blocks on the list of one CPU, more than magazines and depots keep.
+fn many_huge() -> State {
+    let pfns: Vec<u64> = (0..40).map(|n| n * 512).collect();
+    State::new(40 * 512).limits(63, 30_000, 60_000).cached(0, 13, &pfns)
+}
+
+/// What does not fit into magazines is whole at once, before it is known whether the restore succeeds.
+#[test]
+fn a_refused_restore_leaves_no_huge_block_behind() {
+    let state = many_huge();
+    let bad = Record::Bad { pfn: Pfn(0), order: Order::ZERO };
+    let in_use = (0..40).fold(State::new(40 * 512), |s, n| s.block(n * 512, 9, true));
+    state.machine.blank_under(PACKED, |y: &mut Y<'_>| {
+        let blank = records(y, NORMAL);
+        y.restore(NORMAL, state.records().into_iter().chain([bad])).unwrap_err();
+        assert_eq!(records(y, NORMAL), blank);
+        y.validate().unwrap();
+        y.restore(NORMAL, in_use.records()).unwrap();
+        y.validate().unwrap();
+        assert_eq!(y.alloc(o(9), Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).ok(), None);
+    });
+}
+
+/// Spec §4.11: lists are not drained when pageblocks are isolated.
+#[test]
+fn s4_11_listed_blocks_of_isolated_pageblocks_are_restored_as_free_ones() {
+    let all = MigrateType::Isolate;
+    let huge = (0..40).fold(many_huge(), |s, n| if n % 4 == 3 { s } else { s.label(n, all) });
+    let small_pages: Vec<u64> = (0..400).map(|n| n * 4).collect();
+    let small = State::new(4096).set(|z| z.managed = 400).limits(63, 5000, 5000);
+    let small = small.label(1, all).label(2, all).cached(0, 1, &small_pages);
+    for (state, isolated) in [(huge, 30 * 512), (small, 2 * 128)] {
+        state.machine.blank_under(PACKED, |y: &mut Y<'_>| {
+            y.restore(NORMAL, state.records()).unwrap();
+            y.validate().unwrap();
+            y.drain_all(None);
+            y.validate().unwrap();
+            let free = y.zone_info(NORMAL).unwrap().free_exact;
+            let cached = u64::try_from(state.cpus[0].tuning.count).unwrap();
+            assert_eq!(free, cached - isolated);
+            while let Ok(page) = y.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
+                assert_ne!(y.block_type(page), Some(all), "{page}");
+            }
+            y.validate().unwrap();
+        });
+    }
+}
+
+/// Spec §4.12: free CMA pages are counted once in a zone that had areas before.
+#[test]
+fn s4_12_cma_pages_are_counted_once_after_another_restore() {
+    let machine = Machine::normal(2 * S);
+    let mut y: Y<'_> = Reused::under(PACKED, machine).next(Default::default());
+    let area = frames(4096..8192);
+    y.make_cma(area.clone()).unwrap();
+    let all = records(&y, NORMAL);
+    let supply = y.supply(NORMAL).unwrap();
+    assert_eq!(supply.cma, 4096);
+    y.isolate(area.clone(), MigrateType::Cma).unwrap();
+    y.unisolate(area, MigrateType::Movable).unwrap();
+    y.offline(frames(0..2 * S)).unwrap();
+    let bad = Record::Bad { pfn: Pfn(0), order: Order::ZERO };
+    y.restore(NORMAL, all.iter().copied().chain([bad])).unwrap_err();
+    assert_eq!(y.supply(NORMAL).unwrap().cma, 0);
+    y.restore(NORMAL, all).unwrap();
+    assert_eq!(y.supply(NORMAL).unwrap(), supply);
+    y.validate().unwrap();
+}
+
+/// What a snapshot says of a pageblock.
+#[derive(Clone, Copy, Debug)]
+enum Whole {
+    Free,
+    InUse,
+    /// On the list of a CPU.
+    Listed(u32),
+    /// Single pages on the list of a CPU; the others are in use.
+    Pages(u32),
+}
+
+fn whole() -> impl Strategy<Value = (MigrateType, Whole)> {
+    let label = prop_oneof![
+        4 => Just(MigrateType::Movable),
+        1 => Just(MigrateType::Isolate),
+        1 => Just(MigrateType::Cma),
+    ];
+    let cpu = || 0..2u32;
+    let of = prop_oneof![
+        1 => Just(Whole::Free),
+        1 => Just(Whole::InUse),
+        4 => cpu().prop_map(Whole::Listed),
+        1 => cpu().prop_map(Whole::Pages),
+    ];
+    (label, of)
+}
+
+/// The state of a zone of these pageblocks.
+fn zone_of(all: &[(MigrateType, Whole)]) -> State {
+    let state = State::new(512 * all.len() as u64).cpus(&[0, 0]).limits(63, 9000, 90_000);
+    (0..).zip(all).fold(state, |state, (n, &(label, of))| {
+        let (first, state) = (n * 512, state.label(n as usize, label));
+        let every_fourth = (0..128).map(|n| first + 4 * n);
+        match of {
+            Whole::Free => state.free(first, 9),
+            Whole::InUse => state.block(first, 9, true),
+            Whole::Listed(cpu) => state.cached(cpu, 13, &[first]),
+            Whole::Pages(cpu) => {
+                let state = state.cached(cpu, 1, &every_fourth.collect::<Vec<_>>());
+                (first..first + 512).filter(|n| n % 4 != 0).fold(state, |s, n| s.block(n, 0, true))
+            }
+        }
+    })
+}
+
+/// More than magazines keep is in the zone after a restore, and isolated pageblocks serve nobody. A restore that
+/// was refused before leaves nothing of its snapshot behind.
+fn restored_pages_have_one_owner(refused: &[(MigrateType, Whole)], all: &[(MigrateType, Whole)]) {
+    let (refused, state) = (zone_of(refused), zone_of(all));
+    state.machine.blank_under(PACKED, |y: &mut Y<'_>| {
+        let bad = Record::Bad { pfn: Pfn(0), order: Order::ZERO };
+        y.restore(NORMAL, refused.records().into_iter().chain([bad])).unwrap_err();
+        y.restore(NORMAL, state.records()).unwrap();
+        y.validate().unwrap();
+        y.drain_all(None);
+        y.validate().unwrap();
+        let mut owned: BTreeMap<Pfn, Order> = BTreeMap::new();
+        for record in state.records() {
+            if let Record::Allocated { pfn, order, .. } = record {
+                owned.insert(pfn, order);
+            }
+        }
+        while let Ok(page) = y.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
+            assert_ne!(y.block_type(page), Some(MigrateType::Isolate), "{page}");
+            let below = owned.range(..=page).next_back();
+            let taken = below.filter(|(pfn, order)| page.0 < pfn.0 + u64::from(order.pages()));
+            assert_eq!(taken, None, "{page} has two owners");
+            owned.insert(page, Order::ZERO);
+        }
+        owned.into_iter().for_each(|(pfn, order)| y.free(pfn, order).unwrap());
+        for (n, (label, _)) in (0..).zip(all) {
+            if *label == MigrateType::Isolate {
+                y.unisolate(frames(n * 512..n * 512 + 512), MigrateType::Movable).unwrap();
+            }
+        }
+        y.drain_all(None);
+        y.validate().unwrap();
+        let info = y.zone_info(NORMAL).unwrap();
+        assert_eq!(info.free_exact, info.managed);
+    });
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn whole_pageblocks_are_restored_in_any_state(
+        refused in prop::collection::vec(whole(), 64),
+        all in prop::collection::vec(whole(), 64),
+    ) {
+        restored_pages_have_one_owner(&refused, &all);
+    }
 }
 
 /// Spec §8.5: a CPU that is offline has no lists; §5.5: lists that are disabled have nothing.
