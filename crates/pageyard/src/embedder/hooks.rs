@@ -40,8 +40,9 @@ impl<T: Platform + Reclaim + Observer + Defences> Hooks for T {}
 
 /// Hooks that free and move memory under a shortage, and that decide which task may use how much.
 ///
-/// All are called without any lock of the allocator, but [`relocate`](Reclaim::relocate) may be called
-/// with the lock of a [`CmaArea`](crate::CmaArea) held.
+/// All are called without any lock of the allocator. While a [`CmaArea`](crate::CmaArea) migrates pages,
+/// [`relocate`](Reclaim::relocate), and all hooks that a request may call, are called with the area's own
+/// lock held.
 ///
 /// [`reclaim`](Reclaim::reclaim),
 /// [`reclaimable`](Reclaim::reclaimable), [`node_reclaim`](Reclaim::node_reclaim),
@@ -186,7 +187,7 @@ pub trait Reclaim {
     /// freed like any other block. Otherwise, also if this panics, `to` stays with the allocator:
     /// the change of owner must be the last step.
     ///
-    /// May sleep. A [`CmaArea`](crate::CmaArea)'s own lock may be held. Must not bring memory
+    /// May sleep. Must not bring memory
     /// [online](crate::Yard::online) or [offline](crate::Yard::offline): only one task does that at
     /// a time. The default refuses.
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {

@@ -187,9 +187,11 @@ pub struct CmaStats {
 ///
 /// `M` is the type of its two locks. One guards the bitmap and is held briefly. The other is held
 /// while a range is emptied, because two concurrent attempts in one pageblock would refuse each
-/// other. That includes [migrating](crate::Reclaim::relocate) pages and allocating room for them.
+/// other. That includes [migrating](crate::Reclaim::relocate) pages and allocating room for them, with
+/// every hook that such a request may call: it may reclaim.
 /// If those may sleep, `M` must be a lock whose holder may sleep. They must not allocate from the
-/// area.
+/// area, nor wait for a thread that does. The pages of the range itself are
+/// [prepared](crate::Platform::prepare) without the lock.
 ///
 /// ```
 /// # use pageyard::*;
@@ -318,11 +320,15 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
             let range = pfn..Pfn(pfn.0.saturating_add(pages));
             let refused = Rollback::new(|| self.release(bits.clone()));
             let turn = self.turn.lock();
-            let taken = yard.alloc_contig(range, MigrateType::Cma, gfp);
+            let taken = yard.take_contig(range, MigrateType::Cma, gfp);
             drop(turn);
-            let Err(e) = taken else {
-                refused.disarm();
-                return Ok(pfn);
+            let e = match taken {
+                Ok(taken) => {
+                    yard.prepare_contig(taken, MigrateType::Cma, gfp);
+                    refused.disarm();
+                    return Ok(pfn);
+                }
+                Err(e) => e,
             };
             drop(refused);
             from = bits.start + 1;

@@ -99,6 +99,13 @@ impl From<IsolateError> for ContigError {
     }
 }
 
+/// A range that is allocated, in blocks of one order, and not handed out yet.
+pub(super) struct TakenRange<'y, 'a, C: Config> {
+    at: At<'y, 'a, C>,
+    frames: Range<u32>,
+    order: Order,
+}
+
 impl<'a, C: Config> Yard<'a, C> {
     /// Allocates exactly the frames of a range (spec §4.12), which must lie in one zone. Watermarks
     /// are not checked.
@@ -127,6 +134,17 @@ impl<'a, C: Config> Yard<'a, C> {
         t: MigrateType,
         gfp: Gfp,
     ) -> Result<(), ContigError> {
+        self.prepare_contig(self.take_contig(range, t, gfp)?, t, gfp);
+        Ok(())
+    }
+
+    /// Takes the frames of a range for a caller of [`alloc_contig`](Yard::alloc_contig).
+    pub(super) fn take_contig(
+        &self,
+        range: Range<Pfn>,
+        t: MigrateType,
+        gfp: Gfp,
+    ) -> Result<TakenRange<'_, 'a, C>, ContigError> {
         let (at, frames) = self.frames_of(range, t)?;
         let whole = blocks_of(&frames);
         let order = if gfp.contains(Gfp::COMP) {
@@ -153,14 +171,18 @@ impl<'a, C: Config> Yard<'a, C> {
                 at.occupy_range(&frames, order.unwrap_or_default(), t)?;
             }
         }
-        let order = order.unwrap_or_default();
+        Ok(TakenRange { at, frames, order: order.unwrap_or_default() })
+    }
+
+    /// Hands out a range that was taken. It is free again if a hook panics.
+    pub(super) fn prepare_contig(&self, taken: TakenRange<'_, 'a, C>, t: MigrateType, gfp: Gfp) {
+        let TakenRange { at, frames, order } = taken;
         let blocks = || frames.clone().step_by(1 << order.get()).map(|idx| at.zone.pfn(idx));
         let undelivered = Rollback::new(|| {
             blocks().for_each(|pfn| self.return_unprepared(pfn, order));
         });
         blocks().for_each(|pfn| self.report_and_prepare(at.cpu, pfn, order, t, gfp));
         undelivered.disarm();
-        Ok(())
     }
 
     /// Frees a range of single pages in ascending order, each as by [`free`](Yard::free) (§4.12),

@@ -8,6 +8,7 @@ mod batch;
 mod buddy;
 mod bulk;
 mod busy;
+mod callbacks_in_ranges;
 mod chunked_drain;
 mod claims;
 mod cma;

@@ -5,7 +5,7 @@ use super::capture::Wish;
 use super::collected::{Batch, Held};
 use crate::base::frame::{Kind, NIL, State};
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{Order, PAGEBLOCK_PAGES, block_start};
+use crate::base::units::{MigrateType, Order, PAGEBLOCK_PAGES, block_start};
 use crate::base::unwind::Rollback;
 use crate::embedder::compact_events::{CompactEvent, CompactResult, Mode};
 use crate::embedder::config::Config;
@@ -375,8 +375,22 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         let unfilled = Rollback::new(|| at.give_up(to, order));
         at.fill(to, order);
         unfilled.disarm();
-        self.held.put(&zone.map, to, order);
+        self.put_back(to, order);
         if answer == Relocation::Busy { Asked::Busy } else { Asked::Refused }
+    }
+
+    /// Holds a place again that the block did not move to. While the hook ran, the place looked like a movable
+    /// block in use, so its pageblock may have been isolated: then it is free, and serves nobody. The zone
+    /// lock keeps that from happening now.
+    #[inline(never)]
+    fn put_back(&mut self, to: u32, order: u8) {
+        let at = self.at;
+        let locked = at.lock();
+        if locked.zone.map.block_type(to) == MigrateType::Isolate {
+            self.captured = self.captured.or(locked.free_piece(to, order, &mut self.wish));
+        } else {
+            self.held.put(&locked.zone.map, to, order);
+        }
     }
 
     /// Frees a held block except its failed frame.
