@@ -121,12 +121,15 @@ pub struct BlockCounts(pub [[u64; TYPES]; 11]);
 impl BlockCounts {
     /// Blocks of all orders and types.
     pub fn blocks(&self) -> u64 {
-        self.0.iter().flatten().sum()
+        self.0.iter().flatten().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
     /// Base pages of all orders and types.
     pub fn pages(&self) -> u64 {
-        self.0.iter().enumerate().map(|(o, row)| row.iter().sum::<u64>() << o).sum()
+        let pages = |(o, row): (usize, &[u64; TYPES])| {
+            row.iter().fold(0u64, |sum, n| sum.saturating_add(n.saturating_mul(1 << o)))
+        };
+        self.0.iter().enumerate().map(pages).fold(0, u64::saturating_add)
     }
 }
 
@@ -247,12 +250,12 @@ pub struct CpuStats {
 impl CpuStats {
     /// Returns the number of bulk frees for any reason.
     pub fn all_drains(&self) -> u64 {
-        self.drains.iter().sum()
+        self.drains.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
     /// Returns the number of base pages returned to the zone by bulk frees for any reason.
     pub fn all_drained_pages(&self) -> u64 {
-        self.drained_pages.iter().sum()
+        self.drained_pages.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
     /// Returns the number of base pages that entered the per-CPU lists, by refills and frees, minus
@@ -267,55 +270,40 @@ impl CpuStats {
 
     /// Returns the number of requests that found a block on their per-CPU list.
     pub fn hits(&self) -> u64 {
-        self.allocs.blocks().saturating_sub(self.direct_allocs + self.refills)
+        self.allocs.blocks().saturating_sub(self.direct_allocs.saturating_add(self.refills))
     }
 
     /// Returns the increase since an earlier reading of the same counters.
     pub fn since(&self, earlier: &CpuStats) -> CpuStats {
-        let less = |a: &u64, b: &u64| a.wrapping_sub(*b);
         let mut s = *self;
-        for (s, e) in [(&mut s.allocs, &earlier.allocs), (&mut s.frees, &earlier.frees)] {
-            for (s, e) in s.0.iter_mut().flatten().zip(e.0.iter().flatten()) {
-                *s = less(s, e);
-            }
-        }
-        for (s, e) in s.drains.iter_mut().zip(&earlier.drains) {
-            *s = less(s, e);
-        }
-        for (s, e) in s.drained_pages.iter_mut().zip(&earlier.drained_pages) {
-            *s = less(s, e);
-        }
-        CpuStats {
-            direct_allocs: less(&s.direct_allocs, &earlier.direct_allocs),
-            direct_frees: less(&s.direct_frees, &earlier.direct_frees),
-            direct_alloc_pages: less(&s.direct_alloc_pages, &earlier.direct_alloc_pages),
-            direct_free_pages: less(&s.direct_free_pages, &earlier.direct_free_pages),
-            refills: less(&s.refills, &earlier.refills),
-            refilled_pages: less(&s.refilled_pages, &earlier.refilled_pages),
-            empty_refills: less(&s.empty_refills, &earlier.empty_refills),
-            ticks: less(&s.ticks, &earlier.ticks),
-            ..s
-        }
+        s.combine(earlier, u64::wrapping_sub);
+        s
     }
 
     /// Adds the counters of another CPU or another zone.
     pub fn add(&mut self, o: &CpuStats) {
-        for (s, x) in [(&mut self.allocs, &o.allocs), (&mut self.frees, &o.frees)] {
-            for (s, x) in s.0.iter_mut().flatten().zip(x.0.iter().flatten()) {
-                *s += x;
-            }
-        }
-        self.direct_allocs += o.direct_allocs;
-        self.direct_frees += o.direct_frees;
-        self.direct_alloc_pages += o.direct_alloc_pages;
-        self.direct_free_pages += o.direct_free_pages;
-        self.refills += o.refills;
-        self.refilled_pages += o.refilled_pages;
-        self.empty_refills += o.empty_refills;
-        self.ticks += o.ticks;
-        for i in 0..REASONS {
-            self.drains[i] += o.drains[i];
-            self.drained_pages[i] += o.drained_pages[i];
+        self.combine(o, u64::wrapping_add);
+    }
+
+    fn combine(&mut self, o: &CpuStats, with: impl Fn(u64, u64) -> u64) {
+        let blocks = [(&mut self.allocs, &o.allocs), (&mut self.frees, &o.frees)];
+        let blocks = blocks
+            .into_iter()
+            .flat_map(|(s, x)| s.0.iter_mut().flatten().zip(x.0.iter().flatten()));
+        let drains = self.drains.iter_mut().zip(&o.drains);
+        let drained = self.drained_pages.iter_mut().zip(&o.drained_pages);
+        let others = [
+            (&mut self.direct_allocs, &o.direct_allocs),
+            (&mut self.direct_frees, &o.direct_frees),
+            (&mut self.direct_alloc_pages, &o.direct_alloc_pages),
+            (&mut self.direct_free_pages, &o.direct_free_pages),
+            (&mut self.refills, &o.refills),
+            (&mut self.refilled_pages, &o.refilled_pages),
+            (&mut self.empty_refills, &o.empty_refills),
+            (&mut self.ticks, &o.ticks),
+        ];
+        for (s, x) in blocks.chain(drains).chain(drained).chain(others) {
+            *s = with(*s, *x);
         }
     }
 }

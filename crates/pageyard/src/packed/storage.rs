@@ -421,14 +421,16 @@ impl Needs {
         (first.0 % (1 << MAX_ORDER)) as u32
     }
 
-    /// Returns the bytes of all parts together, for locks of type `R`.
+    /// Returns the bytes of all parts together, for locks of type `R`; the largest number if they are more.
     pub const fn bytes<R: RawMutex>(&self) -> usize {
+        let block = 2 * size_of::<Words>() + size_of::<Label>() + size_of::<Route>();
+        let magazine = size_of::<Magazine>() + size_of::<Link>();
         self.states
-            + self.blocks * (2 * size_of::<Words>() + size_of::<Label>() + size_of::<Route>())
-            + self.index * size_of::<IndexWord>()
-            + self.magazines * (size_of::<Magazine>() + size_of::<Link>())
-            + self.cpus * size_of::<PerCpu<R>>()
-            + self.domains * size_of::<Domain>()
+            .saturating_add(self.blocks.saturating_mul(block))
+            .saturating_add(self.index.saturating_mul(size_of::<IndexWord>()))
+            .saturating_add(self.magazines.saturating_mul(magazine))
+            .saturating_add(self.cpus.saturating_mul(size_of::<PerCpu<R>>()))
+            .saturating_add(self.domains.saturating_mul(size_of::<Domain>()))
     }
 }
 

@@ -42,7 +42,7 @@ pub struct OutOfUse {
 impl OutOfUse {
     /// Returns the total.
     pub fn pages(&self) -> u64 {
-        self.bad + self.poisoned + self.guards
+        self.bad.saturating_add(self.poisoned).saturating_add(self.guards)
     }
 }
 

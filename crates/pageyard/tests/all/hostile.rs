@@ -11,7 +11,9 @@ use common::any::{AnyHooks, any_hooks};
 use common::by_thread::CPU;
 use common::{Chosen, LINUX612, Lock, o, records};
 use pageyard::compact::CompactResult as Result_;
-use pageyard::{Defences, Hooked, Observer, PageFlags, Platform, Reclaim, Relocation, Yard};
+use pageyard::{
+    Defences, Hooked, Observer, PageFlags, Platform, Reclaim, Relocation, Yard, packed,
+};
 
 #[path = "common/calls.rs"]
 #[macro_use]
@@ -116,6 +118,36 @@ fn tunings() -> Vec<Tuning> {
         .collect()
 }
 
+fn counts(n: u64) -> BlockCounts {
+    BlockCounts(BlockCounts::default().0.map(|row| row.map(|_| n)))
+}
+
+fn cpu_stats(n: u64) -> CpuStats {
+    let none = CpuStats::default();
+    CpuStats {
+        allocs: counts(n),
+        frees: counts(n),
+        direct_allocs: n,
+        direct_frees: n,
+        direct_alloc_pages: n,
+        direct_free_pages: n,
+        refills: n,
+        refilled_pages: n,
+        empty_refills: n,
+        drains: none.drains.map(|_| n),
+        drained_pages: none.drained_pages.map(|_| n),
+        ticks: n,
+    }
+}
+
+#[test]
+fn sums_of_public_fields_saturate() {
+    let all = OutOfUse { bad: u64::MAX, poisoned: u64::MAX, guards: 1 };
+    assert_eq!(all.pages(), u64::MAX);
+    let most = packed::Needs { blocks: usize::MAX, cpus: 1, ..packed::Needs::NONE };
+    assert_eq!(most.bytes::<Lock>(), usize::MAX);
+}
+
 fn page_states() -> Vec<PageState> {
     let link = pageyard::Link::Tail(Pfn(u64::MAX));
     vec![
@@ -179,9 +211,9 @@ hostile! {
     &'static Faults: [FaultPlan::NONE, FaultPlan { per_mille: u32::MAX, interval: u64::MAX, ..FaultPlan::NONE },
         FaultPlan { per_mille: 1, interval: 0, times: u64::MAX, space: u64::MAX, ..FaultPlan::NONE }]
         .map(|plan| &*leak(Faults::new(plan)));
-    &'static BlockCounts: [&*leak(BlockCounts::default())];
-    &'static CpuStats: [&*leak(CpuStats::default())];
-    &'static mut CpuStats: [leak(CpuStats::default())];
+    &'static BlockCounts: u64::values().into_iter().map(|n| &*leak(counts(n)));
+    &'static CpuStats: u64::values().into_iter().map(|n| &*leak(cpu_stats(n)));
+    &'static mut CpuStats: u64::values().into_iter().map(|n| leak(cpu_stats(n)));
     &'static Tuning: tunings().into_iter().map(|t| &*leak(t));
     &'static mut Tuning: tunings().into_iter().map(leak);
     &'static Deferral: u8::values().into_iter().map(|n| {
