@@ -112,7 +112,7 @@ fn builds(run: &mut Run<'_>, limits: [Limits; 2]) -> Result<(Comparison, Claim),
     // One process per CPU.
     let [machine, objects, warm, title] = match small {
         true => ["2x20", "1", "1", "kbuild -j80"],
-        false => ["2x64", "2", "stationary", "kbuild -j256"],
+        false => ["2x64", "8", "stationary", "kbuild -j256"],
     };
     let mut found = Vec::new();
     for limits in limits {
