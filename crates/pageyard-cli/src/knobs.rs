@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use pageyard::{Access, KNOBS, Knob};
+use pageyard_trace::printable;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
@@ -15,6 +16,9 @@ use crate::output::{self, print_json};
 /// options). Programs that embed the allocator access them with Yard::knob and Yard::set_knob.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Only the settings whose names contain one of these texts
+    #[arg(value_name = "NAME", conflicts_with = "markdown")]
+    names: Vec<String>,
     /// Print JSON instead of text
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
@@ -55,10 +59,19 @@ fn access(k: &Knob) -> (&'static str, Option<&'static str>) {
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
+    let named = |k: &Knob, name: &String| k.name.contains(&**name);
+    if let Some(name) = args.names.iter().find(|name| !KNOBS.iter().any(|k| named(k, name))) {
+        let name = printable(name);
+        return Err(
+            format!("no setting's name contains {name}; `pageyard knobs` prints all").into()
+        );
+    }
+    let wanted = |k: &&Knob| args.names.is_empty() || args.names.iter().any(|n| named(k, n));
+    let knobs: Vec<&Knob> = KNOBS.iter().filter(wanted).collect();
     if args.json {
-        print_json(&KNOBS.iter().map(Json::from).collect::<Vec<_>>())?;
+        print_json(&knobs.into_iter().map(Json::from).collect::<Vec<_>>())?;
     } else {
-        let page = if args.markdown { markdown() } else { text() };
+        let page = if args.markdown { markdown() } else { text(&knobs) };
         output::stdout().write_all(page.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
@@ -72,9 +85,9 @@ fn effect(k: &Knob) -> String {
     }
 }
 
-fn text() -> String {
+fn text(knobs: &[&Knob]) -> String {
     let mut out = String::new();
-    for k in KNOBS {
+    for k in knobs {
         let unit = if k.unit.is_empty() { String::new() } else { format!(" ({})", k.unit) };
         let _ = writeln!(out, "{}{unit}", k.name);
         let (when, _) = access(k);

@@ -26,7 +26,7 @@ use crate::progress::{Bar, Count};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Duration in minutes
-    #[arg(long, default_value_t = 2.0, value_name = "N")]
+    #[arg(long, default_value_t = 2.0, value_name = "N", allow_negative_numbers = true)]
     minutes: f64,
     /// Maximum memory in the yards of a phase
     #[arg(long, default_value = "1G", value_name = "SIZE", value_parser = size)]

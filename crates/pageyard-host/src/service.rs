@@ -198,7 +198,8 @@ impl fmt::Debug for Service {
 impl Service {
     /// Creates the state of a yard of `pages` pages.
     pub(crate) fn new(pages: u64) -> io::Result<Service> {
-        let none = || Watching::Not("no worker has begun".into());
+        const NOT_YET: &str = "no worker has looked yet";
+        let none = || Watching::Not(NOT_YET.into());
         Ok(Service {
             pages,
             born: Birthplace::here(),
@@ -223,10 +224,7 @@ impl Service {
             moved: AtomicU64::new(0),
             requests: Requests::default(),
             ticks: AtomicU64::new(0),
-            states: Mutex::new(
-                Class::States,
-                Arc::new((none(), none(), Some("no worker has begun".into()))),
-            ),
+            states: Mutex::new(Class::States, Arc::new((none(), none(), Some(NOT_YET.into())))),
         })
     }
 

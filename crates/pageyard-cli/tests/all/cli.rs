@@ -529,6 +529,17 @@ fn knobs_are_listed_as_text_and_json() {
     assert!(text.contains("percpu_pagelist_high_fraction\n"), "{text}");
     assert!(text.contains("    run time, default 0, takes 0, or 8 to 2^31-1\n"), "{text}");
     assert_eq!(pageyard(&["knobs", "--json", "--markdown"]).status.code(), Some(2));
+
+    let some = out(&pageyard(&["knobs", "pcp_autotune", "scale_factor"]));
+    let names: Vec<_> = some.lines().filter(|l| !l.starts_with(' ')).collect();
+    assert!(some.len() < text.len() && names.iter().any(|n| n.starts_with("pcp_autotune")));
+    assert!(
+        names.iter().all(|n| n.contains("pcp_autotune") || n.contains("scale_factor")),
+        "{some}"
+    );
+    let o = pageyard(&["knobs", "pcp_autotune", "hihg"]);
+    assert_eq!((o.status.code(), out(&o)), (Some(2), String::new()));
+    assert!(err(&o).contains("contains hihg; `pageyard knobs` prints all"), "{}", err(&o));
 }
 
 #[test]

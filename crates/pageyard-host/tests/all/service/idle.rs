@@ -92,7 +92,7 @@ fn the_floor_is_kept_and_a_disabled_give_back_is_reported() {
     let keeps = |b: Builder| {
         let yard = b.build().unwrap();
         let says = || yard.status().keeps.unwrap();
-        assert!(until(|| says() != "no worker has begun"));
+        assert!(until(|| says() != "no worker has looked yet"));
         says()
     };
     assert_eq!(keeps(builder(16 * MIB).give_back(None)), "disabled");
