@@ -70,19 +70,23 @@ pub(super) enum Next {
     Find(u8),
     /// Free this block, whose contents have moved.
     GiveBack(u32, u8),
-    /// Free what is left of this held block: a frame of it failed.
-    FreePoisoned(u32, u8),
+    /// Hold this block again, or free it: no block moved to it.
+    PutBack(u32, u8),
     Done,
 }
 
 /// The result of asking the owner of one block to move it.
 pub(super) enum Asked {
+    /// It moved. The caller gives its old block back.
+    Moved,
     /// It moved, but its owner also freed the old block, against the contract.
     Gone,
+    /// It did not move, and may later, perhaps to another place. The caller puts the place back.
     Busy,
+    /// It does not move. The caller puts the place back.
+    Stays,
+    /// It does not move, and there is no place to put back.
     Refused,
-    /// It moved ([`Next::GiveBack`]), or the place was unusable ([`Next::FreePoisoned`]).
-    Next(Next),
 }
 
 /// The result of a batch.
@@ -270,7 +274,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
     pub(super) fn free_next(&mut self, next: Next) {
         match next {
             Next::GiveBack(idx, order) => self.give_back(idx, order),
-            Next::FreePoisoned(idx, order) => self.free_poisoned(idx, order),
+            Next::PutBack(idx, order) => self.put_back(idx, order),
             Next::Find(_) | Next::Done => {}
         }
     }
@@ -293,17 +297,25 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
                 }
                 self.batch.no_place = self.held.is_empty();
             }
-            match place.map(|to| self.move_block(idx, to, order)) {
-                Some(Asked::Busy) => self.batch.keep(order),
-                Some(Asked::Refused) | None => self.batch.note_stayed(order),
-                Some(Asked::Gone) => self.batch.note_moved(order),
-                Some(Asked::Next(next)) => {
-                    match next {
-                        Next::FreePoisoned(..) => self.batch.keep(order),
-                        _ => self.batch.note_moved(order),
-                    }
-                    return next;
+            let Some(to) = place else {
+                self.batch.note_stayed(order);
+                continue;
+            };
+            match self.move_block(idx, to, order) {
+                Asked::Moved => {
+                    self.batch.note_moved(order);
+                    return Next::GiveBack(idx, order);
                 }
+                Asked::Busy => {
+                    self.batch.keep(order);
+                    return Next::PutBack(to, order);
+                }
+                Asked::Stays => {
+                    self.batch.note_stayed(order);
+                    return Next::PutBack(to, order);
+                }
+                Asked::Refused => self.batch.note_stayed(order),
+                Asked::Gone => self.batch.note_moved(order),
             }
         }
     }
@@ -324,7 +336,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    /// Asks the owner of a block to move it to a held one. The caller must take the returned step.
+    /// Asks the owner of a block to move it to a held one.
     #[inline(never)]
     pub(super) fn move_block(&mut self, from: u32, to: u32, order: u8) -> Asked {
         let zone = self.at.zone;
@@ -340,7 +352,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         target.set_allocated(state.with_movable(true));
         if zone.map.poisoned_at_hand_out(to..to.saturating_add(o.pages())).is_some() {
             target.set_state(State::new(Kind::Held, order, was.migrate_type()));
-            return Asked::Next(Next::FreePoisoned(to, order));
+            return Asked::Busy;
         }
         let (at, held) = (self.at, &mut self.held);
         let unmoved = Rollback::new(|| {
@@ -365,7 +377,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
             }
             source.set_state(State::new(Kind::Held, order, was.migrate_type()));
             zone.placed_pages.fetch_add(o.pages().into(), Relaxed);
-            return Asked::Next(Next::GiveBack(from, order));
+            return Asked::Moved;
         }
         if !target.begin_free_as(order) {
             // The hook freed it, against the contract.
@@ -375,31 +387,22 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         let unfilled = Rollback::new(|| at.give_up(to, order));
         at.fill(to, order);
         unfilled.disarm();
-        self.put_back(to, order);
-        if answer == Relocation::Busy { Asked::Busy } else { Asked::Refused }
+        if answer == Relocation::Busy { Asked::Busy } else { Asked::Stays }
     }
 
-    /// Holds a place again that the block did not move to. While the hook ran, the place looked like a movable
-    /// block in use, so its pageblock may have been isolated: then it is free, and serves nobody. The zone
-    /// lock keeps that from happening now.
+    /// Holds a place again that no block moved to. While the hook ran, the place looked like a movable block in
+    /// use, so its pageblock may have been isolated: then it is free, and serves nobody. The zone lock keeps
+    /// that from happening now. A place of which a frame failed is freed around that frame.
     #[inline(never)]
     fn put_back(&mut self, to: u32, order: u8) {
         let at = self.at;
-        let locked = at.lock();
-        if locked.zone.map.block_type(to) == MigrateType::Isolate {
+        let (locked, map) = (at.lock(), &at.zone.map);
+        if map.block_type(to) == MigrateType::Isolate || map.is_tainted(to, order) {
+            // A place is never larger than the block that was to move there.
             self.captured = self.captured.or(locked.free_piece(to, order, &mut self.wish));
         } else {
-            self.held.put(&locked.zone.map, to, order);
+            self.held.put(map, to, order);
         }
-    }
-
-    /// Frees a held block except its failed frame.
-    #[cold]
-    #[inline(never)]
-    fn free_poisoned(&mut self, idx: u32, order: u8) {
-        // A place is never larger than the block that was to move there.
-        let freed = self.at.lock().free_piece(idx, order, &mut self.wish);
-        self.captured = self.captured.or(freed);
     }
 
     /// Frees a block whose contents have moved, straight to the zone, so that it merges now.

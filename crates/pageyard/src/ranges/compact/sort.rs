@@ -124,9 +124,13 @@ impl<C: Config> Pass<'_, '_, C> {
         self.held.put(map, hole, size);
         let Some(to) = self.held.take(map, order) else { return Next::Done };
         let asked = self.move_block(idx, to, order);
-        if matches!(asked, Asked::Gone | Asked::Next(Next::GiveBack(..))) {
+        if matches!(asked, Asked::Moved | Asked::Gone) {
             self.moved = self.moved.saturating_add(1 << order);
         }
-        if let Asked::Next(next) = asked { next } else { Next::Done }
+        match asked {
+            Asked::Moved => Next::GiveBack(idx, order),
+            Asked::Busy | Asked::Stays => Next::PutBack(to, order),
+            Asked::Gone | Asked::Refused => Next::Done,
+        }
     }
 }
