@@ -134,7 +134,9 @@ if [ -z "$library" ]; then
     [ "$profile" != dev ] || directory=debug
     library=$target/${for_target:+$for_target/}$directory/libpageyard_capi.a
 fi
-[ -n "$native" ] || native="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
+# The compiler adds its own library, and for -static another one than -lgcc_s.
+[ -n "$native" ] || native="-lutil -lrt -lpthread -lm -ldl -lc"
+native=${native//-lgcc_s/}
 single_object "$library" "$stage/symbols" "$stage/pageyard.o"
 "$ar" crs "$stage/lib/libpageyard.a" "$stage/pageyard.o"
 

@@ -145,6 +145,17 @@ pub(crate) unsafe fn read_to(
     }
     // SAFETY: guaranteed by the caller.
     let k = unsafe { sized::read(from) }?;
+    let switches = [
+        k.pcp_autotune,
+        k.compact_unevictable_allowed,
+        k.numa_stat,
+        k.memory_tiering,
+        k.huge_pages,
+        k.shuffle,
+    ];
+    if switches.iter().any(|&switch| switch > 1) {
+        return Err(PAGEYARD_ERR_ARGUMENT);
+    }
     to.min_free_kbytes = k.min_free_kbytes;
     to.user_min_free_kbytes = (k.min_free_kbytes > 0).then_some(k.min_free_kbytes);
     to.watermark_scale_factor = k.watermark_scale_factor;

@@ -12,8 +12,8 @@ use crate::handle::{CoreYard, HookedYard, PlainYard, of, on_yard, pageyard_core}
 use crate::layout::{entries_mut, pageyard_range, range};
 use crate::sized::answer;
 use crate::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_NODE, PAGEYARD_OK, of_alloc,
-    of_contig, of_free, of_scatter, pageyard_status, status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_NO_MEMORY, PAGEYARD_ERR_NODE, PAGEYARD_ERR_RANGE,
+    PAGEYARD_OK, of_alloc, of_contig, of_free, of_scatter, pageyard_status, status,
 };
 
 /// Allocates a block of 2^order pages, aligned to its size, and stores its first frame in `pfn`.
@@ -619,9 +619,10 @@ pub unsafe extern "C" fn pageyard_core_alloc_range_or_scatter(
 }
 
 /// Frees the frames from `start` up to, but not including, `end`. They must all be single pages, or
-/// form exactly one block.
+/// form exactly one block. An empty range is no error.
 ///
-/// Errors: as pageyard_core_free, for the first invalid frame.
+/// Errors: as pageyard_core_free, for the first invalid frame; PAGEYARD_ERR_RANGE if the range ends before
+/// it begins.
 ///
 /// Threads: any. Owner: the library owns the frames again.
 #[unsafe(no_mangle)]
@@ -631,7 +632,10 @@ pub unsafe extern "C" fn pageyard_core_free_contig(
     end: u64,
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
-    on_yard!(unsafe { of(yard) }, |yard, start: u64, end: u64| yard
-        .free_contig(Pfn(start)..Pfn(end))
-        .map_err(|e| of_free(e.error)))
+    on_yard!(unsafe { of(yard) }, |yard, start: u64, end: u64| {
+        if end < start {
+            return Err(PAGEYARD_ERR_RANGE);
+        }
+        yard.free_contig(Pfn(start)..Pfn(end)).map_err(|e| of_free(e.error))
+    })
 }

@@ -103,14 +103,14 @@ pub(crate) fn message(status: pageyard_status) -> &'static CStr {
         }
         PAGEYARD_ERR_OPTION => c"an option has a value that it cannot have",
         PAGEYARD_ERR_SYSTEM => c"the system refused",
-        PAGEYARD_ERR_LAYOUT => c"the layout cannot be",
+        PAGEYARD_ERR_LAYOUT => c"the layout is invalid",
         PAGEYARD_ERR_ROOM => c"the room given is smaller than the layout needs",
         PAGEYARD_ERR_LOCKS => c"another yard of this program uses other lock functions",
         PAGEYARD_ERR_BUFFER => c"the text did not fit into the buffer",
         PAGEYARD_ERR_NO_MEMORY => c"no zone has a free block that the request may use",
         PAGEYARD_ERR_FLAGS => c"the request's flags contradict each other",
         PAGEYARD_ERR_CPU => {
-            c"the caller runs on a CPU that the yard does not know, or that is down"
+            c"the yard does not know the CPU, or the CPU is not in the state that the call needs"
         }
         PAGEYARD_ERR_NODE => c"there is no such node or zone",
         PAGEYARD_ERR_ENGINE => {

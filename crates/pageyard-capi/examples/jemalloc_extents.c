@@ -233,7 +233,7 @@ static int make_yard(uint64_t bytes) {
     if (room == NULL) return 0;
     status = pageyard_core_create(&layout, &machine, room, room_bytes, &yard, why, sizeof why);
     if (status != PAGEYARD_OK) {
-        fprintf(stderr, "pageyard: %s %s\n", pageyard_strerror(status), why);
+        fprintf(stderr, "pageyard: %s: %s\n", pageyard_strerror(status), why);
         return 0;
     }
     first = all.start;

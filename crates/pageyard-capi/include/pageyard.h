@@ -115,7 +115,8 @@ typedef struct pageyard_options {
     // Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
     // lists. 0: no thread; the caller must call pageyard_tick, which does these two. Nothing does the
     // thread's other work then: idle memory is not returned to the system, the pressure level stays
-    // PAGEYARD_CALM, and shrinkers are called on behalf of requests only, not for `soft_limit`.
+    // PAGEYARD_CALM, shrinkers are called on behalf of requests only, not for `soft_limit`, and
+    // statistics are not published to other processes.
     uint64_t tick_ns;
     // Maximum number of bytes to allocate, with the reserves; 0: no limit. Rounded down to whole
     // pages, as the next field. pageyard_set_limits_bytes changes both, and pageyard_get_usable says
@@ -544,8 +545,9 @@ pageyard_status pageyard_on_pressure(const struct pageyard *yard,
 // registration no longer exists.
 pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 
-// Sets the limits, in pages; UINT64_MAX means no limit, and 0 is a limit of 0 (in pageyard_options
-// it means none). Requests that would exceed the hard limit fail; above the soft limit, the yard's
+// Sets the limits, in pages; UINT64_MAX means no limit, and a soft limit of 0 is one (in
+// pageyard_options 0 means none). The hard limit is at least 4 MiB for each of the yard's nodes. Requests
+// that would exceed it fail; above the soft limit, the yard's
 // thread calls shrinkers for the excess. If more than the hard limit is already in use, every
 // request fails until enough is freed.
 //
@@ -553,7 +555,9 @@ pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 // describes the problem, and nothing changes.
 //
 // Threads: any, but not from a registered function. Owner: no ownership changes.
-pageyard_status pageyard_set_limits(const struct pageyard *yard, uint64_t hard, uint64_t soft);
+pageyard_status pageyard_set_limits(const struct pageyard *yard,
+                                    uint64_t hard,
+                                    uint64_t soft);
 
 // Like pageyard_set_limits, in bytes, which are rounded down to whole pages: a yard never uses more
 // than the bytes given. UINT64_MAX means no limit. The reserves are within the hard limit:

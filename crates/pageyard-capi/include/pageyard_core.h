@@ -1075,8 +1075,9 @@ pageyard_status pageyard_core_room(const struct pageyard_layout *layout,
 // `room` is memory for the yard's maps: at least as many `bytes` as pageyard_core_room returns, at
 // any address, with any contents. It must not overlap memory that the yard allocates, unless the
 // layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
-// it receives a sentence that says what is wrong with the layout, the room, the engine or the platform's functions, at most
-// `why_size` bytes with its terminating zero. It is empty after other errors.
+// it receives a sentence that says what is wrong with the layout, the room, the engine, or a function of
+// the platform's that this core does without, at most `why_size` bytes with its terminating zero. It is
+// empty after other errors, such as invalid hooks or flags.
 //
 // Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks, an unknown engine or unknown flags, or a
 // platform with another engine or with a function that this core does without; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
@@ -1306,9 +1307,10 @@ pageyard_status pageyard_core_alloc_range_or_scatter(const struct pageyard_core 
                                                      size_t *got);
 
 // Frees the frames from `start` up to, but not including, `end`. They must all be single pages, or
-// form exactly one block.
+// form exactly one block. An empty range is no error.
 //
-// Errors: as pageyard_core_free, for the first invalid frame.
+// Errors: as pageyard_core_free, for the first invalid frame; PAGEYARD_ERR_RANGE if the range ends before
+// it begins.
 //
 // Threads: any. Owner: the library owns the frames again.
 pageyard_status pageyard_core_free_contig(const struct pageyard_core *yard,

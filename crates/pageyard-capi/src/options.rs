@@ -82,7 +82,8 @@ pub struct pageyard_options {
     /// Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
     /// lists. 0: no thread; the caller must call pageyard_tick, which does these two. Nothing does the
     /// thread's other work then: idle memory is not returned to the system, the pressure level stays
-    /// PAGEYARD_CALM, and shrinkers are called on behalf of requests only, not for `soft_limit`.
+    /// PAGEYARD_CALM, shrinkers are called on behalf of requests only, not for `soft_limit`, and
+    /// statistics are not published to other processes.
     pub tick_ns: u64,
     /// Maximum number of bytes to allocate, with the reserves; 0: no limit. Rounded down to whole
     /// pages, as the next field. pageyard_set_limits_bytes changes both, and pageyard_get_usable says

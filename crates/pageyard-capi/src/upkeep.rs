@@ -357,8 +357,9 @@ pub unsafe extern "C" fn pageyard_unregister(
     }))
 }
 
-/// Sets the limits, in pages; UINT64_MAX means no limit, and 0 is a limit of 0 (in pageyard_options
-/// it means none). Requests that would exceed the hard limit fail; above the soft limit, the yard's
+/// Sets the limits, in pages; UINT64_MAX means no limit, and a soft limit of 0 is one (in
+/// pageyard_options 0 means none). The hard limit is at least 4 MiB for each of the yard's nodes. Requests
+/// that would exceed it fail; above the soft limit, the yard's
 /// thread calls shrinkers for the excess. If more than the hard limit is already in use, every
 /// request fails until enough is freed.
 ///

@@ -24,6 +24,9 @@ use crate::yard::HostYard;
 
 /// Largest size of a yard, half of the 47-bit address space.
 const MOST: u64 = 1 << 46;
+/// Largest part of a node: a zone has fewer than 2^32 frames. The last part is larger than the others by
+/// less than a largest block for each node, of which there are at most 1,024.
+const MOST_OF_NODE: u64 = ((1 << 32) - (1 << 21)) * PAGE_SIZE;
 /// Pages populated per call.
 const STEP: u64 = (256 << 20) / PAGE_SIZE;
 
@@ -188,7 +191,7 @@ impl Builder {
                 "give_back: pages of hugetlbfs are reserved for the yard; remove this option"
             }
             () if how.lazily && *backing != Backing::Anonymous => {
-                "give_back: `lazily` requires anonymous memory"
+                "give_back: returning lazily requires anonymous memory"
             }
             () if how.floor > self.size => "give_back: the floor exceeds the size of the yard",
             () => return Ok(()),
@@ -349,15 +352,16 @@ impl Builder {
         if system_page() != PAGE_SIZE {
             return Err(BuildError::SystemPage(system_page()));
         }
-        let least = LARGEST * nodes.len() as u64;
-        if !(least..=MOST).contains(&self.size) {
-            let (given, most, nodes) = (self.size, MOST, nodes.len());
+        let of_nodes = |part: u64| part.saturating_mul(nodes.len() as u64);
+        let (least, most) = (of_nodes(LARGEST), of_nodes(MOST_OF_NODE).min(MOST));
+        if !(least..=most).contains(&self.size) {
+            let (given, nodes) = (self.size, nodes.len());
             return Err(BuildError::Size { given, least, most, nodes });
         }
         self.check_service(nodes.len() as u64)?;
         let collapse = self.huge_pages == HugePages::Collapse;
         if collapse && !self.prefault {
-            let what = "huge_pages: Collapse requires resident memory; add prefault(true)";
+            let what = "huge_pages: collapsing requires resident memory; prefault it";
             return Err(BuildError::Together(what));
         }
         let mut region = self.mapped()?;

@@ -270,6 +270,9 @@ static void requests(void) {
                                              PAGEYARD_KERNEL), PAGEYARD_ERR_RANGE);
     EXPECT_STATUS(pageyard_core_alloc_contig(yard, FIRST, FIRST + 1, 3, PAGEYARD_KERNEL),
                   PAGEYARD_ERR_ARGUMENT);
+    EXPECT_STATUS(pageyard_core_free_contig(yard, FIRST + 3000, FIRST + 1000),
+                  PAGEYARD_ERR_RANGE);
+    OK(pageyard_core_free_contig(yard, FIRST + 1000, FIRST + 1000));
     OK(pageyard_core_free_contig(yard, FIRST + 1000, FIRST + 3000));
     EXPECT_STATUS(pageyard_core_free_contig(yard, FIRST + 1000, FIRST + 3000),
                   PAGEYARD_ERR_DOUBLE_FREE);

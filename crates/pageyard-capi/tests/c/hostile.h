@@ -20,6 +20,12 @@ static const uint64_t NUMBERS[] = {
     FIRST + 1, FIRST + 512, FIRST + PAGES - 1, FIRST + PAGES, FIRST + PAGES + 1, INT32_MAX,
     (uint64_t)1 << 31, UINT32_MAX, (uint64_t)1 << 32, (uint64_t)1 << 40, (uint64_t)1 << 50,
     (uint64_t)1 << 52, (uint64_t)INT64_MAX, (uint64_t)1 << 63, UINT64_MAX - 1, UINT64_MAX};
+/* Frames and sizes, for calls that try three numbers: at and beside the ends of the memory and of a
+ * pageblock, and the extremes. */
+static const uint64_t PLACES[] = {
+    0, 1, 511, 512, 513, 1024, PAGES - 1, PAGES, PAGES + 1, FIRST - 1, FIRST, FIRST + 1, FIRST + 512,
+    FIRST + PAGES - 1, FIRST + PAGES, FIRST + PAGES + 1, UINT32_MAX, (uint64_t)1 << 52,
+    (uint64_t)INT64_MAX, (uint64_t)1 << 63, UINT64_MAX - 1, UINT64_MAX};
 /* Kinds, numbers of a node and the like, for calls that also try two numbers: where behaviour
  * changes, and some that do not exist. */
 static const uint64_t FEW[] = {0, 1, 2, 3, 4, 5, 6, 7, 12, 20, 63, 64, INT32_MAX, UINT32_MAX};

@@ -121,7 +121,7 @@ static void h_pageyard_core_create(void) {
     char why[64];
     pageyard_core *made;
     size_t bytes;
-    EACH(uint64_t, start) EACH(uint64_t, end) EACH_OF(FEW, uint32_t, node) {
+    EACH_OF(PLACES, uint64_t, start) EACH_OF(PLACES, uint64_t, end) EACH_OF(FEW, uint32_t, node) {
         pageyard_zone zone = {{start, end}, node, PAGEYARD_ZONE_NORMAL};
         pageyard_range range = {start, end}, half = {start, end / 2};
         pageyard_layout layout = layout_of();
@@ -464,7 +464,7 @@ static void contig_pages_from(uint64_t pages, uint64_t align, uint32_t flags) {
 
 static void h_pageyard_core_alloc_contig_pages_from(void) {
     uint64_t pfn = 0;
-    EACH(uint64_t, next) EACH(uint64_t, start) EACH(uint64_t, end) {
+    EACH_OF(PLACES, uint64_t, next) EACH_OF(PLACES, uint64_t, start) EACH_OF(PLACES, uint64_t, end) {
         pageyard_cursor cursor = {next, next};
         pageyard_range within = {start, end};
         CALL(pageyard_core_alloc_contig_pages_from, next, start, end);
@@ -933,7 +933,7 @@ static void h_pageyard_kernel_init(void) {
     platform.direct_map = memory;
     platform.mapped = sizeof memory;
     /* Ranges of every kind and bound. Ranges outside the buffer are not mapped, and so left out. */
-    EACH(uint64_t, start) EACH(uint64_t, size) EACH_OF(FEW, uint32_t, kind) {
+    EACH_OF(PLACES, uint64_t, start) EACH_OF(PLACES, uint64_t, size) EACH_OF(FEW, uint32_t, kind) {
         pageyard_memory map[2] = {{start, size, kind, kind}, {0, sizeof memory, 1, 0}};
         pageyard_addresses reserved = {start, start + size};
         CALL(pageyard_kernel_init, start, size, kind);

@@ -249,7 +249,8 @@ fn example_of_a_buffer_pool() {
     }
 }
 
-/// A program linked with the archive needs no shared library, and the archive contains both levels.
+/// A program linked with the archive needs no shared library, and none at all if asked for; the archive
+/// contains both levels.
 #[test]
 fn static_library() {
     let lib = prefix().join("lib");
@@ -262,9 +263,13 @@ fn static_library() {
     more.extend(private.split_whitespace().map(str::to_owned));
     for (level, source) in [("pageyard.h", "tests/c/host.c"), ("pageyard_core.h", "tests/c/core.c")]
     {
-        let mut program = built(threaded(false), source, &more, &format!("{level}-static"));
-        program.env_remove("LD_LIBRARY_PATH");
-        assert_eq!(run(&mut program), format!("{level}: all is well\n"));
+        for (name, option) in [("archive", None), ("static", Some("-static"))] {
+            let mut compiler = threaded(false);
+            compiler.args(option);
+            let mut program = built(compiler, source, &more, &format!("{level}-{name}"));
+            program.env_remove("LD_LIBRARY_PATH");
+            assert_eq!(run(&mut program), format!("{level}: all is well\n"));
+        }
     }
 }
 
