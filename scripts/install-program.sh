@@ -53,8 +53,12 @@ case $prefix in
 *) fail "PREFIX is an absolute path, not $prefix" ;;
 esac
 if [ -n "$program" ]; then
-    [ -x "$program" ] || fail "$program is no program"
+    [ -f "$program" ] && [ -x "$program" ] || fail "--program $program is no program"
     program=$(realpath "$program")
+    case $("$program" --version 2>/dev/null) in
+    pageyard\ *) ;;
+    *) fail "--program $program is not pageyard" ;;
+    esac
 else
     command -v cargo >/dev/null || fail "cargo is missing: install Rust"
     (cd "$here" && cargo build --quiet -p pageyard-cli --profile "$profile" ${features[@]+"${features[@]}"}) ||

@@ -39,10 +39,10 @@ pub(crate) struct Args {
     /// Output file
     #[arg(long, short, value_name = "FILE.pgy", default_value = "recording.pgy")]
     output: PathBuf,
-    /// End the recording after this many seconds, though COMMAND runs on
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    /// End the recording after this many seconds. COMMAND runs on, and its end is waited for
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     duration: Option<Duration>,
-    /// Size of each CPU's buffer, below 4T [default: a sixteenth of the memory in all, and at most 32M
+    /// Size of each CPU's buffer, from 16K to below 4T [default: a sixteenth of the memory in all, and at most 32M
     /// each]
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     buffer: Option<u32>,
@@ -72,8 +72,8 @@ pub(crate) struct Args {
 
 /// Parses the size of a buffer to KiB.
 fn buffer(text: &str) -> Result<u32, String> {
-    let kib = (size(text)? / 1024).max(16);
-    u32::try_from(kib).map_err(|_| "expected a size below 4T".into())
+    let kib = u32::try_from(size(text)? / 1024).ok();
+    kib.filter(|&kib| kib >= 16).ok_or_else(|| "expected a size from 16K to below 4T".into())
 }
 
 /// Parses a positive number of seconds.
@@ -111,6 +111,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         say!("pageyard: this kernel does not have: {}", recorder.absent().join(", "));
     }
     let (mut status, failure) = wait(args, &recorder, child.as_mut(), began)?;
+    let waited = began.elapsed();
     if let Some(failure) = failure {
         // The command is not to blame: it runs to its end.
         drop(recorder);
@@ -134,13 +135,14 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let bytes = trace::store(&mut reader, &mut attachments, None, &args.output, args.level)?;
     let summary = reader.summary();
     let events = summary.kinds.total() + summary.compaction.total();
-    // The events while the state was read are among those recorded.
+    // The events while the state was read are among those recorded, for longer than a short command.
     let seconds = summary.span_ns.map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e9);
     if args.json {
         print_json(&json!({
             "output": args.output.to_string_lossy(),
             "events": events,
             "seconds": seconds,
+            "seconds_waited": waited.as_secs_f64(),
             "lost": lost,
             "raw_bytes": raw,
             "buffer_kib_per_cpu": buffer_kib,
@@ -151,8 +153,10 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     } else {
         say!("{}", trace::stored(&reader, &attachments, &args.output, bytes));
         say!(
-            "{}, {} events a second, {} lost; buffers of {} per CPU",
+            "{}, of which {} between reading the state before and after; {} events a second, {} lost; \
+             buffers of {} per CPU",
             duration((seconds * 1e9) as u64),
+            duration(waited.as_nanos() as u64),
             if seconds > 0.0 { grouped((events as f64 / seconds) as u64) } else { "-".into() },
             grouped(lost),
             format::size(buffer_kib << 10)

@@ -29,7 +29,7 @@ Example:
 /// The folder then contains results.parquet, with one row per measurement, and index.html, with the
 /// Pareto fronts.
 ///
-/// Exit code: 0, or 2 for an invalid description or a failed cell.
+/// Exit code: 0, or 2 for an invalid description or a failed cell. Ctrl-C ends it at once.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -45,7 +45,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         print_json(&read(pid)?)?;
     } else if args.once || !io::stdout().is_terminal() {
         let mut out = output::stdout();
-        read(pid)?.iter().try_for_each(|y| print(&mut out, y))?;
+        let yards = read(pid)?;
+        for (n, y) in (1..).zip(&yards) {
+            let which = match yards.len() {
+                1 => String::new(),
+                all => format!(", yard {n} of {all}"),
+            };
+            writeln!(out, "process {}{which}, pressure {}", y.pid, y.level)?;
+            print(&mut out, y)?;
+        }
     } else {
         if !(0.1..=3600.0).contains(&args.every) {
             return Err(format!("--every {}: expected 0.1 to 3600 seconds", args.every).into());
@@ -57,7 +65,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 
 fn print(out: &mut impl Write, y: &YardStats) -> io::Result<()> {
     let limit = |l: Option<u64>| l.map_or("none".into(), pages);
-    writeln!(out, "process {}, pressure {}", y.pid, y.level)?;
     let (used, resident) = (pages(y.used), pages(y.resident));
     writeln!(out, "  {used} in use, {resident} resident of {}", pages(y.pages))?;
     writeln!(out, "  limits: soft {}, hard {}", limit(y.soft_limit), limit(y.hard_limit))?;

@@ -231,7 +231,11 @@ impl Cell {
         if stop.is_requested() {
             return Err(SweepError::Stopped);
         }
-        checked.map_err(SweepError::Trace)
+        checked.map_err(|what| {
+            let name = printable(&name);
+            let named = what.starts_with(&*name);
+            SweepError::Trace(if named { what } else { format!("{name}: {what}") })
+        })
     }
 
     /// Runs the cell on one thread. `trace` is the file with the content that

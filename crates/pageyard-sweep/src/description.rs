@@ -8,7 +8,7 @@ use pageyard_lab::workload;
 use pageyard_machine::spec::{SHIPPED, description, parse, read_text};
 use pageyard_machine::{Stop, size};
 use pageyard_trace::state::StateDir;
-use pageyard_trace::{Options, TraceReader};
+use pageyard_trace::{Options, TraceReader, printable};
 use serde::Deserialize;
 
 use crate::cell::{Cell, DESCRIPTOR, INFERRED, ITERATIONS, MachineText, TraceFile, Work};
@@ -260,7 +260,8 @@ fn machine(base: &Path, name: &str) -> Result<MachineText, String> {
     let text = if shipped {
         SHIPPED.iter().find(|s| s.0 == name).map_or(String::new(), |s| s.1.to_owned())
     } else {
-        description(&path, &SHIPPED, "")?.into_owned()
+        let text = description(&path, &SHIPPED, "");
+        text.map_err(|e| format!("machine {}: {e}", printable(name)))?.into_owned()
     };
     let machine = MachineText { name: name.to_owned(), toml: text };
     machine.spec()?;

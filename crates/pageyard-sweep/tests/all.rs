@@ -316,7 +316,7 @@ fn errors_name_the_entry_and_the_fix() {
         ),
         (
             "policies = [\"Base\"]\n[[workload]]\nname=\"micro\"\nmachines=[\"nope\"]",
-            "name a TOML file or one of desktop",
+            "[[workload]] 1: machine nope: No such file",
         ),
         (
             "policies = [\"Base\"]\n[[workload]]\nname=\"micro\"\nmachines=[\"detected\"]",

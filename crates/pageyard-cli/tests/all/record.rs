@@ -120,7 +120,10 @@ fn what_prevents_a_recording_is_explained() {
     failed(&["--", "/nonexistent"], "/nonexistent: No such file or directory; check");
     failed(&["-o", "none/x.pgy", "--", "true"], "none: No such file or directory");
     failed(&["-o", ".", "--", "true"], "is a folder");
-    failed(&["--buffer", "4T", "--", "true"], "'--buffer <SIZE>': expected a size below 4T");
+    for size in ["4T", "0", "15K"] {
+        let expected = "'--buffer <SIZE>': expected a size from 16K to below 4T";
+        failed(&["--buffer", size, "--", "true"], expected);
+    }
     failed(&["--duration", "0", "--", "true"], "not a positive number of seconds");
     fs::remove_dir_all(tree.path().join("tracefs/events")).unwrap();
     failed(&["--", "true"], "mount -t tracefs nodev");

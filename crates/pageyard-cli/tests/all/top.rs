@@ -43,6 +43,20 @@ fn a_live_yard_in_another_process() {
         assert!(text.contains("\n  blocks allocated order 0: 500,"), "{text}");
         assert!(text.contains("\n  thread cache: 1 thread, "), "{text}");
     }
+    let another = Builder::new(8 << 20).build().unwrap();
+    let text = loop {
+        let text = String::from_utf8(top(&[&pid, "--once"]).stdout).unwrap();
+        // Its worker publishes.
+        if text.contains(" of 2, ") {
+            break text;
+        }
+        assert!(Instant::now() < end, "{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    for n in 1..=2 {
+        assert!(text.contains(&format!("process {pid}, yard {n} of 2, pressure calm\n")), "{text}");
+    }
+    drop(another);
     // Without a PID: this process among all that have yards.
     let list: serde_json::Value = serde_json::from_slice(&top(&["--json"]).stdout).unwrap();
     let processes = list["processes"].as_array().unwrap();

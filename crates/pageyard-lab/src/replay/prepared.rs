@@ -44,6 +44,13 @@ pub(super) struct Prepared {
     pub(super) room: Room,
 }
 
+/// The events by which a recorded request counts as slow.
+const EFFORTS: [&str; 3] = [
+    "mm_vmscan_direct_reclaim_begin",
+    "mm_vmscan_direct_reclaim_end",
+    "mm_compaction_try_to_compact_pages",
+];
+
 impl Prepared {
     /// Reads the trace, and keeps of its requests what is asked for.
     pub(super) fn new(
@@ -112,6 +119,9 @@ impl Prepared {
         };
         let enabled = recording.enabled_events.as_ref().or(state.enabled_events.as_ref());
         let absent = Absent::new(&recording.kinds, enabled.map(Vec::as_slice));
+        // Where none of them happened, no request was slow.
+        let efforts_enabled = enabled
+            .is_some_and(|all| EFFORTS.iter().all(|event| all.iter().any(|known| known == event)));
         let recorded = RecordedFigures::new(recorded, absent);
         let understanding = Understanding {
             live_before: mirror.understanding.live_before - start.figures.arrived,
@@ -139,7 +149,9 @@ impl Prepared {
             let mut mirror = Mirror::new(&machine, &scan, plan, frame_map.is_some());
             mirror.follower = Some(&mut follower);
             recording.pass(Stage::Mirror, progress, &mut mirror)?;
-            followed = Some(follower.finish(end_ns).map_err(ReplayError::Temporary)?);
+            let mut found = follower.finish(end_ns).map_err(ReplayError::Temporary)?;
+            found.has_efforts |= efforts_enabled;
+            followed = Some(found);
         }
         Ok(Prepared {
             reading: recording.reading,

@@ -95,6 +95,27 @@ fn a_recorded_claim_names_the_users_of_its_pageblock_and_the_types_it_had() {
 
 const FAILED: &str = "mm_page_alloc: page=(nil) pfn=0x0 order=0 migratetype=0 gfp_flags=0x820";
 
+/// The trace's folder says which events were enabled.
+#[test]
+fn enabled_events_that_did_not_happen_mean_no_slow_request() {
+    let folder = std::env::temp_dir().join(format!("pageyard-why-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let trace = folder.join("trace.txt");
+    let request = "mm_page_alloc: page=0x1 pfn=0x2000 order=0 migratetype=1 gfp_flags=0xcc8";
+    std::fs::write(&trace, format!("a-1 [000] 10.000001: {request}\n")).unwrap();
+    let explain = |events: &[&str]| {
+        std::fs::write(folder.join("enabled_events"), events.join("\n")).unwrap();
+        let input = Input::Path(trace.clone());
+        text(&why(input, &options(Some("Linux612")), &mut |_, _, _| {}).unwrap(), 9)
+    };
+    let begin = "mm_vmscan_direct_reclaim_begin";
+    let all = [begin, "mm_vmscan_direct_reclaim_end", "mm_compaction_try_to_compact_pages"];
+    let (some, none) = (explain(&all[..2]), explain(&all));
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(some.contains("In the recording: 0 failed, slow not recorded, "), "{some}");
+    assert!(none.contains("In the recording: 0 failed, 0 slow, "), "{none}");
+}
+
 #[test]
 fn a_slow_request_is_one_that_reclaims_or_compacts_before_it_is_served() {
     let request = "mm_page_alloc: page=0x1 pfn=0x2000 order=0 migratetype=1 gfp_flags=0xcc8";

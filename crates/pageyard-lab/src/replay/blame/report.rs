@@ -34,8 +34,8 @@ pub struct Blame {
     pub reading: Reading,
     /// The machine of the trace.
     pub machine: Machine,
-    /// Whether the trace has events of direct reclaim or compaction, by which a recorded request
-    /// counts as slow.
+    /// Whether events of direct reclaim or compaction, by which a recorded request counts as slow, are
+    /// in the trace, or were enabled and did not happen.
     pub has_efforts: bool,
     /// The recording, then each policy.
     pub sides: Vec<BlameSide>,
