@@ -113,11 +113,6 @@ impl<R: RawMutex> Zone<'_, R> {
                 let mut pageset = slot.pageset.lock();
                 pageset.tuning.count = pageset.tuning.count.wrapping_sub(1 << order);
                 drop(pageset);
-                if region.restored_type(idx) == Some(MigrateType::Isolate) {
-                    // As at the next drain: free, and not counted.
-                    region.restore_free(idx, order);
-                    return Ok(());
-                }
                 region.restore_held(idx, order);
                 // As a free: what magazines and depots have no room for goes to the zone.
                 let mut own = part.own.lock();

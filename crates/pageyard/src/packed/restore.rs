@@ -106,7 +106,13 @@ impl<R: RawMutex> Region<'_, R> {
         if t == MigrateType::Isolate {
             self.depots.close();
             self.blocks.routes.set(block, ALWAYS_TO_ZONE);
-            let active = if held { Meta::ACTIVE } else { 0 };
+            // A block of this size that the magazines had no room for is free, as after a drain.
+            let freed = self.blocks.whole().remove(block);
+            if freed {
+                let words = words_of_frames(first..first + PAGEBLOCK_PAGES);
+                words.for_each(|(word, mask)| self.blocks.put(word, mask, 0));
+            }
+            let active = if held && !freed { Meta::ACTIVE } else { 0 };
             let movable = MigrateType::Movable as u32;
             label.store(movable | meta & Meta::WITHHELD | active | Meta::ISOLATED, Relaxed);
         } else if t.is_set_apart() {
