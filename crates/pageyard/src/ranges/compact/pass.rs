@@ -397,7 +397,9 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
     fn put_back(&mut self, to: u32, order: u8) {
         let at = self.at;
         let (locked, map) = (at.lock(), &at.zone.map);
-        if map.block_type(to) == MigrateType::Isolate || map.is_tainted(to, order) {
+        let frames = to..to.saturating_add(1 << order);
+        if map.block_type(to) == MigrateType::Isolate || map.poisoned_at_hand_out(frames).is_some()
+        {
             // A place is never larger than the block that was to move there.
             self.captured = self.captured.or(locked.free_piece(to, order, &mut self.wish));
         } else {
