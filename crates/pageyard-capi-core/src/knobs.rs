@@ -215,4 +215,25 @@ mod tests {
             assert_eq!(back, knobs);
         }
     }
+
+    #[test]
+    fn a_switch_is_0_or_1() {
+        let switches: [fn(&mut pageyard_knobs) -> &mut u32; 6] = [
+            |k| &mut k.pcp_autotune,
+            |k| &mut k.compact_unevictable_allowed,
+            |k| &mut k.numa_stat,
+            |k| &mut k.memory_tiering,
+            |k| &mut k.huge_pages,
+            |k| &mut k.shuffle,
+        ];
+        for switch in switches {
+            let mut in_c = pageyard_knobs { ..SMALL };
+            let mut read = |value| {
+                *switch(&mut in_c) = value;
+                // SAFETY: the structure has the size that it states.
+                unsafe { read_to(&raw const in_c, &mut Knobs::small()) }
+            };
+            assert_eq!([0, 1, 2].map(&mut read), [Ok(()), Ok(()), Err(PAGEYARD_ERR_ARGUMENT)]);
+        }
+    }
 }

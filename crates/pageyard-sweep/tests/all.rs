@@ -258,6 +258,12 @@ fn an_unreadable_trace_is_reported_before_anything_runs() {
         assert!(said.to_string().starts_with(&format!("{}: ", trace.display())), "{said}");
         assert_eq!(fs::read_dir(folder.path().join(CELLS)).unwrap().count(), 0, "{said}");
     }
+    // The whole recording with less memory than it has.
+    fs::write(&trace, &bytes).unwrap();
+    let plan = Plan::read(&described(folder.path(), &format!("{text}memory = \"64M\"\n"))).unwrap();
+    let store = Store::open(&folder.path().join(CELLS)).unwrap();
+    let said = run(&plan, &store, "p", 2, u64::MAX, &Stop::default(), &|_| {}).unwrap_err();
+    assert!(said.to_string().starts_with(&format!("{}: machine: ", trace.display())), "{said}");
 }
 
 #[test]

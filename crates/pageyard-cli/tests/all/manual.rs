@@ -121,6 +121,20 @@ fn bash_completes_commands() {
 }
 
 #[test]
+fn another_program_is_not_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-program.sh");
+    for (program, says) in [("/bin/true", "is not pageyard"), ("/etc/passwd", "is no program")] {
+        let mut install = Command::new(&script);
+        install.args(["--program", program, "--destdir"]).arg(folder.path()).arg("/opt/yard");
+        let o = install.output().unwrap();
+        assert_eq!(o.status.code(), Some(2));
+        assert!(err(&o).contains(&format!("--program {program} {says}")), "{}", err(&o));
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn everything_that_help_names_is_installed() {
     let folder = tempfile::tempdir().unwrap();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

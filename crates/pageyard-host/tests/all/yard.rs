@@ -293,6 +293,8 @@ fn invalid_builder_options_are_named() {
     let size = told(Builder::new(4096));
     assert!(size.starts_with("size 4096 bytes: expected at least 4194304"), "{size}");
     assert!(told(Builder::new(1 << 60)).starts_with("size "));
+    // More than one zone can have.
+    assert!(told(Builder::new(1 << 45).nodes([0])).starts_with("size 35184372088832 bytes: "));
     let cpu = told(good().cpus([60_000]));
     assert!(cpu.starts_with("cpus: CPU 60000 is not online; online are 0"), "{cpu}");
     assert_eq!(told(good().cpus([])), "cpus: name at least one");
