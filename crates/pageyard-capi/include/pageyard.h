@@ -545,11 +545,10 @@ pageyard_status pageyard_on_pressure(const struct pageyard *yard,
 // registration no longer exists.
 pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 
-// Sets the limits, in pages; UINT64_MAX means no limit, and a soft limit of 0 is one (in
+// Sets the limits, in pages. UINT64_MAX means no limit; a soft limit of 0 pages is a limit (in
 // pageyard_options 0 means none). The hard limit is at least 4 MiB for each of the yard's nodes. Requests
-// that would exceed it fail; above the soft limit, the yard's
-// thread calls shrinkers for the excess. If more than the hard limit is already in use, every
-// request fails until enough is freed.
+// that would exceed it fail; above the soft limit, the yard's thread calls shrinkers for the excess. If
+// more than the hard limit is already in use, every request fails until enough is freed.
 //
 // Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
 // describes the problem, and nothing changes.

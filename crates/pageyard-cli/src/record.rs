@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let bytes = trace::store(&mut reader, &mut attachments, None, &args.output, args.level)?;
     let summary = reader.summary();
     let events = summary.kinds.total() + summary.compaction.total();
-    // The events while the state was read are among those recorded, for longer than a short command.
+    // The events while the state was read are among those recorded. Reading takes longer than a short command.
     let seconds = summary.span_ns.map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e9);
     if args.json {
         print_json(&json!({

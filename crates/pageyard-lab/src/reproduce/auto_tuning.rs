@@ -49,8 +49,8 @@ const IDLE: &str = "60";
 /// memory in use. A claim says whether the lists of all steps were stationary by then.
 const WARM: &str = "30";
 
-/// Measured objects per job: so many that the last ones, which end one by one, are a small part of a
-/// build, as of the published ones with 241.
+/// Measured objects per job. At the end of a build, jobs run out of objects one after the other. With 16
+/// objects per job that end is a small part of the build, as it is of the published ones with 241.
 const OBJECTS: &str = "16";
 
 /// A step's published figures: time or rate, zone lock %, free_high, pages from the zone, misses %.

@@ -187,9 +187,8 @@ pub trait Reclaim {
     /// freed like any other block. Otherwise, also if this panics, `to` stays with the allocator:
     /// the change of owner must be the last step.
     ///
-    /// May sleep. Must not bring memory
-    /// [online](crate::Yard::online) or [offline](crate::Yard::offline): only one task does that at
-    /// a time. The default refuses.
+    /// May sleep. Must not bring memory [online](crate::Yard::online) or
+    /// [offline](crate::Yard::offline): only one task does that at a time. The default refuses.
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         let _ = (from, to, order);
         Relocation::Refused

@@ -10,7 +10,8 @@ use crate::base::units::{CpuId, Order, Pfn};
 /// [`Defences`](crate::Defences).
 ///
 /// [`cpu`](Platform::cpu) and [`now`](Platform::now) may be called with locks held. They must not
-/// call back into the allocator and must not panic. The others are called without any lock. If one
+/// call back into the allocator and must not panic. The others are called without any lock of the
+/// allocator. (While a [`CmaArea`](crate::CmaArea) migrates pages, the area's own lock is held.) If one
 /// of those panics, the panic reaches the allocator's caller and the yard stays consistent.
 ///
 /// ```

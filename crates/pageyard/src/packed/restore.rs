@@ -1,7 +1,8 @@
 //! A region that gets its memory from a snapshot: pageblocks, free and allocated blocks, faulty frames.
 //!
 //! The caller has the yard to itself, so nothing here is ordered. Until the restore finishes, every
-//! pageblock with a record is active: it is in no index, not whole and not isolated.
+//! pageblock with a record is active: it is in no index and not isolated. It is whole only if the snapshot
+//! lists it as a huge block, and the magazines had no room for that.
 
 use lock_api::RawMutex;
 
@@ -106,7 +107,7 @@ impl<R: RawMutex> Region<'_, R> {
         if t == MigrateType::Isolate {
             self.depots.close();
             self.blocks.routes.set(block, ALWAYS_TO_ZONE);
-            // A block of this size that the magazines had no room for is free, as after a drain.
+            // A huge block that the magazines had no room for is free, as after a drain.
             let freed = self.blocks.whole().remove(block);
             if freed {
                 let words = words_of_frames(first..first + PAGEBLOCK_PAGES);
@@ -152,7 +153,7 @@ impl Blocks<'_> {
         if t.is_set_apart() {
             self.set_apart(t).remove(block);
         }
-        // Blocks of this size that the magazines had no room for are whole already.
+        // It is whole if it was a listed huge block that the magazines had no room for.
         self.whole().remove(block);
         self.words_of(block).iter().for_each(|w| w.store(0, Relaxed));
         if let Some(label) = self.label(block) {

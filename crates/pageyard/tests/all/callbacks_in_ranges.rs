@@ -123,8 +123,8 @@ fn s4_11_compaction_leaves_a_target_whose_pageblock_was_isolated() {
 /// A lock that must never be wanted while it is held.
 struct Alone(AtomicBool);
 
-// SAFETY: whoever finds it held panics, and does not get it. Without that,
-// `s4_12_the_pages_of_an_area_are_prepared_without_its_lock` could not fail.
+// SAFETY: `swap` returns false to one thread at a time, which holds the lock until `unlock`. A thread to which
+// it returns true panics in `lock`. `s4_12_the_pages_of_an_area_are_prepared_without_its_lock` depends on that.
 unsafe impl RawMutex for Alone {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = Alone(AtomicBool::new(false));

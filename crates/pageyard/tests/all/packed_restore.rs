@@ -357,8 +357,9 @@ fn zone_of(all: &[(MigrateType, Whole)]) -> State {
     })
 }
 
-/// More than magazines keep is in the zone after a restore, and isolated pageblocks serve nobody. A restore that
-/// was refused before leaves nothing of its snapshot behind.
+/// Restores one state, after a restore of another one was refused, and allocates everything. No page has two
+/// owners, and no page of an isolated pageblock is allocated. The states have more listed blocks than magazines
+/// have room for.
 fn restored_pages_have_one_owner(refused: &[(MigrateType, Whole)], all: &[(MigrateType, Whole)]) {
     let (refused, state) = (zone_of(refused), zone_of(all));
     state.machine.blank_under(PACKED, |y: &mut Y<'_>| {

@@ -390,9 +390,10 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         if answer == Relocation::Busy { Asked::Busy } else { Asked::Stays }
     }
 
-    /// Holds a place again that no block moved to. While the hook ran, the place looked like a movable block in
-    /// use, so its pageblock may have been isolated: then it is free, and serves nobody. The zone lock keeps
-    /// that from happening now. A place of which a frame failed is freed around that frame.
+    /// Holds a place again that no block moved to. While the hook ran, the place looked like a movable block
+    /// in use, so another thread may have isolated its pageblock. Then the place is freed, to the list of
+    /// isolated blocks. Isolation takes the zone lock, so it cannot begin during this call. A place with a
+    /// faulty frame is freed without that frame.
     #[inline(never)]
     fn put_back(&mut self, to: u32, order: u8) {
         let at = self.at;
