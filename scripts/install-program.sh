@@ -54,10 +54,10 @@ case $prefix in
 esac
 if [ -n "$program" ]; then
     [ -f "$program" ] && [ -x "$program" ] || fail "--program $program is no program"
-    program=$(realpath "$program")
+    given=$program program=$(realpath "$program")
     case $("$program" --version 2>/dev/null) in
     pageyard\ *) ;;
-    *) fail "--program $program is not pageyard" ;;
+    *) fail "--program $given is not pageyard" ;;
     esac
 else
     command -v cargo >/dev/null || fail "cargo is missing: install Rust"
