@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use ::pageyard::policy::Policy;
-use ::pageyard::{FreeError, Order, PAGE_SIZE, Pfn};
+use ::pageyard::{FreeError, Gfp, Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::flags;
 use pageyard_capi_core::request::{alloc_bulk, free_bulk, node};
 use pageyard_capi_core::sized::answer;
@@ -134,6 +134,28 @@ pub unsafe extern "C" fn pageyard_free(
     }))
 }
 
+/// Allocates up to `count` single pages, passing each with its index to `put`. Returns the number of
+/// pages allocated.
+fn bulk<P: Policy>(
+    yard: &HostYard<P>,
+    gfp: Gfp,
+    count: usize,
+    put: impl Fn(usize, Pfn),
+) -> Result<usize, pageyard_status> {
+    let mut n = 0;
+    while n < count {
+        // SAFETY: nothing is freed, split or moved.
+        n += alloc_bulk(unsafe { yard.core() }, gfp, count - n, |i, pfn| put(n + i, pfn))?;
+        if n < count {
+            // Memory is short. A request for one page also takes what threads keep.
+            let Ok(block) = yard.alloc(Order::ZERO, gfp) else { break };
+            put(n, block.into_raw().0);
+            n += 1;
+        }
+    }
+    Ok(n)
+}
+
 /// Allocates up to `count` single pages in one call, which is cheaper than one call per page.
 /// Stores the addresses in `pages` and their number in `got`. Allocating fewer pages than
 /// requested, or none, is not an error.
@@ -160,8 +182,7 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
             unsafe { pages.add(i).write_unaligned(address) };
         };
         let gfp = flags::gfp(flags);
-        // SAFETY: nothing is freed, split or moved.
-        let n = with_yard!(inner, |y| alloc_bulk(unsafe { y.core() }, gfp, count, put))?;
+        let n = with_yard!(inner, |yard| bulk(yard, gfp, count, put))?;
         for i in 0..n {
             // SAFETY: `put` has written the first `n` entries.
             inner.declare_not_movable(unsafe { pages.add(i).read_unaligned() }, Order::ZERO, gfp);

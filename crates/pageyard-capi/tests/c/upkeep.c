@@ -126,6 +126,47 @@ static void shrinkers(void) {
     OK(pageyard_destroy(yard));
 }
 
+/* A thread that frees pages to its thread cache, and keeps them until it may end. */
+struct keeper {
+    pageyard *yard;
+    void **pages;
+    pthread_barrier_t freed, over;
+};
+
+enum { KEPT = 8 };
+
+static void *keep(void *context) {
+    struct keeper *k = context;
+    int i;
+    for (i = 0; i < KEPT; i++) OK(pageyard_free(k->yard, k->pages[i], 0));
+    pthread_barrier_wait(&k->freed);
+    pthread_barrier_wait(&k->over);
+    return NULL;
+}
+
+/* When memory is short, a bulk request takes what threads keep, as a request for one page does. */
+static void bulk_requests_drain_thread_caches(void) {
+    struct keeper k;
+    pthread_t thread;
+    void *page, *again[2 * KEPT];
+    size_t got;
+
+    k.yard = make(PAGEYARD_KEEP_IDLE | PAGEYARD_THREAD_CACHE, 1000000000, 0, 0);
+    k.pages = pool.pages;
+    while (pageyard_alloc(k.yard, 0, PAGEYARD_NOWAIT, &page) == PAGEYARD_OK)
+        pool.pages[pool.held++] = page;
+    EXPECT(pthread_barrier_init(&k.freed, NULL, 2) == 0);
+    EXPECT(pthread_barrier_init(&k.over, NULL, 2) == 0);
+    EXPECT(pthread_create(&thread, NULL, keep, &k) == 0);
+    pthread_barrier_wait(&k.freed);
+    OK(pageyard_alloc_bulk(k.yard, PAGEYARD_NOWAIT, again, 2 * KEPT, &got));
+    EXPECT(got == KEPT);
+    pthread_barrier_wait(&k.over);
+    EXPECT(pthread_join(thread, NULL) == 0);
+    pool.held = 0;
+    OK(pageyard_destroy(k.yard));
+}
+
 struct news {
     pthread_mutex_t lock;
     uint32_t level, calls;
@@ -430,6 +471,7 @@ int main(void) {
     usable();
     thread_cache();
     shrinkers();
+    bulk_requests_drain_thread_caches();
     limits_and_pressure();
     shared();
     puts("pageyard.h, upkeep: all is well");
