@@ -19,7 +19,7 @@ use crate::run::Cost;
 const EXAMPLES: &str = "\
 Examples:
   pageyard reproduce list
-  pageyard reproduce auto-tuning --cost linux
+  pageyard reproduce auto-tuning-batches --cost linux
   pageyard reproduce all --small
   pageyard reproduce recalculate --sensitivity
   pageyard reproduce all -o reproduced.json --html reproduced.html";
@@ -50,7 +50,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
     /// Whose instructions the machine prices: pageyard, this allocator's, or linux, the kernel's own.
-    /// Kernel builds (auto-tuning, recalculate) use linux in any case
+    /// auto-tuning, auto-tuning-sockets, recalculate and regression use linux in any case
     #[arg(
         long,
         value_name = "linux|pageyard",
@@ -193,7 +193,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 fn list() -> output::Outcome {
     let mut out = output::stdout();
     for Experiment { name, summary, source, .. } in EXPERIMENTS {
-        writeln!(out, "{name:14} {summary} ({source})")?;
+        writeln!(out, "{name:20} {summary} ({source})")?;
     }
     Ok(ExitCode::SUCCESS)
 }
