@@ -59,20 +59,6 @@ impl Choices {
         choices.into_iter().map(with_knobs).collect()
     }
 
-    /// Says on standard error which settings change nothing.
-    pub(crate) fn note_without_effect(&self) {
-        for choice in self.all() {
-            let names: Vec<&str> = choice.without_effect().collect();
-            if !names.is_empty() {
-                say!(
-                    "pageyard: {}: {} changes nothing: the packed engine has no per-CPU lists",
-                    choice.name,
-                    names.join(", ")
-                );
-            }
-        }
-    }
-
     /// Returns whether the policies are the default.
     pub(crate) fn is_default(&self) -> bool {
         self.policy.is_none()
@@ -81,6 +67,20 @@ impl Choices {
     /// Returns whether there are settings for every column.
     pub(crate) fn has_knobs(&self) -> bool {
         !self.knob.is_empty()
+    }
+}
+
+/// Says on standard error which settings of these policies change nothing.
+pub(crate) fn note_without_effect(choices: &[Choice]) {
+    for choice in choices {
+        let names: Vec<&str> = choice.without_effect().collect();
+        if !names.is_empty() {
+            say!(
+                "pageyard: {}: {} changes nothing: the packed engine has no per-CPU lists",
+                choice.name,
+                names.join(", ")
+            );
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use pageyard_trace::Release;
 
 use crate::output::{self, print_json};
 use crate::picture::{Picture, command};
-use crate::policies::Choices;
+use crate::policies::{Choices, note_without_effect};
 use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
@@ -143,7 +143,7 @@ pub(crate) fn input(trace: &Path) -> Input {
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let outputs = args.perfetto.iter().map(PathBuf::as_path).chain(args.picture.outputs());
     output::check(&[&args.trace], &outputs.collect::<Vec<_>>())?;
-    args.choices.note_without_effect();
+    note_without_effect(&args.choices.all());
     let options = Options {
         policies: args.choices.all(),
         add_recording: args.choices.is_default(),

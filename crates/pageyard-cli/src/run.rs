@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::output::{self, print_json, write_file, write_json};
 use crate::picture::{Picture, command};
-use crate::policies::Choices;
+use crate::policies::{Choices, note_without_effect};
 use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
@@ -237,7 +237,7 @@ fn run_workload(args: &Run) -> output::Outcome {
     if args.record && !is_kept {
         return Err("--record: nothing shows what is recorded; add --json, -o or --html".into());
     }
-    args.choices.note_without_effect();
+    note_without_effect(&args.choices.all());
     let mut bar = Bar::new();
     let (results, place) = match &args.on {
         On::Machine(machine) => on_machine(args, &recipe, machine, &mut bar)?,

@@ -1,5 +1,6 @@
 //! `pageyard sweep`: all combinations of policies, settings, inputs and seeds.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use pageyard_lab::format::grouped;
+use pageyard_lab::replay::{Choice, by_name};
 use pageyard_machine::{Stop, size};
 use pageyard_sweep::{
     CELLS, CellResult, Done, Plan, Store, SweepError, available_memory, finish, hash_of_file, text,
@@ -15,6 +17,7 @@ use pageyard_trace::printable;
 use serde::Serialize;
 
 use crate::output::{self, print_json};
+use crate::policies::note_without_effect;
 use crate::progress::{Bar, Count};
 
 const EXAMPLES: &str = "\
@@ -85,6 +88,9 @@ pub(crate) fn compute(
     folder: &Path,
     limits: &Limits,
 ) -> Result<(Done, Vec<CellResult>), Box<dyn Error>> {
+    let policies: BTreeSet<&str> = plan.cells.iter().map(|cell| &*cell.policy).collect();
+    let choices: Result<Vec<Choice>, _> = policies.into_iter().map(by_name).collect();
+    note_without_effect(&choices?);
     let store = Store::open(&folder.join(CELLS))?;
     let program = std::env::current_exe().and_then(|path| hash_of_file(&path));
     let (program, _) = program.map_err(|e| format!("this program's file: {e}"))?;

@@ -1,5 +1,7 @@
 //! `pageyard policies`, and policies and settings on the command line.
 
+use std::fs;
+
 use crate::{err, out, pageyard, sample};
 
 /// The table of docs/policies.md has exactly the policies that the program lists.
@@ -87,4 +89,14 @@ fn settings_that_change_nothing_are_named() {
         "pageyard: Packed+high=400: high changes nothing: the packed engine has no per-CPU lists\n";
     assert_eq!(err(&o), said);
     assert_eq!(err(&run("Packed+min_free_kbytes=2048")), "");
+    // Once, whatever the number of cells.
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = folder.path().join("lists.toml");
+    let text = "policies = [\"Linux612\", \"Packed\"]\nseeds = [1, 2]\nknobs = { high = [400] }\n\
+        [[workload]]\nname = \"micro\"\nmemory = \"64M\"\nmachines = [\"desktop\"]\n\
+        set = { orders = 1, rounds = 3, blocks = 64 }\n";
+    fs::write(&sweep, text).unwrap();
+    let o = pageyard(&["sweep", sweep.to_str().unwrap()]);
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert_eq!(err(&o), said);
 }
