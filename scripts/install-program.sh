@@ -17,7 +17,8 @@
 #     share/zsh/site-functions/_pageyard
 #     share/fish/vendor_completions.d/pageyard.fish
 #     share/pageyard/samples/                           what the examples in `--help` name
-#     share/doc/pageyard/                               README, changelog, licences, and docs/, the book
+#     share/doc/pageyard/                               README, changelog, licences, docs/, the book, and the
+#                                                       examples in Rust and C that it names, under crates/
 # Nothing is installed unless all of it was built. Needs cargo and a C compiler.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -87,7 +88,11 @@ copy() { # FOLDER-OF-THE-REPOSITORY TO
 }
 copy samples "$share/pageyard/samples"
 copy docs "$share/doc/pageyard/docs"
-install -m 644 "$here"/{README.md,CHANGELOG.md,SECURITY.md,LICENSE-MIT,LICENSE-APACHE} "$share/doc/pageyard/"
+for examples in "$here"/crates/*/examples; do
+    examples=${examples#"$here"/}
+    copy "$examples" "$share/doc/pageyard/$examples"
+done
+install -m 644 "$here"/{README,CHANGELOG,CONTRIBUTING,SECURITY}.md "$here"/LICENSE-{MIT,APACHE} "$share/doc/pageyard/"
 
 chmod -R u=rwX,go=rX "$stage"
 to=$destdir$prefix

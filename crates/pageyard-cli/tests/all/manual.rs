@@ -172,6 +172,20 @@ fn everything_that_help_names_is_installed() {
         assert!(samples.join(name).exists(), "{name}");
     }
     assert!(named.contains("kbuild.pgy") && named.contains("sweep.toml"), "{named:?}");
+    let book = prefix.join("share/doc/pageyard");
+    let mut pages = vec![book.join("README.md")];
+    pages.extend(fs::read_dir(book.join("docs")).unwrap().map(|file| file.unwrap().path()));
+    let mut links = 0;
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|e| e == "md")) {
+        let text = fs::read_to_string(page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|l| l.split([')', '#']).next()) {
+            if !link.is_empty() && !link.contains("://") {
+                links += 1;
+                assert!(page.with_file_name(link).exists(), "{}: {link}", page.display());
+            }
+        }
+    }
+    assert!(links > 100, "{links} links");
     // The manual names the place of use, not that of the package.
     let page = fs::read_to_string(prefix.join("share/man/man1/pageyard-replay.1")).unwrap();
     assert!(page.contains("/opt/yard/share/pageyard/samples/kbuild.pgy"), "{page}");
