@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use pageyard_lab::picture::Page;
 use pageyard_lab::reproduce::sensitivity::{Sensitivity, sensitivity};
 use pageyard_lab::reproduce::{
-    self, EXPERIMENTS, Experiment, Options, Report, ReproduceError, Scale, fast_path,
+    self, Comparison, EXPERIMENTS, Experiment, Options, Report, ReproduceError, Scale, Watch,
+    fast_path,
 };
 use serde::Serialize;
 
@@ -150,14 +151,19 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     let text = !args.json && args.output.is_none();
     let mut all = Vec::new();
     for (i, experiment) in experiments.iter().enumerate() {
-        let mut bar = Bar::new();
-        let mut update = |what: &str, at, of| bar.show(what, Count::Runs, at, Some(of));
+        if text && i > 0 {
+            writeln!(output::stdout())?;
+        }
+        let report = Report::empty(experiment, &options);
+        let heading = (text && !args.sensitivity).then_some(&report);
+        let mut screen = Screen { bar: Bar::new(), heading, begun: false };
         let found = if args.sensitivity {
-            sensitivity(experiment, &options, &mut update).map(Found::Sensitivity)
+            sensitivity(experiment, &options, &mut screen).map(Found::Sensitivity)
         } else {
-            reproduce::run(experiment, &options, &mut update).map(Found::Report)
+            reproduce::run(experiment, &options, &mut screen).map(Found::Report)
         };
-        drop(bar);
+        let begun = screen.begun;
+        drop(screen);
         let found = match found {
             // With `all`, the other experiments still run.
             Err(ReproduceError::Unavailable { experiment, why }) if every => {
@@ -165,10 +171,12 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
             }
             found => found?,
         };
-        // An experiment takes minutes, so its figures are printed as soon as they are available.
         if text {
-            let between = if i > 0 { "\n" } else { "" };
-            write!(output::stdout(), "{between}{found}")?;
+            match &found {
+                // The tables are printed already.
+                Found::Report(report) if begun => write!(output::stdout(), "{}", report.closing())?,
+                found => write!(output::stdout(), "{found}")?,
+            }
         }
         all.push(found);
     }
@@ -188,6 +196,34 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         print_json(&all)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows a running experiment. A table takes minutes, so it is printed as soon as it is available.
+struct Screen<'r> {
+    bar: Bar,
+    /// The report whose heading is printed before the first table; `None` if tables are not printed.
+    heading: Option<&'r Report>,
+    begun: bool,
+}
+
+impl Watch for Screen<'_> {
+    fn progress(&mut self, part: &str, done: u64, all: u64) {
+        self.bar.show(part, Count::Runs, done, Some(all));
+    }
+
+    fn table(&mut self, table: &Comparison) -> std::io::Result<()> {
+        let Some(report) = self.heading else { return Ok(()) };
+        let mut out = output::stdout();
+        self.bar.without(|| {
+            if !self.begun {
+                write!(out, "{}", report.heading())?;
+            }
+            write!(out, "\n{table}")?;
+            out.flush()
+        })?;
+        self.begun = true;
+        Ok(())
+    }
 }
 
 fn list() -> output::Outcome {

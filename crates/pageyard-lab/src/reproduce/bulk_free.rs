@@ -67,6 +67,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         let time = found.column("time", "", Kind::Index, "time", &seed);
         let title = format!("trunc, {name}: time to remove the files");
         outcome.tables.push(found.compare(title, STEPS, vec![time]));
+        run.show(&outcome.tables)?;
     }
     outcome.tables.push(faults(run, small)?);
     outcome.notes.push(

@@ -37,6 +37,9 @@ pub enum ReproduceError {
     /// The heap of the hygiene run could not be initialised.
     #[error(transparent)]
     Hygiene(#[from] crate::hygiene::HygieneError),
+    /// A table could not be passed on ([`Watch::table`](super::Watch::table)).
+    #[error("{0}")]
+    Output(#[source] std::io::Error),
     /// An allocator could not be initialised.
     #[error(transparent)]
     Init(#[from] pageyard::InitError),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::anchor::Anchor;
 use super::error::ReproduceError;
-use super::outcome::Outcome;
+use super::outcome::{Comparison, Outcome};
 
 /// Options of an experiment.
 #[derive(Clone, Debug)]
@@ -54,11 +54,50 @@ pub struct Experiment {
     pub(super) run: fn(&mut Run<'_>) -> Result<Outcome, ReproduceError>,
 }
 
-/// Receives the name and the progress of the current run.
-pub type Progress<'t> = dyn FnMut(&str, u64, u64) + 't;
+/// Follows a running experiment.
+pub trait Watch {
+    /// Receives the name of the current part, the number of its completed runs, and the total.
+    fn progress(&mut self, part: &str, done: u64, all: u64);
+
+    /// Receives each table of the report, in order, as soon as it is complete.
+    ///
+    /// # Errors
+    /// An error ends the experiment ([`ReproduceError::Output`]).
+    fn table(&mut self, table: &Comparison) -> std::io::Result<()> {
+        let _ = table;
+        Ok(())
+    }
+}
+
+/// Watches nothing.
+impl Watch for () {
+    fn progress(&mut self, _: &str, _: u64, _: u64) {}
+}
 
 /// A running experiment.
 pub(super) struct Run<'r> {
     pub(super) options: &'r Options,
-    pub(super) progress: &'r mut Progress<'r>,
+    pub(super) watch: &'r mut dyn Watch,
+    /// Number of tables that were passed to `watch`.
+    shown: usize,
+}
+
+impl<'r> Run<'r> {
+    pub(super) fn new(options: &'r Options, watch: &'r mut dyn Watch) -> Run<'r> {
+        Run { options, watch, shown: 0 }
+    }
+
+    pub(super) fn progress(&mut self, part: &str, done: u64, all: u64) {
+        self.watch.progress(part, done, all);
+    }
+
+    /// Shows the tables that were not shown yet. Experiments of many minutes call this after each
+    /// table; it is called for all of them at the end.
+    pub(super) fn show(&mut self, tables: &[Comparison]) -> Result<(), ReproduceError> {
+        for table in &tables[self.shown..] {
+            self.watch.table(table).map_err(ReproduceError::Output)?;
+            self.shown += 1;
+        }
+        Ok(())
+    }
 }

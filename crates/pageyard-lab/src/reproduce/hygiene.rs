@@ -22,10 +22,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     let small = run.options.scale == Scale::Small;
     let rounds = if small { 5 } else { 50 };
-    (run.progress)("hygiene", 0, 1);
+    run.progress("hygiene", 0, 1);
     let options = hygiene::Options { seed: run.options.seed, rounds, ..Default::default() };
     let report = hygiene::run(&options, &())?;
-    (run.progress)("hygiene", 1, 1);
+    run.progress("hygiene", 1, 1);
     let world =
         format!("heap of {} MiB, simulated machine, seed {}", options.memory >> 20, options.seed);
     let command = format!("pageyard run hygiene --rounds {rounds} --seed {}", options.seed);
@@ -72,7 +72,7 @@ fn range(
     let values = if small { &RANGE[..2] } else { &RANGE[..] };
     let mut rows = vec![("default", default.clone())];
     for (at, &(name, assumed)) in values.iter().enumerate() {
-        (run.progress)("hygiene, other parameters", at as u64, values.len() as u64);
+        run.progress("hygiene, other parameters", at as u64, values.len() as u64);
         let options = hygiene::Options { rounds, assumed, ..*options };
         rows.push((name, hygiene::run(&options, &())?));
     }

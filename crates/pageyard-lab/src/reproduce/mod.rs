@@ -28,7 +28,7 @@ use experiment::Run;
 pub use agree::{Agreement, Column, Kind};
 pub use anchor::Anchor;
 pub use error::ReproduceError;
-pub use experiment::{Experiment, Options, Progress, Scale};
+pub use experiment::{Experiment, Options, Scale, Watch};
 pub use outcome::{Claim, Comparison, Outcome};
 
 /// All experiments, in the order of the seeds.
@@ -81,28 +81,35 @@ pub fn by_name(name: &str) -> Result<Experiment, ReproduceError> {
     })
 }
 
-/// Runs an experiment. `progress` receives the name of the current part, the number of its
-/// completed runs, and the total.
+/// Runs an experiment. `watch` follows it; `()` watches nothing.
 ///
 /// # Errors
 /// Returns [`ReproduceError`] if the experiment cannot run.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
-    progress: &mut Progress<'_>,
+    watch: &mut dyn Watch,
 ) -> Result<Report, ReproduceError> {
-    let mut forward = |what: &str, at, all| progress(what, at, all);
-    let outcome = (experiment.run)(&mut Run { options, progress: &mut forward })?;
-    Ok(Report {
-        experiment: experiment.name,
-        summary: experiment.summary,
-        source: experiment.source,
-        version: env!("CARGO_PKG_VERSION"),
-        seed: options.seed,
-        iterations: options.iterations,
-        scale: options.scale,
-        anchors: experiment.anchors,
-        costs: options.costs.changed(),
-        outcome,
-    })
+    let mut run = Run::new(options, watch);
+    let outcome = (experiment.run)(&mut run)?;
+    run.show(&outcome.tables)?;
+    Ok(Report { outcome, ..Report::empty(experiment, options) })
+}
+
+impl Report {
+    /// Returns the report of an experiment that has not begun.
+    pub fn empty(experiment: &Experiment, options: &Options) -> Report {
+        Report {
+            experiment: experiment.name,
+            summary: experiment.summary,
+            source: experiment.source,
+            version: env!("CARGO_PKG_VERSION"),
+            seed: options.seed,
+            iterations: options.iterations,
+            scale: options.scale,
+            anchors: experiment.anchors,
+            costs: options.costs.changed(),
+            outcome: Outcome::default(),
+        }
+    }
 }

@@ -82,6 +82,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
             ]
         });
         outcome.tables.push(found.compare(title, KERNELS, columns.collect()));
+        run.show(&outcome.tables)?;
         found_streams.push(found);
     }
     if !small {
@@ -131,10 +132,12 @@ fn others(
     let found =
         streams(&[("streams", "64"), ("window", WINDOWS), ("mib", "64")]).run(run, title)?;
     tables.push(found.compare(title, KERNELS, windows(&found)));
+    run.show(tables)?;
     let title = "one stream on a desktop: rate by window";
     let set = [("window", WINDOWS), ("mib", mib)];
     let found = Simulated { machine: "desktop", ..streams(&set) }.run(run, title)?;
     tables.push(found.compare(title, KERNELS, windows(&found)));
+    run.show(tables)?;
 
     for (title, workload, published, set) in [
         ("lmbench, UNIX sockets: 16 pairs", "unix", UNIX, &[][..]),
@@ -152,6 +155,7 @@ fn others(
             found.column("free_high", "drains", Kind::Plain, "free_high", &NONE),
         ];
         tables.push(found.compare(title, KERNELS, columns));
+        run.show(tables)?;
     }
 
     // The machine of A.4: steps that lose against the step before.

@@ -8,7 +8,7 @@ use pageyard_machine::costs::TABLE;
 use serde::Serialize;
 
 use super::error::ReproduceError;
-use super::experiment::{Experiment, Options, Progress, Scale};
+use super::experiment::{Experiment, Options, Scale, Watch};
 use super::{Report, run};
 
 /// The effect of one cost on an experiment.
@@ -50,7 +50,7 @@ pub struct Sensitivity {
 pub fn sensitivity(
     experiment: &Experiment,
     options: &Options,
-    progress: &mut Progress<'_>,
+    watch: &mut dyn Watch,
 ) -> Result<Sensitivity, ReproduceError> {
     if !experiment.simulated {
         return Err(ReproduceError::Unavailable {
@@ -63,13 +63,13 @@ pub fn sensitivity(
     }
     let all = 2 * TABLE.len() as u64 + 1;
     let mut done = 0;
-    let mut with = |costs: Costs, progress: &mut Progress<'_>| {
+    let mut with = |costs: Costs, watch: &mut dyn Watch| {
         let options = Options { scale: Scale::Small, costs, ..options.clone() };
-        progress(experiment.name, done, all);
+        watch.progress(experiment.name, done, all);
         done += 1;
-        run(experiment, &options, &mut |_, _, _| {})
+        run(experiment, &options, &mut ())
     };
-    let default = with(options.costs.clone(), progress)?;
+    let default = with(options.costs.clone(), watch)?;
     let mut rows = Vec::new();
     for cost in TABLE {
         let mut factors = [Moved::default(), Moved::default()];
@@ -79,7 +79,7 @@ pub fn sensitivity(
             // A cost of zero is set to a nanosecond instead of doubled.
             let double = if value == 0 { 1000 } else { value * 2 };
             (cost.set)(&mut costs, if i == 0 { value / 2 } else { double });
-            *moved = Moved::between(&default, &with(costs, progress)?);
+            *moved = Moved::between(&default, &with(costs, watch)?);
         }
         rows.push(Row { cost: cost.name, factors });
     }

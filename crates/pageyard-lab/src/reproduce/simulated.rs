@@ -58,8 +58,7 @@ impl Simulated<'_> {
             stop: Stop::default(),
         };
         let recipe = workload::by_name(self.workload)?;
-        let results =
-            workload::run(&recipe, &options, &mut |at, all| (run.progress)(what, at, all))?;
+        let results = workload::run(&recipe, &options, &mut |at, all| run.progress(what, at, all))?;
         let mut world = format!("simulated {}, seed {}", self.machine, run.options.seed);
         if self.age != 0 {
             world += &format!(", {}% of memory used before", self.age);

@@ -11,6 +11,35 @@ use super::outcome::{Claim, Comparison};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.heading().fmt(f)?;
+        for table in &self.outcome.tables {
+            write!(f, "\n{table}")?;
+        }
+        self.closing().fmt(f)
+    }
+}
+
+/// The beginning or the end of a report's text.
+struct Part<'r>(&'r Report, fn(&Report, &mut fmt::Formatter<'_>) -> fmt::Result);
+
+impl fmt::Display for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.1(self.0, f)
+    }
+}
+
+impl Report {
+    /// Returns what the text says before the tables.
+    pub fn heading(&self) -> impl fmt::Display {
+        Part(self, Report::write_heading)
+    }
+
+    /// Returns what the text says after the tables: claims and notes.
+    pub fn closing(&self) -> impl fmt::Display {
+        Part(self, Report::write_closing)
+    }
+
+    fn write_heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { experiment, summary, source, seed, iterations, .. } = self;
         writeln!(f, "{experiment} ({source}): {summary}")?;
         let runs = if *iterations == 1 { "one run" } else { "means of runs" };
@@ -28,9 +57,10 @@ impl fmt::Display for Report {
         for Anchor { parameter, figure, consequence } in self.anchors {
             writeln!(f, "  {parameter}\n    from {figure}\n    so {consequence}")?;
         }
-        for table in &self.outcome.tables {
-            write!(f, "\n{table}")?;
-        }
+        Ok(())
+    }
+
+    fn write_closing(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.outcome.claims.is_empty() {
             writeln!(f)?;
         }

@@ -72,7 +72,7 @@ const METRICS: [(&str, &str, &str, Kind); 5] = [
 ];
 
 fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
-    (run.progress)("calibrate", 0, 1);
+    run.progress("calibrate", 0, 1);
     let machine = MachineSpec::detect()?;
     let found = calibrate(&machine);
     let costs = apply(&found.rows, &Costs::default());
@@ -99,9 +99,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 iterations: run.options.iterations.max(least),
                 set: set.clone(),
             };
-            real.extend(
-                host.run(&recipe, &options, &mut |at, all| (run.progress)(&title, at, all))?,
-            );
+            real.extend(host.run(&recipe, &options, &mut |at, all| run.progress(&title, at, all))?);
             let options = workload::Options {
                 machine: machine.clone(),
                 memory: Some(MEMORY),
@@ -116,7 +114,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
                 jobs: 1,
                 stop: Stop::default(),
             };
-            let progress = &mut |at, all| (run.progress)(&title, at, all);
+            let progress = &mut |at, all| run.progress(&title, at, all);
             simulated.extend(workload::run(&recipe, &options, progress)?);
         }
         let columns = columns(&real, &simulated);
@@ -137,6 +135,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
             rows: values.iter().map(|r| (*r).to_owned()).collect(),
             columns,
         });
+        run.show(&outcome.tables)?;
     }
     Ok(outcome)
 }

@@ -16,6 +16,7 @@ mod replay;
 mod replay_compaction;
 mod replay_pressure;
 mod replay_trace;
+mod reproduce;
 mod show;
 mod small;
 mod tables;

@@ -23,6 +23,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         let (table, claim) = sweep(run, machine)?;
         outcome.tables.push(table);
         outcome.claims.push(claim);
+        run.show(&outcome.tables)?;
     }
     Ok(outcome)
 }

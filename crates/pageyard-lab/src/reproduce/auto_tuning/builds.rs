@@ -123,6 +123,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
         for (version, seed) in *seeds {
             outcome.tables.push(table(&format!("{title}{version}"), seed, &rows, &found));
         }
+        run.show(&outcome.tables)?;
     }
     outcome.notes.push(
         "time: that in which all jobs are busy. What follows, the last objects and the linker, is a \

@@ -57,6 +57,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     for (title, workload, seed, set) in sockets {
         let sockets = Simulated { machine: SOCKETS, ..steps(workload, set, small) };
         outcome.tables.push(table(title, seed, sockets.run(run, title)?));
+        run.show(&outcome.tables)?;
     }
     outcome.notes.push(
         "miss: last-level cache misses on page contents and descriptors; the published ones are a \

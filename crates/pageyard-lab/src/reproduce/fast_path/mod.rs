@@ -91,7 +91,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     for (i, variant) in VARIANTS.iter().enumerate() {
         let mut row = Vec::new();
         for (j, (pattern, _)) in patterns.iter().enumerate() {
-            (run.progress)("callgrind", (i * patterns.len() + j) as u64, all);
+            run.progress("callgrind", (i * patterns.len() + j) as u64, all);
             let size = match (run.options.scale, pattern.starts_with("pair")) {
                 (Scale::Full, false) => 65536,
                 (Scale::Small, false) => 8192,
