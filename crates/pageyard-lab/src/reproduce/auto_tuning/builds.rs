@@ -22,8 +22,8 @@ const IDLE: &str = "60";
 /// memory in use. A claim says whether the lists of all steps were stationary by then.
 const WARM: &str = "30";
 
-/// Measured objects per job. At the end of a build, jobs run out of objects one after the other. With 16
-/// objects per job that end is a small part of the build, as it is of the published ones with 241.
+/// Measured objects per job. At the end of a build, jobs run out of objects one after the other; the more
+/// objects, the smaller a part of the build that is. (The published builds have 241.)
 const OBJECTS: &str = "16";
 
 const fn kbuild(time: f64, lock: f64, free_high: f64, pages: f64) -> Step {
@@ -127,7 +127,7 @@ fn run(run: &mut Run<'_>) -> Result<Outcome, ReproduceError> {
     }
     outcome.notes.push(
         "time: that in which all jobs are busy. What follows, the last objects and the linker, is a \
-         small part of the published builds, with 241 objects per job, but not of these. The work \
+         small part of the published builds, with 241 objects per job, and a larger one of these. The work \
          between two page faults is derived from another build's page faults per CPU-second. The \
          share of memory that has been in use before is assumed. lock: the zones' and the LRU's, as \
          the published column counts mostly, but not only, zone locks; LRU is the latter's part."

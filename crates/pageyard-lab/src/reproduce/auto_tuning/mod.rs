@@ -25,6 +25,7 @@ pub(super) const SOCKETS: &str = "2x32";
 /// Memory that has been in use before the runs, in percent. Assumed: free pages are then scattered
 /// over more memory than the jobs of a build have at once.
 pub(super) const AGE: u8 = 10;
+
 /// A step's published figures: time or rate, zone lock %, free_high, pages from the zone, misses %.
 type Step = [Option<f64>; 5];
 
