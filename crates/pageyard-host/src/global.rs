@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use pageyard::policy::{Packed, Policy};
 use pageyard::{Gfp, MAX_ORDER, Order, PAGE_SIZE};
 
+use crate::backing::Backing;
 use crate::held::allocating;
 use crate::yard::HostYard;
 
@@ -77,11 +78,11 @@ impl<F, P: Policy + 'static> PageAlloc<F, P> {
     /// Serves pages from this yard from now on. It cannot be replaced.
     ///
     /// # Errors
-    /// Returns the yard if one is installed already, or if the yard is
-    /// [pinned](crate::Builder::pinned): the child of a fork reads such memory as zeros, and the
-    /// program's own memory must survive a fork.
+    /// Returns the yard if one is installed already, or if the child of a fork would not get a copy
+    /// of its memory: [pinned](crate::Builder::pinned) memory reads as zeros there, and parent and
+    /// child would both write to a file's ([`Backing::Memfd`], [`Backing::HugeTlb`]).
     pub fn install(&self, yard: &'static HostYard<P>) -> Result<(), &'static HostYard<P>> {
-        if yard.is_pinned() {
+        if yard.is_pinned() || yard.raw().region().backing() != Backing::Anonymous {
             return Err(yard);
         }
         self.yard.set(yard)

@@ -91,7 +91,7 @@ impl World {
     pub(crate) fn open(&'static self) {
         for tracked in &self.houses {
             self.callbacks(tracked).open(self, tracked);
-            // None was installed before.
+            // A yard of shared memory is refused. The system then serves the heap's blocks.
             let _ = tracked.heap.install(&tracked.yard);
         }
     }

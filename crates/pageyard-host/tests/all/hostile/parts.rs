@@ -108,8 +108,11 @@ pub(super) fn region() {
 }
 
 pub(super) fn allocators() {
-    let yard: &'static HostYard = Box::leak(Box::new(yard()));
+    let shared = Box::leak(Box::new(yard()));
+    let yard: &'static HostYard =
+        Box::leak(Box::new(Builder::new(SIZE).tick(None).build().unwrap()));
     let pages: PageAlloc<System> = PageAlloc::new(System);
+    assert!(pages.install(shared).is_err());
     pages.install(yard).unwrap();
     assert!(pages.install(yard).is_err());
     let own = InYard::new(yard, Global);
