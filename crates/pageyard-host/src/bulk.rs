@@ -36,7 +36,6 @@ impl<P: Policy> HostYard<P> {
         }
         let kind = Kind::of(Order::ZERO, gfp);
         let mut got = 0;
-        let mut drained = false;
         while got < n {
             // `n` may be far more than the yard has.
             let wanted = (n - got).min(CHUNK);
@@ -58,7 +57,6 @@ impl<P: Policy> HostYard<P> {
                 }
                 Ok(_) => {}
                 Err(_) if more > 0 => {}
-                Err(_) if !drained && self.drain_threads() > 0 => drained = true,
                 Err(_) => break,
             }
         }

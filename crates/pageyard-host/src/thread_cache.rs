@@ -175,6 +175,8 @@ struct Shared {
     backend: Arc<dyn CacheBackend>,
     born: Birthplace,
     roster: Roster,
+    /// How often blocks were freed from the cache.
+    given_back: AtomicU64,
     /// Counters of magazines of ended threads.
     past: Tally,
     past_hits: AtomicU64,
@@ -247,6 +249,7 @@ impl ThreadCaches {
             backend,
             born: Birthplace::here(),
             roster: Roster::new(limits),
+            given_back: AtomicU64::new(0),
             past: Tally::default(),
             past_hits: AtomicU64::new(0),
             past_huge_hits: AtomicU64::new(0),
@@ -297,9 +300,17 @@ impl ThreadCaches {
         magazine::has_mine(self.id) && (kind.is_huge() || is_pressed())
     }
 
-    /// Drains all magazines. Returns the number of pages.
-    pub(crate) fn drain(&self) -> u64 {
-        self.shared.as_ref().filter(|s| s.born.is_here()).map_or(0, |s| s.drain(Magazine::has))
+    /// Drains all magazines.
+    pub(crate) fn drain(&self) {
+        if let Some(shared) = self.shared.as_ref().filter(|s| s.born.is_here()) {
+            shared.drain(Magazine::has);
+        }
+    }
+
+    /// Returns how often blocks were freed from the cache.
+    #[inline]
+    pub(crate) fn given_back(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |s| s.given_back.load(Relaxed))
     }
 
     /// Drains what was not used since the last tick; all magazines if memory is short.
@@ -423,7 +434,7 @@ impl Shared {
         add(&mine.tally.refills, 1);
         add(&mine.tally.refilled, n as u64);
         // The magazine was claimed, or its limit lowered, in the meantime.
-        self.backend.free(kind, &rest[kept..]);
+        self.give_back(kind, &rest[kept..]);
         *first
     }
 
@@ -452,11 +463,19 @@ impl Shared {
         Some(())
     }
 
+    /// Frees blocks to the allocator behind.
+    fn give_back(&self, kind: Kind, blocks: &[Option<Ready>]) {
+        if !blocks.is_empty() {
+            self.backend.free(kind, blocks);
+            self.given_back.fetch_add(1, Relaxed);
+        }
+    }
+
     fn flush(&self, mine: &Magazine, kind: Kind, blocks: &[Option<Ready>]) {
         if !blocks.is_empty() {
             add(&mine.tally.flushes, 1);
             add(&mine.tally.flushed, blocks.len() as u64 * u64::from(kind.order().pages()));
-            self.backend.free(kind, blocks);
+            self.give_back(kind, blocks);
         }
     }
 
@@ -493,38 +512,32 @@ impl Shared {
         });
     }
 
-    /// Drains the kinds of magazines that `meant` selects. Returns the number of pages.
-    fn drain(&self, meant: impl Fn(&Magazine, Kind) -> bool) -> u64 {
+    /// Drains the kinds of magazines that `meant` selects.
+    fn drain(&self, meant: impl Fn(&Magazine, Kind) -> bool) {
         let _busy = Busy::begin();
-        let mut pages = 0;
         let any = |m: &Magazine| Kind::ALL.iter().any(|&kind| meant(m, kind));
-        self.roster.drain(any, barrier::all_threads, |m| pages += self.take(m, &meant));
-        pages
+        self.roster.drain(any, barrier::all_threads, |m| self.take(m, &meant));
     }
 
-    /// Frees the blocks of a claimed magazine that `meant` selects. Returns the number of pages.
-    fn take(&self, m: &Magazine, meant: impl Fn(&Magazine, Kind) -> bool) -> u64 {
+    /// Frees the blocks of a claimed magazine that `meant` selects.
+    fn take(&self, m: &Magazine, meant: impl Fn(&Magazine, Kind) -> bool) {
         let mut pages = 0;
         for kind in Kind::ALL.into_iter().filter(|&kind| meant(m, kind)) {
             let mut all = [None; ROOM];
             let n = m.take_all(kind, &mut all);
-            self.backend.free(kind, &all[..n]);
+            self.give_back(kind, &all[..n]);
             pages += n as u64 * u64::from(kind.order().pages());
         }
         if pages > 0 {
             add(&m.tally.drains, 1);
             add(&m.tally.drained, pages);
         }
-        pages
     }
 
     /// Stops threads from keeping blocks, because a zone is below its low watermark.
     fn press(&self) {
         let _busy = Busy::begin();
-        let take = |m: &Magazine| {
-            self.take(m, Magazine::has);
-        };
-        self.roster.press(barrier::all_threads, take);
+        self.roster.press(barrier::all_threads, |m| self.take(m, Magazine::has));
     }
 
     /// Returns whether threads still must not keep blocks. They may again once all of them could

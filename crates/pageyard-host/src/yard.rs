@@ -118,20 +118,20 @@ impl<P: Policy> HostYard<P> {
         let start = match own {
             Some(start) => start,
             None if self.thread_caches.is_on() => self.alloc_slow(order, gfp, kind).start()?,
-            None => self.alloc_uncached(order, gfp).start()?,
+            None => self.alloc_uncached(order, gfp, 0).start()?,
         };
         Ok((start, kind))
     }
 
-    /// Allocates past the thread cache.
+    /// Allocates past the thread cache, which has given back blocks `given_back` times.
     #[inline(always)]
-    fn alloc_uncached(&self, order: Order, gfp: Gfp) -> Answer {
+    fn alloc_uncached(&self, order: Order, gfp: Gfp, given_back: u64) -> Answer {
         if !self.born.is_here() {
             return AllocError::NoMemory.into();
         }
         match self.raw.alloc(order, gfp) {
             Ok(pfn) => self.start_of(pfn, order).into(),
-            Err(error) => self.retry_alloc(error, order, gfp),
+            Err(error) => self.retry_alloc(error, order, gfp, given_back),
         }
     }
 
@@ -141,44 +141,56 @@ impl<P: Policy> HostYard<P> {
         match kind
             .and_then(|kind| Some(self.prepare(self.thread_caches.refill(kind, gfp)?, kind, gfp)))
         {
-            None => self.alloc_uncached(order, gfp),
+            None => self.alloc_uncached(order, gfp, self.thread_caches.given_back()),
             fetched => fetched.into(),
         }
     }
 
-    /// Retries a failed request once, if draining the threads' magazines freed any pages.
     #[cold]
     #[inline(never)]
-    fn retry_alloc(&self, error: AllocError, order: Order, gfp: Gfp) -> Answer {
-        let again = error == AllocError::NoMemory && self.thread_caches.drain() > 0;
-        match if again { self.raw.alloc(order, gfp) } else { Err(error) } {
+    fn retry_alloc(&self, error: AllocError, order: Order, gfp: Gfp, given_back: u64) -> Answer {
+        let again = || self.raw.alloc(order, gfp);
+        match self.retry(Err(error), given_back, order, gfp, again) {
             Ok(pfn) => self.start_of(pfn, order).into(),
-            Err(error) => {
-                if error == AllocError::NoMemory {
-                    self.raw.service().failed(order, gfp);
-                }
-                error.into()
-            }
+            Err(error) => error.into(),
         }
     }
 
-    /// Makes a request past the thread cache. If memory is short, it is made once more, provided
-    /// that draining the threads' magazines freed any pages. Records a failed request.
+    /// Makes a request past the thread cache, twice if memory is short ([`retry`](Self::retry)).
     pub(crate) fn request<T, E: PartialEq + From<AllocError>>(
         &self,
         order: Order,
         gfp: Gfp,
         take: impl Fn() -> Result<T, E>,
     ) -> Result<T, E> {
-        let short = E::from(AllocError::NoMemory);
         if !self.is_here() {
-            return Err(short);
+            return Err(E::from(AllocError::NoMemory));
         }
-        let answer = match take() {
-            Err(error) if error == short && self.drain_threads() > 0 => take(),
-            answer => answer,
-        };
-        if answer.as_ref().is_err_and(|error| *error == short) {
+        let given_back = self.thread_caches.given_back();
+        self.retry(take(), given_back, order, gfp, take)
+    }
+
+    /// If memory was short, drains the threads' magazines, and repeats the request if they gave
+    /// back any blocks since they had done so `given_back` times, which the caller read before the
+    /// first attempt: another thread may have drained them meanwhile. Records a failed request.
+    fn retry<T, E: PartialEq + From<AllocError>>(
+        &self,
+        first: Result<T, E>,
+        given_back: u64,
+        order: Order,
+        gfp: Gfp,
+        again: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let short = E::from(AllocError::NoMemory);
+        let is_short = |answer: &Result<T, E>| answer.as_ref().is_err_and(|error| *error == short);
+        let mut answer = first;
+        if is_short(&answer) {
+            self.drain_threads();
+            if self.thread_caches.given_back() != given_back {
+                answer = again();
+            }
+        }
+        if is_short(&answer) {
             self.raw.service().failed(order, gfp);
         }
         answer
@@ -218,9 +230,9 @@ impl<P: Policy> HostYard<P> {
         self.born.is_here()
     }
 
-    /// Drains the threads' magazines. Returns the number of pages.
-    pub(crate) fn drain_threads(&self) -> u64 {
-        self.thread_caches.drain()
+    /// Drains the threads' magazines.
+    pub(crate) fn drain_threads(&self) {
+        self.thread_caches.drain();
     }
 
     /// Returns the address and the length in bytes of all memory, to register it with a device
@@ -434,5 +446,33 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
         let keeper = tick.map(|_| Keeper::start(raw.clone(), plan.clone())).transpose();
         let keeper = of("tick", keeper)?;
         Ok(HostYard { keeper, plan, thread_caches, raw, born })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::builder::Builder;
+
+    /// Between a request's attempt and its drain, another thread may drain what a third one keeps.
+    #[test]
+    fn a_request_looks_again_after_a_drain_of_another_thread() {
+        let yard = Builder::new(64 << 20).tick(None).build().unwrap();
+        let drained_elsewhere = |keeps: bool| {
+            if keeps {
+                drop(yard.alloc(Order::ZERO, Gfp::KERNEL));
+            }
+            let tries = Cell::new(0);
+            let first = || {
+                std::thread::scope(|s| s.spawn(|| yard.drain_threads()).join().unwrap());
+                Err(AllocError::NoMemory)
+            };
+            let take = || if tries.replace(tries.get() + 1) == 0 { first() } else { Ok(()) };
+            yard.request(Order::ZERO, Gfp::NOWAIT | Gfp::NOWARN, take)
+        };
+        assert_eq!(drained_elsewhere(true), Ok(()));
+        assert_eq!(drained_elsewhere(false), Err(AllocError::NoMemory));
     }
 }
