@@ -64,12 +64,7 @@ impl Balloon {
         frames: Range<Pfn>,
         discard: impl Fn(Pfn, Order),
     ) -> bool {
-        if self.limits().hard.is_none() && self.pages() == 0 {
-            return true;
-        }
-        let zones = || core.zone_ids().filter_map(|z| core.zone_info(z));
-        let nodes: Vec<NodeId> = zones().map(|z| z.node).collect();
-        if self.blocks.lock().orders.is_empty() {
+        if self.limits().hard.is_some() && self.blocks.lock().orders.is_empty() {
             // Allocated and freed outside the lock, which both may need.
             let mut new = Blocks::of(&frames);
             let mut blocks = self.blocks.lock();
@@ -79,11 +74,18 @@ impl Balloon {
             drop(blocks);
         }
         let mut blocks = self.blocks.lock();
+        if blocks.orders.is_empty() {
+            // No limit; or one that was set just now, and the call that follows is still to come.
+            return self.limits().hard.is_none();
+        }
         // Not the size of the region: sections may be offline.
-        let present: u64 = zones().map(|z| z.present).sum();
+        let zones = core.zone_ids().filter_map(|z| core.zone_info(z));
+        let present: u64 = zones.map(|z| z.present).sum();
+        // Read under the lock: what another call keeps for a limit that was changed meanwhile is
+        // corrected by the one that follows the change.
         let target = self.limits().hard.map_or(0, |hard| present.saturating_sub(hard));
         let kept = blocks.release(core, self.pages(), target);
-        let kept = blocks.keep(core, &discard, &nodes, kept, target);
+        let kept = blocks.keep(core, &discard, kept, target);
         self.pages.store(kept, Relaxed);
         kept >= target
     }
@@ -204,7 +206,6 @@ impl Blocks {
         &mut self,
         core: &Yard<'_, C>,
         discard: &impl Fn(Pfn, Order),
-        nodes: &[NodeId],
         mut kept: u64,
         target: u64,
     ) -> u64 {
@@ -214,7 +215,7 @@ impl Blocks {
             while more && kept + pages <= target {
                 more = false;
                 // Take from all nodes in turn.
-                for &node in nodes {
+                for node in (0..core.nodes()).map(|n| NodeId(n as u16)) {
                     if kept + pages > target {
                         break;
                     }

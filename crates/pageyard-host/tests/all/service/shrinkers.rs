@@ -348,6 +348,24 @@ fn impossible_claims_of_a_shrinker_are_bounded() {
     drop(blocks);
 }
 
+/// One thread lifts a limit while another still takes pages out of circulation for it.
+#[test]
+fn a_limit_that_is_lifted_keeps_nothing() {
+    let yard = builder(64 * MIB).tick(None).give_back(None).build().unwrap();
+    let limit = Limits { hard: Some(8 << 8), soft: None };
+    for wait in 0..500 {
+        std::thread::scope(|s| {
+            s.spawn(|| yard.set_limits(limit).unwrap());
+            while yard.limits() != limit {
+                std::hint::spin_loop();
+            }
+            (0..wait * 20).for_each(|_| std::hint::spin_loop());
+            yard.set_limits(Limits::default()).unwrap();
+        });
+        assert_eq!((yard.limits(), yard.status().kept), (Limits::default(), 0));
+    }
+}
+
 /// A limit that is set while the yard is full keeps single pages everywhere. They are movable.
 fn a_limit_leaves_whole_blocks<P: StaticPolicy + Send + Sync + 'static>(gfp: Gfp) {
     let yard = builder(64 * MIB).tick(None).give_back(None).build_with::<P>().unwrap();
