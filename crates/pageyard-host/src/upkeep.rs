@@ -148,9 +148,12 @@ impl<P: Policy> HostYard<P> {
         self.drain();
         let core = self.raw().core();
         let mut answer = core.offline(sections.clone());
+        let no_room = |error| {
+            matches!(error, HotplugError::Refused(ContigError::NoMemory | ContigError::Busy(_)))
+        };
         let balloon = &self.raw().service().balloon;
-        if answer.is_err() && balloon.leave(core, &sections) {
-            // There was no room to which what the hard limit keeps could be moved.
+        if answer.is_err_and(no_room) && balloon.leave(core, &sections) {
+            // What the hard limit keeps there was in the way.
             answer = core.offline(sections.clone());
         }
         if answer.is_err() {

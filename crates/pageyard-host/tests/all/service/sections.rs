@@ -1,9 +1,10 @@
 //! Sections of memory that go offline and online.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use pageyard::policy::{Linux612, Packed, StaticPolicy};
-use pageyard::{ContigError, Gfp, HotplugError, Pfn, Relocation, SECTION_PAGES};
+use pageyard::{ContigError, Gfp, HotplugError, Pfn, Relocation, SECTION_PAGES, VmEvent};
 use pageyard_host::{Block, HostYard, Limits, Moving, Relocator};
 
 use super::{MIB, QUIET, builder, fill, forever, order, until};
@@ -105,6 +106,21 @@ fn a_limit_keeps_no_section_online<P: StaticPolicy + Send + Sync + 'static>() {
 fn a_hard_limit_keeps_no_section_online() {
     a_limit_keeps_no_section_online::<Packed>();
     a_limit_keeps_no_section_online::<Linux612>();
+}
+
+/// If it did, other requests could have them until the limit takes them again.
+#[test]
+#[allow(unsafe_code)]
+fn an_offline_that_cannot_succeed_frees_nothing_that_a_limit_keeps() {
+    let yard = builder(384 * MIB).tick(None).give_back(None).build().unwrap();
+    assert_eq!(yard.set_limits(Limits { hard: Some(SECTION_PAGES), soft: None }), Ok(true));
+    // SAFETY: it is only asked for a counter.
+    let freed = || unsafe { yard.core() }.vm_events().get(VmEvent::PgFree);
+    let before = freed();
+    let Range { start, end } = second_section();
+    let inside = Pfn(start.0 + 1);
+    assert_eq!(yard.offline(inside..end), Err(HotplugError::Misaligned(inside)));
+    assert_eq!(freed(), before);
 }
 
 #[test]
