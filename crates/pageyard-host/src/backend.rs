@@ -66,8 +66,13 @@ impl<P: Policy + Send + Sync + 'static> CacheBackend for Backend<P> {
     }
 
     fn room(&self) -> i64 {
-        let above = |&zone: &ZoneId| self.raw.core().above_low(zone);
-        self.zones.iter().filter_map(above).min().unwrap_or(0)
+        let core = self.raw.core();
+        // Others have been taken offline.
+        let populated = self.zones.iter().filter(|&&zone| core.is_populated(zone));
+        let (tightest, zones) = populated.fold((i64::MAX, 0), |(least, n), &zone| {
+            (least.min(core.above_low(zone).unwrap_or(i64::MAX)), n + 1)
+        });
+        tightest.saturating_mul(zones)
     }
 
     fn near(&self) -> (usize, usize) {
@@ -80,5 +85,65 @@ impl<P: Policy + Send + Sync + 'static> CacheBackend for Backend<P> {
             }
         };
         here.map_or((0, 0), |&(_, near)| near)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pageyard::policy::{Packed, StaticPolicy};
+    use pageyard::{Knobs, MAX_ORDER, Order, SECTION_PAGES, ZoneSpec};
+
+    use super::*;
+    use crate::maps::LayoutParts;
+    use crate::memory::Region;
+    use crate::topology::Topology;
+
+    /// A yard with a section on each of two nodes.
+    fn two_nodes() -> Arc<RawYard<Packed, HostLock>> {
+        let region = Region::new(2 * SECTION_PAGES).unwrap();
+        let start = |n: u64| Pfn(region.first().0 + n * SECTION_PAGES);
+        let zone = |n: u16| ZoneSpec {
+            kind: ZoneKind::Normal,
+            node: NodeId(n),
+            span: start(n.into())..start(u64::from(n) + 1),
+        };
+        let plan = LayoutParts {
+            zones: [0, 1].map(zone).into(),
+            usable: [start(0)..start(2)].into(),
+            cpus: [NodeId(0)].into(),
+            distances: [10, 20, 20, 10].into(),
+            knobs: Knobs::default(),
+        };
+        let topology = Topology::detect().unwrap();
+        let yard =
+            RawYard::new(Packed::POLICY, plan, false, region, [0].into(), &topology, true, ());
+        Arc::new(yard.unwrap())
+    }
+
+    /// Otherwise threads of many nodes would keep nothing, each node having room for its own alone.
+    #[test]
+    fn each_node_has_room_for_its_part_of_the_threads() {
+        let raw = two_nodes();
+        let core = raw.core();
+        let backend = Backend::new(raw.clone());
+        let [near, far] = [0, 1].map(|n| core.zone_ids().nth(n).unwrap());
+        let above = |zone| core.above_low(zone).unwrap();
+        assert_eq!(backend.room(), 2 * above(near).min(above(far)));
+        let large = Order::new(MAX_ORDER).unwrap();
+        while core.alloc_on(NodeId(1), large, Gfp::KERNEL | Gfp::THISNODE | Gfp::NOWARN).is_ok() {}
+        assert_eq!(backend.room(), 2 * above(far));
+    }
+
+    /// It has no room at all, so threads would keep nothing.
+    #[test]
+    fn a_node_that_is_offline_does_not_count() {
+        let raw = two_nodes();
+        let core = raw.core();
+        let [near, far] = [0, 1].map(|n| core.zone_ids().nth(n).unwrap());
+        let info = core.zone_info(far).unwrap();
+        core.offline(info.start..Pfn(info.start.0 + SECTION_PAGES)).unwrap();
+        let room = Backend::new(raw.clone()).room();
+        assert_eq!(room, core.above_low(near).unwrap());
+        assert!(room > 0);
     }
 }

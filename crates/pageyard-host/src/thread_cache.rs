@@ -84,7 +84,8 @@ pub(crate) trait CacheBackend: Send + Sync {
     fn alloc(&self, gfp: Gfp, to: &mut [Option<Ready>]) -> usize;
     /// Frees blocks of a kind. Blocks still known to be zero are recorded as never allocated.
     fn free(&self, kind: Kind, blocks: &[Option<Ready>]);
-    /// Returns by how many pages the tightest zone is above its low watermark.
+    /// Returns how many more pages threads could keep, spread over the nodes evenly, before the
+    /// tightest zone falls below its low watermark; negative if it is below.
     fn room(&self) -> i64;
     /// Returns the address range of the memory of the caller's node: start and bytes.
     fn near(&self) -> (usize, usize);
@@ -540,8 +541,8 @@ impl Shared {
         self.roster.press(barrier::all_threads, |m| self.take(m, Magazine::has));
     }
 
-    /// Returns whether threads still must not keep blocks. They may again once all of them could
-    /// fill up without any zone falling below its low watermark. Called by ticks only: requests
+    /// Returns whether threads still must not keep blocks. They may again once all of them, spread
+    /// over the nodes evenly, could fill up without any zone falling below its low watermark. Called by ticks only: requests
     /// would contend for the lock as long as memory is short.
     fn stays_pressed(&self) -> bool {
         self.roster.relax(|| self.backend.room())
