@@ -162,9 +162,9 @@ impl Builder {
         self
     }
 
-    /// Returns how idle memory is returned to the system, or why it is not.
-    fn gives_back(&self) -> Result<GiveBack, &'static str> {
-        match (self.service.give_back, self.service.backing) {
+    /// Returns how idle memory of this kind is returned to the system, or why it is not.
+    fn gives_back(&self, backing: Backing) -> Result<GiveBack, &'static str> {
+        match (self.service.give_back, backing) {
             _ if self.pinned => Err("the memory is pinned"),
             (Some(None), _) => Err("disabled"),
             (_, Backing::HugeTlb(_)) => Err("pages of hugetlbfs are reserved for the yard"),
@@ -403,12 +403,11 @@ impl Builder {
         if backing == Backing::Anonymous {
             return of("size", Region::new(pages));
         }
-        let first = Region::backed(pages, backing);
-        let again = self.service.fallback && matches!(backing, Backing::HugeTlb(_));
-        let done = first.or_else(|e| {
-            // The fallback does not help with an invalid size.
-            let refused = e.kind() != std::io::ErrorKind::InvalidInput;
-            if !again || !refused {
+        // The fallback does not help with an invalid size.
+        let valid = pages.is_multiple_of(backing.unit() / PAGE_SIZE);
+        let again = self.service.fallback && valid && matches!(backing, Backing::HugeTlb(_));
+        let done = Region::backed(pages, backing).or_else(|e| {
+            if !again {
                 return Err(e);
             }
             trace_events::fell_back("backing", &backing, &e);
@@ -541,7 +540,8 @@ impl Builder {
             return Err(BuildError::Together(what));
         }
         let raw = self.on(policy, self.region()?, true, ())?;
-        HostYard::new(raw, self.tick, self.thread_cache, self.gives_back(), &self.service)
+        let gives_back = self.gives_back(raw.region().backing());
+        HostYard::new(raw, self.tick, self.thread_cache, gives_back, &self.service)
     }
 }
 

@@ -248,6 +248,15 @@ fn child(wanted: &str) {
         refuser.arm_always(libc::SYS_membarrier, libc::EPERM);
         scenario(&|| _ = refuser.disarm()).unwrap();
     }
+    if wanted == "hugetlb" {
+        // As where the kernel has no such pages. The backing's file is the first one.
+        let created = (1..MOST).find_map(|k| {
+            refuser.arm(k, libc::EINVAL);
+            let built = scenario(&|| ());
+            (refuser.disarm() == Some(libc::SYS_memfd_create)).then_some(built)
+        });
+        created.expect("a file was refused").expect("the fallback is used");
+    }
     // Twice, for resources that are created once and kept, such as thread stacks.
     for _ in 0..2 {
         scenario(&|| ()).unwrap();

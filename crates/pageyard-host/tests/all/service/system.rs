@@ -66,6 +66,9 @@ fn an_allowed_fallback_is_used() {
     // SAFETY: the file is not used.
     let has_file = unsafe { yard.fd() }.is_some();
     assert!(has_file);
+    // A file of small pages gives back idle memory.
+    let is_small = huge(1 << 30).region().unwrap().backing() == Backing::Memfd;
+    assert!(until(|| yard.status().keeps.is_none() == is_small), "{:?}", yard.status().keeps);
 }
 
 #[test]
