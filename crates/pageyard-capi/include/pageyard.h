@@ -548,7 +548,8 @@ pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 // Sets the limits, in pages. UINT64_MAX means no limit; a soft limit of 0 pages is a limit (in
 // pageyard_options 0 means none). The hard limit is at least 4 MiB for each of the yard's nodes. Requests
 // that would exceed it fail; above the soft limit, the yard's thread calls shrinkers for the excess. If
-// more than the hard limit is already in use, every request fails until enough is freed.
+// more than the hard limit is already in use, the thread, or pageyard_tick, takes what is freed. Until
+// that is enough, requests fail, but for those that get freed pages first.
 //
 // Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
 // describes the problem, and nothing changes.

@@ -82,8 +82,9 @@ impl<P: Policy> HostYard<P> {
     /// a fork, always `false`.
     ///
     /// If more is in use than the hard limit allows, free pages are taken out of circulation now.
-    /// The worker takes the rest as blocks are freed, and calls the shrinkers for it. Until then
-    /// requests fail, but for those that get freed pages before the worker does.
+    /// The worker takes the rest as blocks are freed, and calls the shrinkers for it; without one,
+    /// [`tick`](HostYard::tick) takes it. Until then requests fail, but for those that get freed
+    /// pages before it does.
     ///
     /// # Errors
     /// [`LimitError`]; nothing has changed then.

@@ -376,11 +376,12 @@ impl<P: Policy> HostYard<P> {
 
     /// Runs one tick for every CPU ([`RawYard::tick`]), for a yard without a worker thread. Binds
     /// the calling thread. Without ticks, threads keep blocks that they do not use, and after memory
-    /// was short once they keep none.
+    /// was short once they keep none; and a hard limit takes nothing that is freed after it was set.
     pub fn tick(&self) {
         if self.born.is_here() {
             self.thread_caches.tick();
             self.raw.tick();
+            self.raw.adjust_balloon();
         }
     }
 }

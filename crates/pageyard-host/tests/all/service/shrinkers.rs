@@ -348,6 +348,19 @@ fn impossible_claims_of_a_shrinker_are_bounded() {
     drop(blocks);
 }
 
+#[test]
+fn a_tick_takes_what_a_limit_still_lacks() {
+    let yard = builder(64 * MIB).tick(None).give_back(None).build().unwrap();
+    let all = || yard.alloc(order(0), QUIET).ok();
+    let mut blocks: Vec<_> = std::iter::from_fn(all).collect();
+    assert_eq!(yard.set_limits(Limits { hard: Some(32 << 8), soft: None }), Ok(false));
+    blocks.truncate(16 << 8);
+    let kept = yard.status().kept;
+    std::thread::scope(|s| s.spawn(|| yard.tick()).join().unwrap());
+    assert!(kept < 32 << 8, "{kept}");
+    assert_eq!(yard.status().kept, 32 << 8);
+}
+
 /// One thread lifts a limit while another still takes pages out of circulation for it.
 #[test]
 fn a_limit_that_is_lifted_keeps_nothing() {
