@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use lock_api::RawMutex;
-use pageyard::policy::{Policy, StaticPolicy};
+use pageyard::policy::{Engine, Policy, StaticPolicy};
 use pageyard::{Hooks, Knobs, NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
 
 use crate::backing::{Backing, HugePages};
@@ -24,9 +24,16 @@ use crate::yard::HostYard;
 
 /// Largest size of a yard, half of the 47-bit address space.
 const MOST: u64 = 1 << 46;
-/// Largest part of a node: a zone has fewer than 2^32 frames. The last part is larger than the others by
-/// less than a largest block for each node, of which there are at most 1,024.
-const MOST_OF_NODE: u64 = ((1 << 32) - (1 << 21)) * PAGE_SIZE;
+/// Returns the largest part of a node in bytes: a zone has fewer than 2^32 frames, or 2^31. The last
+/// part is larger than the others by less than a largest block for each node, of which there are at
+/// most 1,024.
+const fn most_of_node(engine: Engine) -> u64 {
+    let frames = match engine {
+        Engine::Exact => 1 << 32,
+        Engine::Packed => 1 << 31,
+    };
+    (frames - (1 << 21)) * PAGE_SIZE
+}
 /// Pages populated per call.
 const STEP: u64 = (256 << 20) / PAGE_SIZE;
 
@@ -347,13 +354,18 @@ impl Builder {
     /// # Errors
     /// Invalid options, or an error of the system.
     pub fn region(&self) -> Result<Region, BuildError> {
+        self.region_for(Engine::Exact)
+    }
+
+    /// Like [`region`](Builder::region), of a size that this engine can manage.
+    fn region_for(&self, engine: Engine) -> Result<Region, BuildError> {
         let topology = Topology::detect()?;
         let nodes = self.checked_nodes(&topology)?;
         if system_page() != PAGE_SIZE {
             return Err(BuildError::SystemPage(system_page()));
         }
         let of_nodes = |part: u64| part.saturating_mul(nodes.len() as u64);
-        let (least, most) = (of_nodes(LARGEST), of_nodes(MOST_OF_NODE).min(MOST));
+        let (least, most) = (of_nodes(LARGEST), of_nodes(most_of_node(engine)).min(MOST));
         if !(least..=most).contains(&self.size) {
             let (given, nodes) = (self.size, nodes.len());
             return Err(BuildError::Size { given, least, most, nodes });
@@ -452,7 +464,7 @@ impl Builder {
         &self,
         embedder: E,
     ) -> Result<RawYard<P, R, E>, BuildError> {
-        self.on(P::POLICY, self.region()?, false, embedder)
+        self.on(P::POLICY, self.region_for(P::POLICY.rules().engine)?, false, embedder)
     }
 
     /// Builds a yard that is used by frame number on an existing region, whose contents may be
@@ -539,7 +551,8 @@ impl Builder {
                         which a thread cache would bypass; remove this option";
             return Err(BuildError::Together(what));
         }
-        let raw = self.on(policy, self.region()?, true, ())?;
+        let region = self.region_for(policy.rules().engine)?;
+        let raw = self.on(policy, region, true, ())?;
         let gives_back = self.gives_back(raw.region().backing());
         HostYard::new(raw, self.tick, self.thread_cache, gives_back, &self.service)
     }
@@ -563,6 +576,8 @@ fn distances(topology: &Topology) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use pageyard::policy::{Linux612, Packed};
+
     use super::*;
 
     /// A bad value of one option is not a contradiction of two.
@@ -574,6 +589,21 @@ mod tests {
         assert!(matches!(give_back(slow), BuildError::Value(_)));
         let high = GiveBack { floor: 32 << 20, ..GiveBack::default() };
         assert!(matches!(give_back(high), BuildError::Together(_)));
+    }
+
+    /// The packed engine's zones are smaller. Nothing is mapped for a yard that is too large.
+    #[test]
+    fn the_largest_size_is_that_of_the_engine() {
+        let most = |error| match error {
+            Err(BuildError::Size { most, nodes: 1, .. }) => most >> 40,
+            other => panic!("{other:?}"),
+        };
+        let topology = Topology::detect().unwrap();
+        let node = topology.nodes.iter().find(|node| node.memory > 0).unwrap();
+        let huge = Builder::new(16 << 40).nodes([node.number]).tick(None);
+        assert_eq!(most(huge.build_with::<Packed>().map(drop)), 7);
+        assert_eq!(most(huge.build_with::<Linux612>().map(drop)), 15);
+        assert_eq!(most(huge.region().map(drop)), 15);
     }
 
     #[test]

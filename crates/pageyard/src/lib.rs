@@ -64,7 +64,7 @@
 //! tuning of the per-CPU lists, and records the owner of every block.
 //!
 //! # Limits
-//! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB, 64 nodes.
+//! Base pages are 4 KiB, blocks at most 4 MiB, a zone at most 16 TiB (8 TiB on the packed engine), 64 nodes.
 //! Targets need 64-bit atomics.
 
 #![no_std]

@@ -131,8 +131,8 @@ impl InitError {
             InitError::NoCpus => put!(out, "the layout has no CPU"),
             InitError::EmptyZone(i) => put!(out, "zone ", i, " has no frames"),
             InitError::ZoneTooLarge(i) => {
-                let most = " is too large; expected at most 2^32 - 4096 frames, below frame 2^52";
-                put!(out, "zone ", i, most)
+                put!(out, "zone ", i, " is too large; expected at most 2^32 - 4096 frames")?;
+                put!(out, " (2^31 on the packed engine), below frame 2^52")
             }
             InitError::ZonesOverlap(i, j) => put!(out, "zones ", i, " and ", j, " overlap"),
             InitError::SameKind(i, j) => {
