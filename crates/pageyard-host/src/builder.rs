@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_api::RawMutex;
 use pageyard::policy::{Engine, Policy, StaticPolicy};
-use pageyard::{Hooks, Knobs, NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
+use pageyard::{Hooks, Knobs, MAX_NODES, NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
 
 use crate::backing::{Backing, HugePages};
 use crate::error::{BuildError, of};
@@ -445,7 +445,7 @@ impl Builder {
             span: span.clone(),
         });
         let last = cpus.last().map_or(0, |&c| c);
-        let homes = (0..=last).map(|c| topology.node_of(c).unwrap_or(NodeId(nodes[0])));
+        let homes = (0..=last).map(|c| home(&topology, c, &nodes));
         let plan = LayoutParts {
             zones: zones.collect(),
             usable: parts.into(),
@@ -558,10 +558,24 @@ impl Builder {
     }
 }
 
-/// Returns the node distance matrix, row by row up to the highest node number; empty with only one
-/// node. Uses defaults where the firmware reports no distance.
+/// Returns whether the allocator knows nodes of this number. The machine may have others.
+fn is_known(node: u16) -> bool {
+    usize::from(node) < MAX_NODES
+}
+
+/// Returns a CPU's node; the nearest of the yard's nodes for CPUs without a known one.
+fn home(topology: &Topology, cpu: u32, nodes: &[u16]) -> NodeId {
+    let own = topology.node_of(cpu);
+    let far = |&&to: &&u16| own.and_then(|from| topology.distance(from.0, to)).unwrap_or(u8::MAX);
+    let nearest = || NodeId(nodes.iter().min_by_key(far).copied().unwrap_or(0));
+    own.filter(|node| is_known(node.0)).unwrap_or_else(nearest)
+}
+
+/// Returns the node distance matrix, row by row up to the highest known node number; empty with only
+/// one node. Uses defaults where the firmware reports no distance.
 fn distances(topology: &Topology) -> Vec<u8> {
-    let count = topology.nodes.iter().map(|n| n.number + 1).max().unwrap_or(1);
+    let known = topology.nodes.iter().map(|n| n.number).filter(|&n| is_known(n));
+    let count = known.map(|n| n + 1).max().unwrap_or(1);
     if count == 1 {
         return Vec::new();
     }
@@ -577,8 +591,10 @@ fn distances(topology: &Topology) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use pageyard::policy::{Linux612, Packed};
+    use pageyard::tuning::CacheSlice;
 
     use super::*;
+    use crate::topology::{Cpu, Node};
 
     /// A bad value of one option is not a contradiction of two.
     #[test]
@@ -604,6 +620,28 @@ mod tests {
         assert_eq!(most(huge.build_with::<Packed>().map(drop)), 7);
         assert_eq!(most(huge.build_with::<Linux612>().map(drop)), 15);
         assert_eq!(most(huge.region().map(drop)), 15);
+    }
+
+    /// Node 64 is one more than the allocator knows. It may be the home of devices or of CPUs.
+    #[test]
+    fn a_node_of_a_high_number_does_not_keep_others_from_use() {
+        let node = |number, distances: [u8; 3]| Node {
+            number,
+            memory: 1 << 30,
+            free: 0,
+            distances: distances.into(),
+        };
+        let slice = CacheSlice::default();
+        let topology = Topology {
+            nodes: vec![node(0, [10, 20, 30]), node(1, [20, 10, 15]), node(64, [30, 15, 10])],
+            cpus: [(0, 0), (1, 1), (2, 64)]
+                .map(|(number, node)| Cpu { number, node, slice })
+                .into(),
+        };
+        assert_eq!(distances(&topology), [10, 20, 20, 10]);
+        let homes = |nodes: &[u16]| [0, 1, 2].map(|cpu| home(&topology, cpu, nodes).0);
+        assert_eq!(homes(&[0, 1]), [0, 1, 1]);
+        assert_eq!(homes(&[0]), [0, 1, 0]);
     }
 
     #[test]
