@@ -376,7 +376,8 @@ pageyard_status pageyard_alloc_bulk(const struct pageyard *yard,
 
 // Frees `count` blocks of one order, which is cheaper than one call per block. Stops at the first
 // invalid block. If `done` is not null, it receives the number of blocks freed; after an error
-// that is the index of the invalid block. That block and all later ones are unchanged.
+// that is the index of the invalid block. That block and all later ones are unchanged. PAGEYARD_ERR_HANDLE
+// and PAGEYARD_ERR_ARGUMENT leave `done` unwritten: nothing is freed then.
 //
 // Errors: as pageyard_free; a null block is PAGEYARD_ERR_FOREIGN.
 //
@@ -451,7 +452,7 @@ pageyard_status pageyard_get_thread_cache(const struct pageyard *yard,
 // `flags` contains PAGEYARD_ZERO.
 //
 // Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE if `pages` or `align` is
-// not possible; PAGEYARD_ERR_BUSY, PAGEYARD_ERR_NO_MEMORY if there is no such range.
+// not possible; PAGEYARD_ERR_FLAGS; PAGEYARD_ERR_BUSY, PAGEYARD_ERR_NO_MEMORY if there is no such range.
 //
 // Threads: any, but not signal handlers. Owner: the caller owns the pages until
 // pageyard_free_range, which any thread may call.

@@ -1203,7 +1203,8 @@ pageyard_status pageyard_core_alloc_bulk(const struct pageyard_core *yard,
 
 // Frees `count` blocks of one order, which is cheaper than one call per block. Stops at the first
 // invalid block. If `done` is not null, it receives the number of blocks freed; after an error
-// that is the index of the invalid block. That block and all later ones are unchanged.
+// that is the index of the invalid block. That block and all later ones are unchanged. PAGEYARD_ERR_HANDLE
+// and PAGEYARD_ERR_ARGUMENT leave `done` unwritten: nothing is freed then.
 //
 // Errors: as pageyard_core_free.
 //

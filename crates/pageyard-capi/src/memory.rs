@@ -8,8 +8,8 @@ use ::pageyard::{Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::flags;
 use pageyard_capi_core::sized::{self, Growing, answer};
 use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_RANGE, of_contig, of_free,
-    pageyard_status,
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_RANGE, of_contig,
+    of_free, pageyard_status,
 };
 use pageyard_host::PageRange;
 
@@ -199,7 +199,7 @@ fn address_of<P: Policy>(range: PageRange<'_, P>) -> *mut c_void {
 /// `flags` contains PAGEYARD_ZERO.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_ARGUMENT; PAGEYARD_ERR_RANGE if `pages` or `align` is
-/// not possible; PAGEYARD_ERR_BUSY, PAGEYARD_ERR_NO_MEMORY if there is no such range.
+/// not possible; PAGEYARD_ERR_FLAGS; PAGEYARD_ERR_BUSY, PAGEYARD_ERR_NO_MEMORY if there is no such range.
 ///
 /// Threads: any, but not signal handlers. Owner: the caller owns the pages until
 /// pageyard_free_range, which any thread may call.
@@ -217,6 +217,9 @@ pub unsafe extern "C" fn pageyard_alloc_range(
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
         let gfp = flags::gfp(flags);
+        if gfp.migrate_type().is_none() {
+            return Err(PAGEYARD_ERR_FLAGS);
+        }
         let got = with_yard!(inner, |yard| yard.alloc_range(pages, align, gfp).map(address_of))
             .map_err(of_contig)?;
         for i in 0..pages {

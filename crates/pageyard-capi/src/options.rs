@@ -7,7 +7,9 @@ use ::pageyard::policy::Engine;
 use pageyard_capi_core::engine::{PAGEYARD_ENGINE_PACKED, engine};
 use pageyard_capi_core::flags::PAGEYARD_VERSION;
 use pageyard_capi_core::sized::{self, Growing};
-use pageyard_capi_core::status::{PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_OPTION, pageyard_status};
+use pageyard_capi_core::status::{
+    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_VERSION, pageyard_status,
+};
 use pageyard_host::{Backing, Builder, GiveBack, HugePages, HugeSize, ThreadCache};
 
 use crate::last_error::{self, done};
@@ -125,6 +127,10 @@ pub unsafe extern "C" fn pageyard_options_init(
 ) -> pageyard_status {
     if options.is_null() || !options.is_aligned() {
         return done(Err(PAGEYARD_ERR_ARGUMENT));
+    }
+    // Not even the size and version may be written then.
+    if (struct_size as usize) < pageyard_options::LEAST {
+        return done(Err(PAGEYARD_ERR_VERSION));
     }
     let defaults = pageyard_options {
         struct_size,

@@ -50,7 +50,9 @@ static void options(void) {
     EXPECT(options.nodes == NULL && options.cpus == NULL && options.flags == 0);
     EXPECT(options.engine == PAGEYARD_ENGINE_PACKED);
     EXPECT_STATUS(pageyard_options_init(NULL, sizeof options, 1), PAGEYARD_ERR_ARGUMENT);
-    EXPECT_STATUS(pageyard_options_init(&options, 8, 1), PAGEYARD_ERR_VERSION);
+    options.struct_size = 12345;
+    EXPECT_STATUS(pageyard_options_init(&options, 4, 1), PAGEYARD_ERR_VERSION);
+    EXPECT(options.struct_size == 12345);
 
     OK(pageyard_options_init(&options, sizeof options, 1 << 20));
     EXPECT_STATUS(pageyard_create(&options, &yard), PAGEYARD_ERR_OPTION);
@@ -206,6 +208,11 @@ static void blocks(void) {
     OK(pageyard_free(yard, parts[5], 0));
     EXPECT_STATUS(pageyard_free_bulk(yard, parts, 8, 0, &done), PAGEYARD_ERR_DOUBLE_FREE);
     EXPECT(done == 5);
+    EXPECT_STATUS(pageyard_free_bulk(yard, NULL, 1, 0, &done), PAGEYARD_ERR_ARGUMENT);
+    EXPECT(done == 5);
+    /* A range of two types. */
+    EXPECT_STATUS(pageyard_alloc_range(yard, 3, 1, PAGEYARD_MOVABLE | PAGEYARD_RECLAIMABLE, &again),
+                  PAGEYARD_ERR_FLAGS);
     OK(pageyard_free_bulk(yard, parts + 6, 2, 0, NULL));
     EXPECT_STATUS(pageyard_free(yard, block, 3), PAGEYARD_ERR_DOUBLE_FREE);
 
