@@ -19,10 +19,11 @@ fn call(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Registers the process for the barrier. Returns whether the system supports it.
+/// Registers the process for the barrier. Returns whether the system supports it. Also tries it: a
+/// filter of system calls may refuse one command only.
 pub(crate) fn is_available() -> bool {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    *REGISTERED.get_or_init(|| call(REGISTER_PRIVATE_EXPEDITED))
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    *WORKS.get_or_init(|| call(REGISTER_PRIVATE_EXPEDITED) && all_threads())
 }
 
 /// Makes every thread of the process pass a full barrier between the call and the return. Returns

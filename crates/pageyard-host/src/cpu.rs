@@ -140,7 +140,12 @@ pub fn allowed() -> io::Result<Vec<u32>> {
         return Err(io::Error::last_os_error());
     }
     let is_set = |&cpu: &u32| mask[cpu as usize / 64] >> (cpu % 64) & 1 != 0;
-    Ok((0..MOST as u32).filter(is_set).collect())
+    Ok(all().into_iter().filter(is_set).collect())
+}
+
+/// Returns the numbers of all CPUs that there can be.
+pub(crate) fn all() -> Vec<u32> {
+    (0..MOST as u32).collect()
 }
 
 /// Binds the calling thread to these CPUs.

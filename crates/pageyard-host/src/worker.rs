@@ -269,7 +269,8 @@ impl<'y, P: Policy> Worker<'y, P> {
     }
 
     fn tick(&self) {
-        let home = cpu::allowed().unwrap_or_default();
+        // If the system refuses to say, the thread may run anywhere afterwards.
+        let home = cpu::allowed().unwrap_or_else(|_| cpu::all());
         (self.plan.tick)();
         // If the old CPUs are not allowed any more, the thread stays where it is.
         let _ = cpu::bind(&home);

@@ -248,6 +248,18 @@ fn child(wanted: &str) {
         refuser.arm_always(libc::SYS_membarrier, libc::EPERM);
         scenario(&|| _ = refuser.disarm()).unwrap();
     }
+    if plain {
+        let yard: Yard = Builder::new(16 * MIB).tick(None).build().unwrap();
+        let mut worker = yard.worker().unwrap();
+        let home = cpu::allowed().unwrap();
+        refuser.arm_always(libc::SYS_sched_getaffinity, libc::EPERM);
+        while yard.status().ticks == 0 {
+            let most = worker.step();
+            worker.wait(most);
+        }
+        refuser.disarm();
+        assert_eq!(cpu::allowed().unwrap(), home, "the thread stayed where it ticked last");
+    }
     if wanted == "hugetlb" {
         // As where the kernel has no such pages. The backing's file is the first one.
         let created = (1..MOST).find_map(|k| {
