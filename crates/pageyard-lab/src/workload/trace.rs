@@ -65,6 +65,7 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     if program.cpus.is_empty() {
         return Err(params.wrong("trace", "a recording that has page events"));
     }
+    program.number();
     let plan = Recorded { program, paced, cpus: site.cpus.len(), left: Mutex::default() };
     Ok(vec![(String::new(), Box::new(plan))])
 }
@@ -74,7 +75,9 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
 enum Place {
     /// In this slot of the CPU that allocated it.
     Own(u32),
-    /// In transit to another CPU, as the `n`th block from this CPU.
+    /// Passed between the CPU that requested it and the CPU that frees it. Each names the other, and
+    /// the block's number among those that pass that way, in the order of their requests. While a
+    /// recording is read, the number is the index of the request among the steps of its CPU.
     Sent(u16, u32),
     /// Allocated before the recording: this CPU's `n`th such block.
     Before(u32),
@@ -95,8 +98,6 @@ struct Part {
     /// Orders of the blocks allocated before the recording.
     before: Vec<Order>,
     slots: u32,
-    /// Number of blocks that each CPU has sent here so far.
-    sent: Vec<u32>,
 }
 
 /// A block that is in use in the recording.
@@ -199,24 +200,43 @@ impl Program {
 
     /// Returns where this CPU finds a block that it frees.
     fn place(&mut self, live: Live, cpu: u16) -> Place {
-        let owner = usize::from(live.cpu);
-        let n = if live.cpu == cpu {
-            None
-        } else {
-            let sent = &mut self.cpus[usize::from(cpu)].sent;
-            sent.resize(sent.len().max(owner + 1), 0);
-            sent[owner] += 1;
-            Some(sent[owner] - 1)
-        };
-        let What::Alloc(_, _, place) = &mut self.cpus[owner].steps[live.step as usize].1 else {
+        let What::Alloc(_, _, place) = self.request(live.cpu, live.step) else {
             return Place::Own(0);
         };
-        match n {
-            None => *place,
-            Some(n) => {
-                *place = Place::Sent(cpu, n);
-                Place::Sent(live.cpu, n)
+        if live.cpu == cpu {
+            return *place;
+        }
+        *place = Place::Sent(cpu, live.step);
+        Place::Sent(live.cpu, live.step)
+    }
+
+    fn request(&mut self, cpu: u16, step: u32) -> &mut What {
+        &mut self.cpus[usize::from(cpu)].steps[step as usize].1
+    }
+
+    /// Numbers the blocks that are passed between CPUs, once all are known: a block that is requested
+    /// first is sent first, even if it is freed last.
+    fn number(&mut self) {
+        for part in &mut self.cpus {
+            let mut sent: HashMap<u16, u32> = HashMap::new();
+            for (_, what) in &mut part.steps {
+                if let What::Alloc(_, _, Place::Sent(to, n)) = what {
+                    let next = sent.entry(*to).or_default();
+                    *n = *next;
+                    *next += 1;
+                }
             }
+        }
+        for me in 0..self.cpus.len() {
+            let mut steps = std::mem::take(&mut self.cpus[me].steps);
+            for (_, what) in &mut steps {
+                if let What::Free(Place::Sent(from, n), _) = what
+                    && let What::Alloc(_, _, Place::Sent(_, number)) = self.request(*from, *n)
+                {
+                    *n = *number;
+                }
+            }
+            self.cpus[me].steps = steps;
         }
     }
 }
@@ -382,6 +402,7 @@ mod tests {
     fn program(events: &[Event]) -> Program {
         let mut program = Program::default();
         events.iter().for_each(|e| program.add(e));
+        program.number();
         program
     }
 
@@ -401,6 +422,30 @@ mod tests {
         assert_eq!(steps(&p, 0), "alloc 0 Own(0); alloc 0 Sent(1, 0); free Own(0)");
         assert_eq!(steps(&p, 1), "free Sent(0, 0)");
         assert_eq!((p.unknown, p.again), (0, 0));
+    }
+
+    #[test]
+    fn blocks_are_received_in_the_order_of_their_requests_not_of_their_frees() {
+        let p = program(&[alloc(0, 8, 0), alloc(0, 16, 3), free(1, 16, 3), free(1, 8, 0)]);
+        assert_eq!(steps(&p, 0), "alloc 0 Sent(1, 0); alloc 3 Sent(1, 1)");
+        assert_eq!(steps(&p, 1), "free Sent(0, 1); free Sent(0, 0)");
+    }
+
+    #[test]
+    fn each_receiver_counts_the_blocks_of_each_sender() {
+        let p = program(&[
+            alloc(0, 8, 0),
+            alloc(0, 9, 0),
+            alloc(1, 10, 0),
+            free(2, 9, 0),
+            free(2, 10, 0),
+            free(1, 8, 0),
+            alloc(0, 8, 0),
+            free(2, 8, 0),
+        ]);
+        assert_eq!(steps(&p, 0), "alloc 0 Sent(1, 0); alloc 0 Sent(2, 0); alloc 0 Sent(2, 1)");
+        assert_eq!(steps(&p, 1), "alloc 0 Sent(2, 0); free Sent(0, 0)");
+        assert_eq!(steps(&p, 2), "free Sent(0, 0); free Sent(1, 0); free Sent(0, 1)");
     }
 
     #[test]

@@ -433,7 +433,7 @@ fn s8_14_a_recording_keeps_its_order_and_its_pace() {
     let fast = &run("trace", &options)[0];
     options.set.push(("pace".into(), "recorded".into()));
     let paced = &run("trace", &options)[0];
-    is(fast, "time", 0.000530887);
+    is(fast, "time", 0.000534702);
     is(paced, "time", 6.220225191);
     for result in [fast, paced] {
         assert_eq!(value(result, "failed"), 0.0);
