@@ -1,5 +1,6 @@
 //! sysbench's OLTP on a database larger than its cache. Pages of the page cache are allocated at
-//! random times on all CPUs, and freed, oldest first, in batches of 32 from one CPU (stated).
+//! random times on all CPUs, and freed, oldest first, in batches of 32 from one CPU (stated). The
+//! threads fill the cache before the measurement, so that each page that is read replaces another.
 //!
 //! How long a thread works between two cache misses is assumed.
 
@@ -8,7 +9,7 @@ use std::sync::Mutex;
 
 use pageyard::{CpuId, Order};
 
-use super::actor::{Block, Plan, Stage};
+use super::actor::{Actor, Block, Plan, Stage};
 use super::error::WorkloadError;
 use super::params::{Params, param};
 use super::recipe::{Point, Recipe, Score, Site};
@@ -67,22 +68,34 @@ struct Sysbench {
     state: Mutex<Cache>,
 }
 
+impl Sysbench {
+    fn read(&self, actor: &dyn Actor<'_>, pages: u64) {
+        for _ in 0..pages {
+            actor.think(actor.random_exponential(self.work));
+            let Some(page) = actor.alloc(Order::ZERO, gfp(flags::READ)) else { continue };
+            actor.touch(page, pageyard::PAGE_SIZE);
+            actor.sync();
+            lock(&self.state).pages.push_back(page);
+            actor.done(1);
+        }
+    }
+}
+
 impl Plan for Sysbench {
+    fn setup<'env>(&'env self, stage: &dyn Stage<'env>) {
+        for thread in 1..=self.threads {
+            // The shares add up to the cache.
+            let share = (self.cache as u64 + u64::from(thread) - 1) / u64::from(self.threads);
+            stage.spawn(CpuId(thread), Box::new(move |actor| self.read(actor, share)));
+        }
+    }
+
     fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
         for thread in 1..=self.threads {
             stage.spawn(
                 CpuId(thread),
                 Box::new(move |actor| {
-                    for _ in 0..self.reads {
-                        actor.think(actor.random_exponential(self.work));
-                        let Some(page) = actor.alloc(Order::ZERO, gfp(flags::READ)) else {
-                            continue;
-                        };
-                        actor.touch(page, pageyard::PAGE_SIZE);
-                        actor.sync();
-                        lock(&self.state).pages.push_back(page);
-                        actor.done(1);
-                    }
+                    self.read(actor, self.reads);
                     lock(&self.state).running -= 1;
                 }),
             );

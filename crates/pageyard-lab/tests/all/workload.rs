@@ -398,6 +398,14 @@ fn s8_12_sysbench_frees_on_one_cpu() {
     is(result, "remote", 100.0);
 }
 
+/// The cache is full when the measurement begins: a page is freed for each page that is read.
+#[test]
+fn s8_12_sysbench_measures_a_full_cache() {
+    let mut options = options("sysbench", &["Linux612"]);
+    options.set.push(("reads".into(), "100".into()));
+    is(&run("sysbench", &options)[0], "remote", 100.0);
+}
+
 #[test]
 fn a_5_limits_of_one_section_stay_without_recomputation() {
     let policies = ["EarlyLimits<SixBatches<Base>>", "SixBatches<Base>"];
