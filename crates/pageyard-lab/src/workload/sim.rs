@@ -163,10 +163,6 @@ trait Pages {
     fn kept(&self, free_at_start: i64, in_use: i64) -> i64;
 }
 
-fn is_packed(yard: &WatchedYard<'_>) -> bool {
-    yard.policy().rules().engine == Engine::Packed
-}
-
 impl Pages for WatchedYard<'_> {
     fn alloc(&self, order: Order, gfp: Gfp) -> Option<Block> {
         Some((WatchedYard::alloc(self, order, gfp).ok()?, order))
@@ -197,11 +193,11 @@ impl Pages for WatchedYard<'_> {
     }
 
     fn sample_every(&self) -> u32 {
-        if is_packed(self) { SAMPLE_EVERY_PACKED } else { SAMPLE_EVERY }
+        (SAMPLE_EVERY_OF_CPU * self.cpus()).max(SAMPLE_EVERY)
     }
 
     fn kept(&self, free_at_start: i64, in_use: i64) -> i64 {
-        if !is_packed(self) {
+        if self.policy().rules().engine == Engine::Exact {
             return free_at_start - self.free_pages() - in_use;
         }
         // The packed engine would count all bits.
@@ -210,11 +206,10 @@ impl Pages for WatchedYard<'_> {
     }
 }
 
-/// Number of requests and frees between two samples of what CPUs keep. Sampling takes no virtual
-/// time.
+/// Number of requests and frees between two samples of what CPUs keep, at least, and for each CPU: on
+/// the packed engine all CPUs' counters are added up. Sampling takes no virtual time.
 const SAMPLE_EVERY: u32 = 64;
-/// The same on the packed engine, where all CPUs' counters are added up.
-const SAMPLE_EVERY_PACKED: u32 = 4096;
+const SAMPLE_EVERY_OF_CPU: u32 = 4;
 
 /// The shared state of all actors of a run.
 struct World<'w> {
@@ -227,6 +222,7 @@ struct World<'w> {
     free_at_start: i64,
     /// Pages that actors hold.
     in_use: Cell<i64>,
+    sample_every: u32,
     unsampled: Cell<u32>,
     /// The largest number of pages that CPUs and depots kept.
     peak: Cell<i64>,
@@ -251,6 +247,7 @@ impl<'w> World<'w> {
             failed: Cell::new(0),
             free_at_start: pages.free_pages(),
             in_use: Cell::new(0),
+            sample_every: pages.sample_every(),
             unsampled: Cell::new(0),
             peak: Cell::new(0),
             waits: RefCell::default(),
@@ -269,18 +266,22 @@ impl<'w> World<'w> {
 
     /// Ends the measured stage.
     fn end(&self) {
+        self.sample();
         self.course.inspect(|c| c.end());
     }
 
     fn note(&self, pages: i64) {
         self.in_use.set(self.in_use.get() + pages);
         let unsampled = self.unsampled.get() + 1;
-        let sample_every = self.pages.sample_every();
-        self.unsampled.set(unsampled % sample_every);
-        if unsampled == sample_every {
-            let kept = self.pages.kept(self.free_at_start, self.in_use.get());
-            self.peak.set(self.peak.get().max(kept));
+        self.unsampled.set(unsampled % self.sample_every);
+        if unsampled == self.sample_every {
+            self.sample();
         }
+    }
+
+    fn sample(&self) {
+        let kept = self.pages.kept(self.free_at_start, self.in_use.get());
+        self.peak.set(self.peak.get().max(kept));
     }
 
     fn noted(&self, got: Option<Block>) -> Option<Block> {

@@ -257,6 +257,17 @@ fn b_3_streams_lose_by_early_drains() {
     assert!(drains[0] == 0.0 && drains[1] > 1000.0 && drains[2] == 0.0, "{drains:?}");
 }
 
+/// A run of forty requests and frees ends with pages on the lists.
+#[test]
+fn short_runs_have_a_peak_of_cached_pages() {
+    let mut options = options("unix", &[]);
+    options.set.extend([("pairs", "1"), ("writes", "5")].map(|(n, v)| (n.into(), v.into())));
+    options.policies = replay::columns("Linux612,Packed").unwrap();
+    for result in run("unix", &options) {
+        assert!(value(&result, "peak_pcp") > 0.0, "{}", result.policy);
+    }
+}
+
 /// Ageing leaves nothing on lists that tune themselves.
 #[test]
 fn lists_are_at_rest_after_ageing() {
