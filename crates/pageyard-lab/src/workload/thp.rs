@@ -262,6 +262,7 @@ impl Thp {
                     held.push(block);
                 } else {
                     missed += 1;
+                    self.shrink(actor);
                     held.extend(
                         (0..512).filter_map(|_| actor.alloc(Order::ZERO, gfp(flags::ANON))),
                     );
