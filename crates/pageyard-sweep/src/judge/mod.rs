@@ -195,10 +195,15 @@ fn figures(
         Work::Run { .. } => &OF_RUNS,
         Work::Replay { .. } => &OF_REPLAYS,
     };
+    let values = || against.iter().chain(policy).flat_map(|cell| &cell.values);
+    // A label stands for a point, or for a part of the figure without one.
+    let is_judged = |metric: &str, name: &str| {
+        metric == name || is_named(metric, name) && values().all(|v| v.metric != name)
+    };
     // In the order of the first policy's figures, then those that only the other has.
     let mut found: Vec<(&Value, Aspect)> = Vec::new();
-    for value in against.iter().chain(policy).flat_map(|cell| &cell.values) {
-        let aspect = judged.iter().find(|(name, _)| is_named(&value.metric, name));
+    for value in values() {
+        let aspect = judged.iter().find(|(name, _)| is_judged(&value.metric, name));
         if let Some(&(_, aspect)) = aspect
             && !found.iter().any(|(known, _)| known.metric == value.metric)
         {
@@ -273,7 +278,10 @@ fn verdict(against: &[Option<f64>], policy: &[Option<f64>], better: Better, unit
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::cell::{Cell, MachineText};
 
     fn judged(against: &[f64], policy: &[f64], better: Better, unit: &str) -> Verdict {
         let counted = |of: &[f64]| of.iter().copied().map(Some).collect::<Vec<_>>();
@@ -305,6 +313,31 @@ mod tests {
         assert_eq!(lower(&[None, Some(9.0)], &[None, Some(1.0)]), Verdict::Better);
         assert_eq!(lower(&[None], &[None]), Verdict::Same, "nothing under both");
         assert_eq!(lower(&[None, Some(9.0)], &[Some(0.0), Some(1.0)]), Verdict::Missing);
+    }
+
+    #[test]
+    fn parts_of_a_figure_are_not_judged_beside_it() {
+        let machine = MachineText { name: "2x56".into(), toml: String::new() };
+        let work = Work::Run {
+            workload: "kbuild".into(),
+            machine,
+            memory: None,
+            descriptor: 64,
+            iterations: 1,
+            set: BTreeMap::new(),
+        };
+        let value = |metric: &str| Value {
+            metric: metric.into(),
+            unit: String::new(),
+            better: None,
+            value: Some(1.0),
+        };
+        let metrics = ["zone_pages", "zone_pages-node0", "zone_pages-node1", "rate-32", "rate-64"];
+        let cell = Cell { policy: "Base".into(), seed: 1, work };
+        let result = CellResult { key: String::new(), cell, values: metrics.map(value).to_vec() };
+        let judged = figures(&[result.clone()], &[result], &(String::new(), false));
+        let names: Vec<_> = judged.iter().map(|f| f.metric.as_str()).collect();
+        assert_eq!(names, ["zone_pages", "rate-32", "rate-64"]);
     }
 
     #[test]
