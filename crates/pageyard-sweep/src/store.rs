@@ -61,7 +61,11 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
     static WRITES: AtomicU64 = AtomicU64::new(0);
     let number = WRITES.fetch_add(1, Relaxed);
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}-{number}.{PARTIAL}", std::process::id()));
+    name.push(format!(
+        ".{}{}-{number}.{PARTIAL}",
+        visible().unwrap_or_default(),
+        std::process::id()
+    ));
     let partial = path.with_file_name(name);
     let written = (|| -> io::Result<()> {
         let mut file = fs::File::create(&partial)?;
@@ -79,19 +83,30 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
 /// Removes the partial files that interrupted processes left in a folder.
 pub(crate) fn remove_abandoned(folder: &Path) -> Result<(), SweepError> {
     let fail = |e| SweepError::file(folder, e);
+    let Some(visible) = visible() else { return Ok(()) };
     for entry in fs::read_dir(folder).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
-        if is_abandoned(&path) {
+        if is_abandoned(&path, &visible) {
             let _ = fs::remove_file(path);
         }
     }
     Ok(())
 }
 
-/// Whether a partial file's process no longer exists.
-fn is_abandoned(path: &Path) -> bool {
+/// Whether a partial file's process is one of the visible ones and no longer exists.
+fn is_abandoned(path: &Path, visible: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let Some(rest) = name.strip_suffix(&format!(".{PARTIAL}")) else { return false };
-    let process = rest.rsplit('.').next().and_then(|number| number.split('-').next());
-    process.is_none_or(|id| !Path::new("/proc").join(id).exists())
+    let process = name.strip_suffix(PARTIAL).and_then(|name| name.rsplit('.').nth(1));
+    let number = process.and_then(|process| process.strip_prefix(visible));
+    let number = number.and_then(|number| number.split('-').next());
+    number.is_some_and(|number| !Path::new("/proc").join(number).exists())
+}
+
+/// Returns a prefix for the numbers of processes that `/proc` shows: the boot of the system and the
+/// container. A folder may be shared with others, whose processes are not known here.
+fn visible() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let space = fs::read_link("/proc/self/ns/pid").ok()?;
+    let space = space.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
+    Some(format!("{}-{space}-", boot.trim()))
 }

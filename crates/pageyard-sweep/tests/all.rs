@@ -144,15 +144,10 @@ fn a_stopped_sweep_keeps_what_is_finished_and_continues() {
     assert!((3..12).contains(&kept), "{kept}");
     // What a killed process leaves is removed, that of a running one is not.
     let cells = folder.path().join(CELLS);
-    let (dead, alive) = (
-        cells.join("k.json.999999999-0.partial"),
-        format!("k.json.{}-7.partial", std::process::id()),
-    );
-    fs::write(&dead, "{").unwrap();
-    fs::write(cells.join(&alive), "{").unwrap();
+    let [dead, alive, other] = partials(&cells, "k.json");
     let (done, results) = all(&plan, folder.path(), 2);
     assert_eq!((done.cached, done.computed), (kept, 12 - kept));
-    assert!(!dead.exists() && cells.join(&alive).exists());
+    assert!(!dead.exists() && alive.exists() && other.exists());
     let whole = TempDir::new().unwrap();
     assert_eq!(results, all(&plan, whole.path(), 1).1);
 }
@@ -180,13 +175,30 @@ fn a_cell_without_a_number_is_not_computed_again() {
 fn what_an_interrupted_finish_left_is_removed() {
     let (folder, plan) = plan(SMALL);
     let (_, results) = all(&plan, folder.path(), 2);
-    let dead = ["results.parquet.999999999-3.partial", "index.html.999999999-4.partial"];
-    let alive = folder.path().join(format!("index.html.{}-999.partial", std::process::id()));
-    for path in dead.map(|name| folder.path().join(name)).iter().chain([&alive]) {
-        fs::write(path, "<").unwrap();
-    }
+    let left = ["results.parquet", "index.html"].map(|name| partials(folder.path(), name));
     finish("sweep", folder.path(), &results).unwrap();
-    assert!(dead.iter().all(|name| !folder.path().join(name).exists()) && alive.exists());
+    for [dead, alive, other] in left {
+        assert!(!dead.exists() && alive.exists() && other.exists());
+    }
+}
+
+/// Partial files of a process that has ended, of this one, and of a process of another container,
+/// which may run although none here has its number.
+fn partials(folder: &Path, name: &str) -> [PathBuf; 3] {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let space = fs::read_link("/proc/self/ns/pid").unwrap();
+    let space = space.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
+    let here = format!("{}-{space}", boot.trim());
+    let processes = [
+        format!("{here}-999999999"),
+        format!("{here}-{}", std::process::id()),
+        format!("{here}0-999999999"),
+    ];
+    processes.map(|process| {
+        let path = folder.join(format!("{name}.{process}-7.partial"));
+        fs::write(&path, "{").unwrap();
+        path
+    })
 }
 
 #[test]
