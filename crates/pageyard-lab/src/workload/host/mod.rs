@@ -339,3 +339,44 @@ fn run_under<P: Policy + Sync>(
     measures.splice(at..at, plan.measures());
     Ok(measures)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use pageyard::CpuId;
+
+    use super::super::actor::Stage;
+    use super::*;
+
+    /// One thread that works for a moment, and how long that took by its own clock.
+    struct Brief(AtomicU64);
+
+    impl Plan for Brief {
+        fn run<'env>(&'env self, stage: &dyn Stage<'env>) {
+            stage.spawn(
+                CpuId(0),
+                Box::new(|actor| {
+                    let began = actor.now();
+                    actor.think(1000);
+                    self.0.store(actor.now() - began, Relaxed);
+                }),
+            );
+        }
+    }
+
+    #[test]
+    fn a_run_lasts_as_long_as_its_threads_work() {
+        let mut host = Host::open(Some(64 << 20)).unwrap();
+        host.populate(&mut |_, _| {}).unwrap();
+        for _ in 0..20 {
+            let plan = Brief(AtomicU64::new(0));
+            let settings = &Settings::default();
+            let setting = Setting { seed: 1, score: Score::Time, plan: &plan, settings };
+            let measures = run::<Linux612>(&setting, &mut host.room).unwrap();
+            let (time, worked) = (measures[0].value.unwrap(), plan.0.load(Relaxed) as f64 / 1e9);
+            assert_eq!(measures[0].name, "time");
+            assert!(time >= worked, "{time} {worked}");
+        }
+    }
+}

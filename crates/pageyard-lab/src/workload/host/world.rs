@@ -113,7 +113,8 @@ pub(super) struct World<'w> {
     pub(super) in_use: AtomicI64,
     /// The largest number of pages on per-CPU lists that was sampled.
     pub(super) peak: AtomicU64,
-    /// The clock at the end of the last actor.
+    /// The clock at the start of the stage's first actor, and at the end of the last.
+    began: AtomicU64,
     ended: AtomicU64,
     times: Mutex<Times>,
 }
@@ -139,6 +140,7 @@ impl<'w> World<'w> {
             failed: AtomicU64::new(0),
             in_use: AtomicI64::new(0),
             peak: AtomicU64::new(0),
+            began: AtomicU64::new(u64::MAX),
             ended: AtomicU64::new(0),
             times: Mutex::default(),
         }
@@ -205,6 +207,7 @@ impl<'w> World<'w> {
             if let Some(gate) = gate {
                 gate.meet(&self.alarm);
             }
+            self.began.fetch_min(clock::now(), Relaxed);
             let busy = clock::thread();
             job(&actor);
             clock::thread() - busy
@@ -242,8 +245,8 @@ pub(super) fn stage<'env>(
     let jobs = Start(RefCell::default());
     start(&jobs);
     let jobs = jobs.0.into_inner();
-    let gate = Arc::new(Barrier::new(jobs.len() + 1));
-    let mut began = 0;
+    let gate = Arc::new(Barrier::new(jobs.len()));
+    world.began.store(u64::MAX, Relaxed);
     thread::scope(|scope| -> std::io::Result<()> {
         for (cpu, job) in jobs {
             let at = gate.clone();
@@ -255,15 +258,13 @@ pub(super) fn stage<'env>(
                 return Err(e);
             }
         }
-        gate.meet(&world.alarm);
-        began = clock::now();
         Ok(())
     })?;
     if let Some(with) = lock(&world.failure).take() {
         resume_unwind(with);
     }
     let mut times = std::mem::take(&mut *lock(&world.times));
-    times.elapsed = world.ended.load(Relaxed).saturating_sub(began);
+    times.elapsed = world.ended.load(Relaxed).saturating_sub(world.began.load(Relaxed));
     Ok(times)
 }
 
