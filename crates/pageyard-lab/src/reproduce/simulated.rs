@@ -1,5 +1,8 @@
 //! Runs a workload on a simulated machine, for an experiment.
 
+#[cfg(test)]
+use std::collections::BTreeMap;
+
 use pageyard::tuning::Limits;
 use pageyard_machine::costs::TABLE;
 use pageyard_machine::{Costs, MachineSpec, Stop};
@@ -9,7 +12,9 @@ use super::error::ReproduceError;
 use super::experiment::Run;
 use super::outcome::{Comparison, SIDES};
 use crate::replay;
-use crate::result::RunResult;
+#[cfg(test)]
+use crate::result::{Better, World};
+use crate::result::{Metric, RunResult};
 use crate::workload;
 
 /// Size of a frame descriptor in bytes on the machines that the seeds measured.
@@ -122,11 +127,17 @@ impl Found {
         self.means(first).iter().zip(more).map(|(a, b)| Some((*a)? + b.unwrap_or(0.0))).collect()
     }
 
-    /// Returns a metric's mean multiplied by the workload's `rate`: a value per fixed amount of
-    /// work becomes one per second, as it would be counted in a fixed time.
+    /// Returns the mean of a metric multiplied by the `rate` of the same run: a value per fixed amount
+    /// of work becomes one per second, as it would be counted in a fixed time.
     pub(super) fn per_second(&self, metric: &str) -> Vec<Option<f64>> {
-        let rates = self.means("rate");
-        self.means(metric).iter().zip(rates).map(|(m, r)| Some((*m)? * r?)).collect()
+        let mean = |r: &RunResult| {
+            let named = |name| r.metrics.iter().find(|m| m.name == name);
+            let (counted, rate) = (named(metric)?, named("rate")?);
+            let samples = counted.samples.iter().zip(&rate.samples);
+            let samples = samples.map(|(counted, rate)| Some((*counted)? * (*rate)?)).collect();
+            Metric { samples, ..counted.clone() }.mean()
+        };
+        self.results.iter().map(mean).collect()
     }
 
     /// Builds a column of one metric's means.
@@ -160,8 +171,42 @@ impl Found {
 }
 
 #[cfg(test)]
+impl Found {
+    /// Returns a result whose policies measured these metrics, one sample each iteration.
+    pub(super) fn of(policies: &[&[(&str, &[f64])]]) -> Found {
+        let metric = |&(name, samples): &(&str, &[f64])| Metric {
+            name: name.into(),
+            unit: String::new(),
+            better: Better::Lower,
+            samples: samples.iter().copied().map(Some).collect(),
+        };
+        let result = |metrics: &&[(&str, &[f64])]| RunResult {
+            workload: String::new(),
+            parameters: BTreeMap::new(),
+            policy: String::new(),
+            world: World::Simulated(String::new()),
+            seed: 1,
+            version: String::new(),
+            metrics: metrics.iter().map(metric).collect(),
+            lines: None,
+            tracks: Vec::new(),
+        };
+        let results = policies.iter().map(result).collect();
+        Found { results, world: String::new(), command: String::new() }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 10 drains at a rate of 1, then 20 at a rate of 3.
+    #[test]
+    fn rates_per_second_are_of_each_iteration() {
+        let found = Found::of(&[&[("rate", &[1.0, 3.0]), ("free_high", &[10.0, 20.0])]]);
+        assert_eq!(found.per_second("free_high"), [Some(35.0)]);
+        assert_eq!(found.per_second("drains"), [None]);
+    }
 
     /// One changed cost keeps its factor at the kernel's cost; a whole cost model is taken as it is.
     #[test]
