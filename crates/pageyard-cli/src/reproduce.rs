@@ -29,7 +29,8 @@ Examples:
 ///
 /// Each experiment is a mail or commit that changed the page allocator. Machines are simulated: one
 /// table of costs serves all experiments (`pageyard calibrate` prints it), and results depend only
-/// on the seed. Only fast-path is not simulated. It counts this program's instructions and requires
+/// on the seed. Three experiments do not use the table. hygiene counts on a heap without CPUs. truth
+/// compares the machine with this host. fast-path counts this program's instructions and requires
 /// valgrind; without valgrind, `all` skips that experiment and says so.
 ///
 /// Below each column is a summary of its agreement. `direction`: how many of the published changes
@@ -67,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long)]
     small: bool,
     /// Print how far the figures move when each cost of the machine is halved and doubled, instead
-    /// of the figures themselves (about 60 shortened runs)
+    /// of the figures themselves (about 75 shortened runs)
     #[arg(long)]
     sensitivity: bool,
     /// Print JSON instead of text

@@ -14,7 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     summary: "clean free lists: no type mismatches beyond steals, fallbacks end, huge pages \
               succeed",
     source: "A.3",
-    simulated: true,
+    simulated: false,
     anchors: &[anchor::FILES, anchor::LOAD],
     run,
 };

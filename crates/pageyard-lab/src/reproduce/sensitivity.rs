@@ -4,7 +4,7 @@
 use std::fmt;
 
 use pageyard_machine::Costs;
-use pageyard_machine::costs::TABLE;
+use pageyard_machine::costs::{Cost, TABLE};
 use serde::Serialize;
 
 use super::error::ReproduceError;
@@ -56,8 +56,8 @@ pub fn sensitivity(
         return Err(ReproduceError::Unavailable {
             experiment: experiment.name,
             why:
-                "its figures are counted and do not depend on the costs of the simulated machine; \
-                 run it without --sensitivity"
+                "its figures are counted or calibrated here and do not depend on the costs of the \
+                  simulated machine; run it without --sensitivity"
                     .into(),
         });
     }
@@ -75,10 +75,8 @@ pub fn sensitivity(
         let mut factors = [Moved::default(), Moved::default()];
         for (i, moved) in factors.iter_mut().enumerate() {
             let mut costs = options.costs.clone();
-            let value = (cost.get)(&costs);
-            // A cost of zero is set to a nanosecond instead of doubled.
-            let double = if value == 0 { 1000 } else { value * 2 };
-            (cost.set)(&mut costs, if i == 0 { value / 2 } else { double });
+            let values = half_and_double(cost, (cost.get)(&costs));
+            (cost.set)(&mut costs, values[i]);
             *moved = Moved::between(&default, &with(costs, watch)?);
         }
         rows.push(Row { cost: cost.name, factors });
@@ -86,6 +84,14 @@ pub fn sensitivity(
     let most = |r: &Row| r.factors.iter().map(|m| m.most).fold(0.0, f64::max);
     rows.sort_by(|a, b| most(b).total_cmp(&most(a)));
     Ok(Sensitivity { experiment: experiment.name, seed: options.seed, rows })
+}
+
+/// Returns half and double a cost. Of a duration relative to that on an idle core, the excess is halved
+/// and doubled. A cost of zero is set to a nanosecond instead of doubled.
+fn half_and_double(cost: &Cost, value: u64) -> [u64; 2] {
+    let least = if cost.unit == "1/1000" { 1000 } else { 0 };
+    let excess = value.saturating_sub(least);
+    [least + excess / 2, least + if excess == 0 { 1000 } else { excess * 2 }]
 }
 
 impl Moved {
@@ -135,5 +141,23 @@ impl fmt::Display for Sensitivity {
             writeln!(f)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_never_become_faster_than_on_an_idle_core() {
+        let of = |name| {
+            let cost = TABLE.iter().find(|cost| cost.name == name).unwrap();
+            half_and_double(cost, cost.default)
+        };
+        assert_eq!(of("smt_work"), [1300, 2200]);
+        assert_eq!(of("smt_spin"), [1025, 1100]);
+        assert_eq!(of("lock"), [3000, 12_000]);
+        let lock = TABLE.iter().find(|cost| cost.name == "lock").unwrap();
+        assert_eq!(half_and_double(lock, 0), [0, 1000]);
     }
 }

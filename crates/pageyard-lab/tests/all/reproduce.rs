@@ -30,6 +30,19 @@ impl Watch for Log {
     }
 }
 
+/// Costs of the machine cannot matter to what is counted on a heap without CPUs, or measured on this
+/// host.
+#[test]
+fn only_simulated_experiments_depend_on_costs() {
+    for name in ["hygiene", "fast-path", "truth"] {
+        let experiment = reproduce::by_name(name).unwrap();
+        assert!(!experiment.simulated, "{name}");
+        let error = reproduce::sensitivity::sensitivity(&experiment, &small(), &mut ());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("counted or calibrated here"), "{error}");
+    }
+}
+
 fn small() -> Options {
     let costs = Costs::default();
     Options { seed: 1, iterations: 1, scale: Scale::Small, costs, jobs: 0, program: None }
