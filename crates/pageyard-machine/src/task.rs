@@ -168,6 +168,9 @@ impl<'env> Task<'_, 'env> {
 
     /// Sleeps until `ns`, leaving the CPU to other tasks. Returns at once if that time has passed.
     pub fn sleep_until(&self, ns: u64) {
+        if ns <= self.now() {
+            return;
+        }
         self.catch_up(false);
         self.with(|s| s.sleep_until(ns * 1000));
         fiber::suspend();
