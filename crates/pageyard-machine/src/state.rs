@@ -344,8 +344,12 @@ impl State {
         }
         if cpu.task != NONE {
             t.doing = Doing::Queued;
-            cpu.queue.push_back(task);
-            cpu.resched |= urgent;
+            if urgent {
+                cpu.queue.push_front(task);
+                cpu.resched = true;
+            } else {
+                cpu.queue.push_back(task);
+            }
             return;
         }
         t.doing = Doing::Running;

@@ -160,6 +160,35 @@ fn a_daemon_runs_concurrently_and_does_not_delay_the_end() {
 }
 
 #[test]
+fn a_woken_daemon_runs_before_the_tasks_of_its_cpu() {
+    let machine = desktop();
+    let (alarm, woken) = (WaitQueue::new(), Cell::new(0));
+    machine
+        .run(|s| {
+            s.spawn_daemon(CpuId(0), |task| {
+                alarm.wait(task);
+                woken.set(task.now());
+            });
+            for _ in 0..3 {
+                s.spawn(CpuId(0), |task| {
+                    for _ in 0..200 {
+                        task.think(1000);
+                        task.sync();
+                    }
+                });
+            }
+            s.spawn(CpuId(1), |task| {
+                task.think(20_000);
+                task.sync();
+                alarm.wake_one(task);
+            });
+        })
+        .unwrap();
+    // Two switches, or one and the rest of a microsecond of work; not after the slices of two tasks.
+    assert!((20_000..25_000).contains(&woken.get()), "{}", woken.get());
+}
+
+#[test]
 fn runs_are_consecutive_and_counted_separately() {
     let machine = desktop();
     let once = || machine.run(|s| s.spawn(CpuId(1), |task| task.think(1000))).unwrap();
