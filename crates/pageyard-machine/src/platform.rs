@@ -87,14 +87,16 @@ impl State {
     fn price(&mut self, event: Event, is_packed: bool) {
         let costs = &self.costs;
         match event {
-            // The lines that these touch are priced one by one.
-            Event::Alloc { .. } if is_packed => {
-                self.charge_own(Spent::Alloc, costs.packed_alloc_path);
+            Event::Alloc { pfn, .. } => {
+                let path = if is_packed { costs.packed_alloc_path } else { costs.alloc_path };
+                // Included, but priced by `prepare`, which bulk requests call too.
+                let page = if pfn.is_some() { costs.bulk_page } else { 0 };
+                self.charge_own(Spent::Alloc, path.saturating_sub(page));
             }
+            // The lines that this touches are priced one by one.
             Event::Free { .. } if is_packed => {
                 self.charge_own(Spent::Alloc, costs.packed_free_path);
             }
-            Event::Alloc { .. } => self.charge_own(Spent::Alloc, costs.alloc_path),
             Event::Free { pfn, .. } => {
                 self.charge_own(Spent::Alloc, costs.free_path);
                 self.access(pfn.0);

@@ -11,7 +11,7 @@ use crate::workload::{is, options, run, value};
 fn growing_lists_reduce_zone_accesses_of_a_build() {
     let results = run("kbuild", &options("kbuild", &["Base", "Step7"]));
     is(&results[0], "zone_pages", 34_629.0);
-    is(&results[1], "zone_pages", 4_218.0);
+    is(&results[1], "zone_pages", 2_202.0);
 }
 
 /// A build on a machine of two nodes.

@@ -146,8 +146,15 @@ fn machine(spec: &MachineSpec, costs: Costs) -> Machine {
 pub(super) fn measure(spec: &MachineSpec, costs: &Costs) -> Option<Instructions> {
     // Rounding to nanoseconds would hide a link cost of one picosecond in a round.
     const LINK: u64 = 10_000;
-    let none =
-        Costs { alloc_path: 0, free_path: 0, zone_take: 0, zone_free: 0, link: 0, ..costs.clone() };
+    let none = Costs {
+        alloc_path: 0,
+        bulk_page: 0,
+        free_path: 0,
+        zone_take: 0,
+        zone_free: 0,
+        link: 0,
+        ..costs.clone()
+    };
     let links = Costs { link: LINK, ..none.clone() };
     let host = machine(spec, none.clone());
     let runs = real::<Linux612>(&host).ok()?;

@@ -107,6 +107,32 @@ fn a_zeroed_request_costs_the_zeroing() {
     assert_eq!(spent(Gfp::KERNEL | Gfp::ZERO), 4 * 64 * Costs::default().clear_miss);
 }
 
+/// `bulk_page` is all that a page of a bulk request costs, and no part of a single request.
+#[test]
+fn a_page_costs_as_a_single_request_or_as_part_of_a_bulk_request() {
+    let spent = |bulk: bool, bulk_page| {
+        let costs = Costs { bulk_page, ..Costs::default() };
+        let options = Options { memory: Some(64 << 20), costs, ..Options::default() };
+        let machine = machine("desktop", options);
+        with_yard::<P, (), _>(&machine, (), |yard| {
+            machine
+                .run(|s| {
+                    s.spawn(CpuId(0), move |_| {
+                        if bulk {
+                            yard.alloc_bulk_each(20, Gfp::KERNEL, |_| {}).unwrap();
+                        } else {
+                            yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+                        }
+                    });
+                })
+                .unwrap();
+        });
+        machine.stats().total().alloc
+    };
+    assert_eq!(spent(false, 5000), spent(false, 1000));
+    assert_eq!(spent(true, 5000), spent(true, 1000) + 20 * 4000);
+}
+
 #[test]
 fn larger_descriptors_lengthen_zone_lock_holds() {
     // CPU 0 frees what CPU 1 then allocates: descriptors move between caches under the lock.
