@@ -1,8 +1,5 @@
 //! Runs a workload on a simulated machine, for an experiment.
 
-#[cfg(test)]
-use std::collections::BTreeMap;
-
 use pageyard::tuning::Limits;
 use pageyard_machine::costs::TABLE;
 use pageyard_machine::{Costs, MachineSpec, Stop};
@@ -12,8 +9,6 @@ use super::error::ReproduceError;
 use super::experiment::Run;
 use super::outcome::{Comparison, SIDES};
 use crate::replay;
-#[cfg(test)]
-use crate::result::{Better, World};
 use crate::result::{Metric, RunResult};
 use crate::workload;
 
@@ -174,6 +169,8 @@ impl Found {
 impl Found {
     /// Returns a result whose policies measured these metrics, one sample each iteration.
     pub(super) fn of(policies: &[&[(&str, &[f64])]]) -> Found {
+        use crate::result::{Better, World};
+
         let metric = |&(name, samples): &(&str, &[f64])| Metric {
             name: name.into(),
             unit: String::new(),
@@ -182,7 +179,7 @@ impl Found {
         };
         let result = |metrics: &&[(&str, &[f64])]| RunResult {
             workload: String::new(),
-            parameters: BTreeMap::new(),
+            parameters: std::collections::BTreeMap::new(),
             policy: String::new(),
             world: World::Simulated(String::new()),
             seed: 1,
