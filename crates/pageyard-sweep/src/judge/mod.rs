@@ -334,8 +334,9 @@ mod tests {
         };
         let metrics = ["zone_pages", "zone_pages-node0", "zone_pages-node1", "rate-32", "rate-64"];
         let cell = Cell { policy: "Base".into(), seed: 1, work };
-        let result = CellResult { key: String::new(), cell, values: metrics.map(value).to_vec() };
-        let judged = figures(&[result.clone()], &[result], &(String::new(), false));
+        let values = metrics.map(value).to_vec();
+        let result = [CellResult { key: String::new(), cell, values }];
+        let judged = figures(&result, &result, &(String::new(), false));
         let names: Vec<_> = judged.iter().map(|f| f.metric.as_str()).collect();
         assert_eq!(names, ["zone_pages", "rate-32", "rate-64"]);
     }
