@@ -90,6 +90,12 @@ impl Balloon {
         kept >= target
     }
 
+    /// Returns whether a frame lies in one of its blocks.
+    pub(crate) fn keeps(&self, pfn: Pfn) -> bool {
+        let blocks = self.blocks.lock();
+        (0..=MAX_ORDER).any(|order| blocks.at(Pfn(pfn.0 >> order << order)) == Some(&(order + 1)))
+    }
+
     /// Frees the blocks in a range of whole sections. Returns whether there were any. The worker may
     /// take some of the pages again before the caller has isolated them.
     pub(crate) fn leave<C: Config>(&self, core: &Yard<'_, C>, range: &Range<Pfn>) -> bool {

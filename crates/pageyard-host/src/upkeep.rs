@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use pageyard::policy::Policy;
 use pageyard::{
-    AllocError, ContigError, Gfp, Hooked, HotplugError, Invalid, KnobError, Order, Pfn,
-    PoisonError, Poisoned, Yard,
+    AllocError, ContigError, Gfp, Hooked, HotplugError, Invalid, IsolateError, KnobError, Order,
+    Pfn, PoisonError, Poisoned, Yard,
 };
 use pageyard_report::text;
 
@@ -149,12 +149,18 @@ impl<P: Policy> HostYard<P> {
         self.drain();
         let core = self.raw().core();
         let mut answer = core.offline(sections.clone());
-        let no_room = |error| {
-            matches!(error, HotplugError::Refused(ContigError::NoMemory | ContigError::Busy(_)))
-        };
         let balloon = &self.raw().service().balloon;
-        if answer.is_err_and(no_room) && balloon.leave(core, &sections) {
-            // What the hard limit keeps there was in the way.
+        let is_in_the_way = |error| match error {
+            ContigError::NoMemory => true,
+            ContigError::Busy(pfn) | ContigError::Isolate(IsolateError::Unmovable(pfn)) => {
+                balloon.keeps(pfn)
+            }
+            _ => false,
+        };
+        if let Err(HotplugError::Refused(error)) = answer
+            && is_in_the_way(error)
+            && balloon.leave(core, &sections)
+        {
             answer = core.offline(sections.clone());
         }
         if answer.is_err() {

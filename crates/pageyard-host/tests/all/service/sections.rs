@@ -108,6 +108,20 @@ fn a_hard_limit_keeps_no_section_online() {
     a_limit_keeps_no_section_online::<Linux612>();
 }
 
+/// There is no room for what the limit keeps in a section: half of the yard is not free elsewhere.
+fn a_section_that_a_limit_fills_goes_offline<P: StaticPolicy + Send + Sync + 'static>() {
+    let builder = builder(256 * MIB).tick(None).give_back(None).hard_limit(64 * MIB);
+    let yard = builder.build_with::<P>().unwrap();
+    assert_eq!(yard.offline(second_section()), Ok(()), "{}", P::NAME);
+    assert_eq!(yard.status().kept, SECTION_PAGES / 2);
+}
+
+#[test]
+fn a_hard_limit_leaves_a_section_without_room_elsewhere() {
+    a_section_that_a_limit_fills_goes_offline::<Packed>();
+    a_section_that_a_limit_fills_goes_offline::<Linux612>();
+}
+
 /// If it did, other requests could have them until the limit takes them again.
 #[test]
 #[allow(unsafe_code)]
