@@ -202,8 +202,12 @@ impl<'y, P: Policy> Worker<'y, P> {
     /// wake event is signalled; [`wait`](Worker::wait) waits for either.
     ///
     /// It calls shrinkers, relocators and listeners. When a tick is due, the calling thread runs on
-    /// each of the yard's CPUs in turn and then returns to its own.
+    /// each of the yard's CPUs in turn and then returns to its own. In a child after a fork it does
+    /// nothing.
     pub fn step(&mut self) -> Duration {
+        if !self.is_here() {
+            return Duration::from_nanos(ASLEEP);
+        }
         let mut now = clock::now();
         if now >= self.tick_at {
             self.tick_at = now.saturating_add(nanos(self.plan.every));
@@ -246,8 +250,16 @@ impl<'y, P: Policy> Worker<'y, P> {
         Duration::from_nanos(due.saturating_sub(now).min(interval))
     }
 
-    /// Sleeps until the wake event is signalled, the system reports a stall, or `most` has passed.
+    fn is_here(&self) -> bool {
+        self.raw.service().born.is_here()
+    }
+
+    /// Sleeps until the wake event is signalled, the system reports a stall, or `most` has passed. In
+    /// a child after a fork, which shares the event, it only sleeps.
     pub fn wait(&mut self, most: Duration) {
+        if !self.is_here() {
+            return thread::sleep(most);
+        }
         let service = self.raw.service();
         let heard = service.wake_event.wait(&self.signals.files(), most);
         let now = clock::now();

@@ -305,6 +305,37 @@ fn forked_children_of_shared_memory() {
     forks_during_use(Backing::Memfd, ThreadCache::Off, forks());
 }
 
+/// A worker that was taken before the fork does nothing in the child. What is free in the child's
+/// copy may be in use in the parent, and both share the memory and the wake event.
+#[test]
+fn a_worker_of_the_parent_does_nothing_in_a_child() {
+    let at_once = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
+    let builder = Builder::new(16 << 20).backing(Backing::Memfd).thread_cache(ThreadCache::Off);
+    let yard: HostYard = builder.give_back(Some(at_once)).tick(None).build().unwrap();
+    let mut worker = yard.worker().unwrap();
+    let mut block = yard.alloc(order(9), GFP).unwrap();
+    block.fill(77);
+    let start = block.as_ptr();
+    // Stands for a block that the parent allocates after the fork.
+    drop(block);
+    yard.drain();
+    yard.wake_worker();
+    let stop = AtomicBool::new(true);
+    let steps = || {
+        for _ in 0..50 {
+            worker.step();
+            worker.wait(Duration::from_millis(1));
+        }
+        worker.run(&stop);
+        Ok(())
+    };
+    assert_eq!(in_child(SECONDS, steps), End::Well);
+    // SAFETY: the yard maps the page for as long as it lives; nothing else uses it.
+    assert_eq!(unsafe { start.read() }, 77, "the child returned memory to the system");
+    // Waits for ever without the event.
+    worker.wait(Duration::MAX);
+}
+
 /// The planted bugs: a child that waits for a thread of its parent, one that writes to memory
 /// shared with its parent, and one that allocates a page from it.
 #[test]
