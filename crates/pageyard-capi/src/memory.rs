@@ -217,7 +217,7 @@ pub unsafe extern "C" fn pageyard_alloc_range(
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
         let gfp = flags::gfp(flags);
-        if gfp.migrate_type().is_none() {
+        if gfp.migrate_type().is_none() || gfp.highest_zone().is_none() {
             return Err(PAGEYARD_ERR_FLAGS);
         }
         let got = with_yard!(inner, |yard| yard.alloc_range(pages, align, gfp).map(address_of))

@@ -18,7 +18,7 @@ use crate::raw_yard::RawYard;
 use crate::service::ServiceOptions;
 use crate::signals::SystemFiles;
 use crate::thread_cache::ThreadCache;
-use crate::topology::{Topology, list};
+use crate::topology::{Node, Topology, list};
 use crate::trace_events;
 use crate::yard::HostYard;
 
@@ -324,7 +324,8 @@ impl Builder {
     }
 
     fn checked_nodes(&self, topology: &Topology) -> Result<Vec<u16>, BuildError> {
-        let known = || topology.nodes.iter().filter(|n| n.memory > 0).map(|n| n.number);
+        let usable = |node: &&Node| node.memory > 0 && is_known(node.number);
+        let known = || topology.nodes.iter().filter(usable).map(|n| n.number);
         let nodes: Vec<u16> = match &self.nodes {
             None => known().collect(),
             Some(nodes) => nodes.clone(),
@@ -594,7 +595,7 @@ mod tests {
     use pageyard::tuning::CacheSlice;
 
     use super::*;
-    use crate::topology::{Cpu, Node};
+    use crate::topology::Cpu;
 
     /// A bad value of one option is not a contradiction of two.
     #[test]
@@ -642,6 +643,10 @@ mod tests {
         let homes = |nodes: &[u16]| [0, 1, 2].map(|cpu| home(&topology, cpu, nodes).0);
         assert_eq!(homes(&[0, 1]), [0, 1, 1]);
         assert_eq!(homes(&[0]), [0, 1, 0]);
+        let builder = Builder::new(16 << 20);
+        assert_eq!(builder.checked_nodes(&topology).unwrap(), [0, 1]);
+        let error = builder.nodes([64]).checked_nodes(&topology).unwrap_err();
+        assert!(matches!(error, BuildError::Node { node: 64, .. }), "{error}");
     }
 
     #[test]

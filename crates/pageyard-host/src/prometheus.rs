@@ -62,7 +62,9 @@ const OF_ZONES: [OfZone; 5] = [
     ("zone_bypasses_total", COUNTER, "Operations that bypassed a busy per-CPU list.", |z| {
         z.bypasses
     }),
-    ("zone_failures_total", COUNTER, "Failed requests.", |z| z.failures),
+    ("zone_failures_total", COUNTER, "Failed attempts, of requests and of a hard limit.", |z| {
+        z.failures
+    }),
 ];
 
 /// Another process may have published any number.

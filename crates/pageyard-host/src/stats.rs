@@ -112,7 +112,8 @@ pub struct ZoneStatus {
     pub lock_holds: u64,
     /// Allocations and frees that found their per-CPU list busy.
     pub bypasses: u64,
-    /// Requests that failed.
+    /// Attempts that failed: a caller's request may make several, and a hard limit that is not met
+    /// makes some at each step of the worker.
     pub failures: u64,
     /// Blocks stolen from another type (§4.5).
     pub steals: u64,

@@ -195,7 +195,8 @@ impl<P: Policy> HostYard<P> {
     }
 
     /// Takes a page with faulty memory out of use ([`Yard::poison_frame`], §11.3). A free page is
-    /// taken at once, a page in use when it is freed to the allocator behind the thread cache.
+    /// taken at once, one that a thread keeps too. A page in use is taken when it is freed to the
+    /// allocator behind the thread cache: a thread that frees it may be given it again before.
     ///
     /// # Errors
     /// [`PoisonError`]; nothing has changed then. In a child after a fork, every frame is foreign.
@@ -203,6 +204,7 @@ impl<P: Policy> HostYard<P> {
         if !self.is_here() {
             return Err(PoisonError::Foreign);
         }
+        self.drain_threads();
         self.raw().core().poison_frame(pfn)
     }
 

@@ -3,6 +3,7 @@
 use pageyard::ZoneInfo;
 use pageyard::policy::Policy;
 
+use crate::backing::Backing;
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 
@@ -50,7 +51,8 @@ impl Usage {
     pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>) -> Usage {
         let mut sum = Usage { none: true, all_low: true, ..Usage::default() };
         let mut idle = 0;
-        for zone in raw.core().zone_ids() {
+        // A zone that is offline is neither low nor full.
+        for zone in raw.core().zone_ids().filter(|&zone| raw.core().is_populated(zone)) {
             let (Some(info), Some(report)) =
                 (raw.core().zone_info(zone), raw.core().reported(zone))
             else {
@@ -73,7 +75,11 @@ impl Usage {
 
     /// Returns the pages that the system backs, as far as the allocator knows.
     pub(crate) fn resident<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> u64 {
-        self.managed.saturating_sub(self.reported + raw.service().balloon.pages())
+        // The system takes none of these back (`HostYard::set_limits`).
+        let region = raw.region();
+        let stays = region.is_pinned() || matches!(region.backing(), Backing::HugeTlb(_));
+        let kept = if stays { 0 } else { raw.service().balloon.pages() };
+        self.managed.saturating_sub(self.reported + kept)
     }
 }
 

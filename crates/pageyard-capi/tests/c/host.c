@@ -210,7 +210,9 @@ static void blocks(void) {
     EXPECT(done == 5);
     EXPECT_STATUS(pageyard_free_bulk(yard, NULL, 1, 0, &done), PAGEYARD_ERR_ARGUMENT);
     EXPECT(done == 5);
-    /* A range of two types. */
+    /* A range of two types, or of two zones. */
+    EXPECT_STATUS(pageyard_alloc_range(yard, 3, 1, PAGEYARD_DMA | PAGEYARD_HIGHMEM, &again),
+                  PAGEYARD_ERR_FLAGS);
     EXPECT_STATUS(pageyard_alloc_range(yard, 3, 1, PAGEYARD_MOVABLE | PAGEYARD_RECLAIMABLE, &again),
                   PAGEYARD_ERR_FLAGS);
     OK(pageyard_free_bulk(yard, parts + 6, 2, 0, NULL));

@@ -268,6 +268,15 @@ fn the_memory_of_a_yard_is_all_of_its_blocks() {
     assert!(!yard.holds(all.cast::<u8>().as_ptr().wrapping_add(all.len())));
 }
 
+/// What a hard limit keeps stays resident too.
+#[test]
+fn all_of_a_pinned_yard_is_resident_beside_a_limit() {
+    let limited = builder(true, Backing::Anonymous).prefault(true).hard_limit(SIZE / 2);
+    let yard = limited.build().unwrap();
+    assert_eq!(yard.status().kept, SIZE / PAGE_SIZE / 2);
+    assert_eq!(yard.stats().resident, yard.resident().unwrap());
+}
+
 /// The program's own memory must be a copy in the child of a fork. Pinned memory reads as zeros
 /// there, and a file's is shared: both processes would write to one heap.
 #[test]

@@ -271,6 +271,18 @@ fn thread_caches_are_drained_before_a_movable_request_fails() {
     });
 }
 
+/// A page that a thread keeps is free: it must not be handed out again.
+#[test]
+fn a_faulty_page_in_a_thread_cache_is_out_of_use_at_once() {
+    let yard = yard(64 << 20);
+    let block = yard.alloc(ONE, Gfp::KERNEL).unwrap();
+    let pfn = block.pfn();
+    drop(block);
+    assert!(yard.thread_cache_stats().pages > 0);
+    assert_eq!(yard.poison_frame(pfn), Ok(pageyard::Poisoned::Removed));
+    assert!(take(&yard, 1000).iter().all(|block| block.pfn() != pfn));
+}
+
 #[test]
 fn threads_are_drained_while_they_work() {
     let yard = Builder::new(256 << 20).tick(Some(Duration::from_millis(1))).build().unwrap();
