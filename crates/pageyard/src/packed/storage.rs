@@ -65,32 +65,30 @@ impl FrameState {
     /// several callers one succeeds, unless `OWNED`: then the caller is alone.
     #[inline(always)]
     pub(crate) fn begin_free<const OWNED: bool>(&self, order: u8) -> Option<usize> {
-        let seen = self.0.load(Relaxed);
-        if seen & FrameState::CHECKED != FrameState::ALLOCATED | order {
-            return None;
-        }
-        if OWNED || planted(Bug::NoExchange) {
-            self.0.store(FrameState::FREE, Relaxed);
-        } else if self.0.compare_exchange(seen, FrameState::FREE, Acquire, Relaxed).is_err() {
-            return None;
-        }
+        let seen = self.end_allocation::<OWNED>(order, |_| FrameState::FREE)?;
         Some(usize::from(seen >> 4 & 3))
+    }
+
+    /// Changes the state if the frame is the head of a block in use of this order. Returns what it
+    /// was.
+    #[inline(always)]
+    fn end_allocation<const OWNED: bool>(&self, order: u8, to: impl Fn(u8) -> u8) -> Option<u8> {
+        let is = |seen: u8| seen & FrameState::CHECKED == FrameState::ALLOCATED | order;
+        if OWNED || planted(Bug::NoExchange) {
+            let seen = self.0.load(Relaxed);
+            is(seen).then(|| self.0.store(to(seen), Relaxed))?;
+            return Some(seen);
+        }
+        // Another thread may change the block's type meanwhile, as `set_movable` does.
+        self.0.fetch_update(Acquire, Relaxed, |seen| is(seen).then(|| to(seen))).ok()
     }
 
     /// Begins a free that may still be rolled back. Returns whether it did. Of several callers one
     /// succeeds, unless `OWNED`: then the caller is alone.
     #[inline(always)]
     pub(crate) fn begin_leaving<const OWNED: bool>(&self, order: u8) -> bool {
-        let seen = self.0.load(Relaxed);
-        let leaving = (seen & !FrameState::ALLOCATED).wrapping_add(FrameState::LEAVING);
-        if seen & FrameState::CHECKED != FrameState::ALLOCATED | order {
-            return false;
-        }
-        if OWNED {
-            self.0.store(leaving, Relaxed);
-            return true;
-        }
-        self.0.compare_exchange(seen, leaving, Acquire, Relaxed).is_ok()
+        let leaving = |seen: u8| (seen & !FrameState::ALLOCATED).wrapping_add(FrameState::LEAVING);
+        self.end_allocation::<OWNED>(order, leaving).is_some()
     }
 
     /// Completes [`begin_leaving`](Self::begin_leaving). Returns the type.
@@ -140,7 +138,7 @@ impl FrameState {
             }
             _ => {
                 let order = order.saturating_sub(FrameState::LEAVING).min(MAX_ORDER);
-                State::new(Kind::BeingFreed, order, MigrateType::Unmovable)
+                State::new(Kind::BeingFreed, order, t).with_movable(t == MigrateType::Movable)
             }
         }
     }

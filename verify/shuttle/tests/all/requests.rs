@@ -189,6 +189,46 @@ fn frees_of_the_same_blocks() {
     explore("the same blocks in three ways", 200, everybody_frees([free, direct, batch]));
 }
 
+/// Another thread says of blocks whether they can move, which does not end their use.
+fn a_block_is_freed_while_it_changes<P: StaticPolicy + Send + Sync + 'static>(way: FreeAll<P>) {
+    let name = format!("{}: free beside set_movable", P::NAME);
+    explore(&name, 100, move || {
+        let m = Machine::normal(PAGES).cpus(&[0, 0, 1, 0]);
+        m.run_on(Stage::default(), |y: &Y<'_, Turns, P>| {
+            let blocks = [0, 4, 0, 3].map(|n| (y.alloc(o(n), Gfp::KERNEL).unwrap(), o(n)));
+            thread::scope(|s| {
+                s.spawn(move || way(y, &blocks));
+                s.spawn(move || {
+                    for (pfn, order) in blocks {
+                        // Refused once the block is free.
+                        [true, false, true].map(|movable| _ = y.set_movable(pfn, order, movable));
+                    }
+                });
+            });
+            y.drain_all(None);
+            check(y, &m, &Owned::new());
+        });
+    });
+}
+
+/// Frees all blocks in one way. None may be refused.
+type FreeAll<P> = fn(&Y<'_, Turns, P>, &[(Pfn, Order)]);
+
+#[test]
+fn blocks_are_freed_while_another_thread_changes_what_can_move() {
+    fn each<P: StaticPolicy + Send + Sync + 'static>() {
+        a_block_is_freed_while_it_changes::<P>(|y, all| {
+            all.iter().for_each(|&(pfn, order)| y.free(pfn, order).unwrap());
+        });
+        a_block_is_freed_while_it_changes::<P>(|y, all| {
+            all.iter().for_each(|&(pfn, order)| y.free_direct(pfn, order).unwrap());
+        });
+        a_block_is_freed_while_it_changes::<P>(|y, all| y.free_batch(all).unwrap());
+    }
+    each::<C>();
+    each::<Packed>();
+}
+
 /// The planted bug: `free_owned` by threads that free the same block concurrently.
 #[test]
 fn false_owners_are_detected() {

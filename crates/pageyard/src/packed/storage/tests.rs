@@ -29,7 +29,7 @@ fn each_frame_state_looks_like_that_of_the_exact_engine() {
         for t in [Unmovable, Movable, Reclaimable] {
             let used = State::new(Kind::Allocated, order, t).with_movable(t == Movable);
             assert_eq!(next(&|f| f.set_allocated(order, t as usize)), used);
-            let leaving = State::new(Kind::BeingFreed, order, Unmovable);
+            let leaving = State::new(Kind::BeingFreed, order, t).with_movable(t == Movable);
             assert_eq!(next(&|f| assert!(f.begin_leaving::<false>(order))), leaving);
             assert_eq!(next(&FrameState::stay), used);
             assert!(frame.begin_leaving::<true>(order) && frame.state() == leaving);
