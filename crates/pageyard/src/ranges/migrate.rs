@@ -5,7 +5,7 @@ use core::ops::Range;
 use lock_api::RawMutex;
 
 use crate::allocator::yard::Yard;
-use crate::base::frame::Kind;
+use crate::base::frame::{Kind, State};
 use crate::base::free_error::FreeError;
 use crate::base::gfp::Gfp;
 use crate::base::node_mask::NodeChoice;
@@ -29,6 +29,11 @@ enum Step {
     Done,
     Again,
     Never,
+}
+
+/// Returns whether this is the state of a block in use of this order that can move.
+fn is_movable(state: State, order: Order) -> bool {
+    state.is(Kind::Allocated, order.get()) && state.is_movable()
 }
 
 impl<'a, C: Config> Yard<'a, C> {
@@ -87,21 +92,18 @@ impl<'a, C: Config> Yard<'a, C> {
         frames: &Range<u32>,
         gfp: Gfp,
     ) -> Result<Step, ContigError> {
-        let zone = at.zone;
-        let still = |state: crate::base::frame::State| {
-            state.is(Kind::Allocated, order.get()) && state.is_movable()
-        };
-        if !still(zone.state(from)) {
+        if !is_movable(at.zone.state(from), order) {
             // It was freed, or became part of another block, since it was found.
             return Ok(Step::Done);
         }
         let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
-        Ok(self.relocate_to(zone.pfn(from), to, order))
+        Ok(self.relocate_to(at.zone, from, to, order))
     }
 
     /// Has a block moved to another that was allocated for it, and frees what is left.
     #[inline(always)]
-    fn relocate_to(&self, from: Pfn, to: Pfn, order: Order) -> Step {
+    fn relocate_to(&self, zone: &Zone<'a, C::Lock>, head: u32, to: Pfn, order: Order) -> Step {
+        let from = zone.pfn(head);
         // Set before the move: afterwards its owner may free it at any time.
         let _ = self.set_movable(to, order, true);
         let refused = Rollback::new(|| self.return_unprepared(to, order));
@@ -116,6 +118,8 @@ impl<'a, C: Config> Yard<'a, C> {
         match moved {
             Relocation::Moved => Step::Done,
             Relocation::Busy => Step::Again,
+            // Its owner freed it while a place for it was found.
+            Relocation::Refused if !is_movable(zone.state(head), order) => Step::Done,
             Relocation::Refused => Step::Never,
         }
     }
@@ -137,8 +141,7 @@ impl<'a, C: Config> Yard<'a, C> {
                     break;
                 }
                 let Some(to) = at.take_packed_outside(region, order.get(), blocks) else { return };
-                let (from, to) = (at.zone.pfn(head), at.zone.pfn(to));
-                match self.relocate_to(from, to, order) {
+                match self.relocate_to(at.zone, head, at.zone.pfn(to), order) {
                     Step::Done => break,
                     Step::Again => {}
                     Step::Never => return,

@@ -62,7 +62,6 @@ impl Reclaim for Hooks {
         }
         let Some(does) = self.relocate.get() else { return Relocation::Refused };
         if does(&self.yard(), to) {
-            self.relocate.set(None);
             return Relocation::Refused;
         }
         let mut pages = self.pages.borrow_mut();
@@ -81,6 +80,31 @@ fn yard(rules: Chosen) -> Rc<Y> {
     yard
 }
 
+/// Frees the first page in use, as its owner. Later ones are moved.
+fn frees(y: &Y, _: Pfn) -> bool {
+    y.hooks().relocate.set(Some(|_, _| false));
+    let first = y.hooks().pages.borrow_mut().pop_first();
+    first.is_some_and(|pfn| y.free(pfn, Order::ZERO).is_ok())
+}
+
+/// The hook has nothing to move then, which ends the migration of this block only.
+#[test]
+fn s4_12_a_block_that_its_owner_frees_does_not_fail_the_range() {
+    for rules in ENGINES {
+        let y = yard(rules);
+        for _ in 0..600 {
+            let pfn = y.alloc(Order::ZERO, MOVABLE).unwrap();
+            y.set_movable(pfn, Order::ZERO, true).unwrap();
+            y.hooks().pages.borrow_mut().insert(pfn);
+        }
+        let first = y.hooks().pages.borrow().first().unwrap().0;
+        y.hooks().relocate.set(Some(frees));
+        let range = frames(first..(first | 511) + 1);
+        assert_eq!(y.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL), Ok(()), "{rules:?}");
+        assert_eq!(y.hooks().pages.borrow().len(), 599);
+    }
+}
+
 /// Isolates the pageblock of a block, unless compaction holds other blocks of it.
 fn isolates(y: &Y, to: Pfn) -> bool {
     let block = to.0 & !511;
@@ -88,6 +112,7 @@ fn isolates(y: &Y, to: Pfn) -> bool {
     if isolated {
         y.drain_all(None);
         y.hooks().isolated.set(Some(block));
+        y.hooks().relocate.set(None);
     }
     isolated
 }
