@@ -534,7 +534,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// *OOM*: calls the out-of-memory hook, one task at a time.
     #[inline(never)]
     fn out_of_memory(&self, c: &mut SlowPath<'_>) -> Step {
-        c.oom_rounds += 1;
+        c.oom_rounds = c.oom_rounds.saturating_add(1);
         if c.oom_rounds > MAX_OOM_ROUNDS {
             return Step::NoPage;
         }
