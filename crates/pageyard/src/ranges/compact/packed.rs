@@ -56,12 +56,7 @@ impl<'a, C: Config> Yard<'a, C> {
             for n in 1..=most {
                 let mut batch = [None; BATCH];
                 region.sparse_blocks(&mut search, least, &mut batch);
-                let pages = match self.empty_packed(at, region, &batch) {
-                    Some(pages) => pages,
-                    // Of other types, the next ones may hold movable blocks alone.
-                    None if t != Movable && batch.iter().any(Option::is_some) => 0,
-                    None => break,
-                };
+                let Some(pages) = self.empty_packed(at, region, &batch) else { break };
                 moved += pages;
                 // The first batch drained all CPUs.
                 if (n == 1 || pages > 0)
@@ -83,7 +78,7 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Moves what is in these pageblocks elsewhere. Returns the pages that left them, or `None` if
-    /// there is nothing to do or nowhere to move to.
+    /// there is nowhere to move to. If all of these stay, the next ones may still move.
     fn empty_packed(
         &self,
         at: &At<'_, 'a, C>,
@@ -101,7 +96,9 @@ impl<'a, C: Config> Yard<'a, C> {
                 slot.set(Some(block));
             }
         }
-        all().next()?;
+        if all().next().is_none() {
+            return Some(0);
+        }
         at.drain_packed_zone();
         let free = || all().map(|block| region.blocks.free_in(block)).sum::<u32>();
         let before = free();
