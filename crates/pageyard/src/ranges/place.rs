@@ -243,6 +243,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// - [`ContigError::NoPlace`] if no place could be emptied.
     /// - [`ContigError::NoMemory`] if there is no room to migrate to.
     /// - [`ContigError::BadAlign`] if `align` is not a power of two.
+    /// - [`ContigError::NotABlock`] if `gfp` has [`COMP`](Gfp::COMP), and `pages` is not a block's size.
     /// - [`ContigError::Isolate`] if `pages` is 0 or `t` is invalid.
     pub fn alloc_contig_pages(
         &self,
@@ -266,6 +267,13 @@ impl<'a, C: Config> Yard<'a, C> {
         if !align.is_power_of_two() {
             return Err(ContigError::BadAlign(align));
         }
+        // One block begins at a multiple of its size.
+        let is_block = pages.is_power_of_two() && pages <= u64::from(Order::MAX.pages());
+        let align = match gfp.contains(Gfp::COMP) && pages > 0 {
+            true if !is_block => return Err(ContigError::NotABlock),
+            true => align.max(pages),
+            false => align,
+        };
         let req = self.request(Order::ZERO, gfp, NodeChoice::LOCAL);
         Ok(ContigWanted { req: req.map_err(|_| ContigError::NoPlace)?, pages, align, t, gfp })
     }

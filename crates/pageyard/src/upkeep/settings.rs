@@ -237,8 +237,9 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Sets the watermarks of all zones, then the limits that follow from them (§3.2).
     fn apply_watermarks(&self, knobs: &Knobs) {
-        let own: u64 =
-            self.zones.iter().filter(|z| Self::is_low(z)).map(|z| z.managed.load(Relaxed)).sum();
+        // Here device memory counts as low.
+        let share = self.zones.iter().filter(|z| z.kind != ZoneKind::Movable);
+        let own: u64 = share.map(|z| z.managed.load(Relaxed)).sum();
         let lowmem = own + knobs.foreign_lowmem;
         for z in self.zones {
             let managed = z.managed.load(Relaxed);

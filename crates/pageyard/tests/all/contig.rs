@@ -316,6 +316,11 @@ fn contig_pages_finds_a_range_that_can_be_vacated() {
         assert_eq!(beside, Ok(Pfn(3072)), "skips the pageblock with immovable frames");
         let wide = y.alloc_contig_pages(601, 1, within, Movable, GFP);
         assert_eq!(wide, Err(ContigError::NoPlace));
+        // One block begins at a multiple of its size.
+        let block = y.alloc_contig_pages(1024, 1, frames(512..8192), Movable, GFP | Gfp::COMP);
+        assert_eq!(block, Ok(Pfn(4096)));
+        let odd = y.alloc_contig_pages(3, 1, all(), Movable, GFP | Gfp::COMP);
+        assert_eq!(odd, Err(ContigError::NotABlock));
         let bad = y.alloc_contig_pages(1, 3, all(), Movable, GFP);
         assert_eq!(bad, Err(ContigError::BadAlign(3)));
         let none = y.alloc_contig_pages(0, 1, all(), Movable, GFP);

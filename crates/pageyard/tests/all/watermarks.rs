@@ -3,12 +3,22 @@
 use crate::common;
 
 use common::state::State;
-use common::{Y, o};
+use common::{Machine, Y, o};
 use pageyard::MigrateType::Reclaimable;
 use pageyard::{Gfp, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const GFP: Gfp = Gfp::KSWAPD_RECLAIM;
+
+#[test]
+fn s3_2_device_memory_has_a_share_of_the_minimum() {
+    let m = Machine::new().zone(ZoneKind::Device, 0..24_576).zone(ZONE, 24_576..32_768);
+    m.run(|y: &Y<'_>| {
+        y.set_min_free_kbytes(4096).unwrap();
+        let min = |zone| y.zone_info(zone).unwrap().watermarks[0];
+        assert_eq!((min(ZoneKind::Device), min(ZONE)), (768, 256));
+    });
+}
 
 /// Only single pages are free, in a reclaimable block that others use: an unmovable request is
 /// refused a claim (one boost) and steals.
