@@ -140,14 +140,31 @@ impl<'a, C: Config> Yard<'a, C> {
                 if state.kind() != Kind::Allocated || !state.is_movable() {
                     break;
                 }
-                let Some(to) = at.take_packed_outside(region, order.get(), blocks) else { return };
-                match self.relocate_to(at.zone, head, at.zone.pfn(to), order) {
+                let here = at.take_packed_outside(region, order.get(), blocks);
+                let here = here.map(|to| at.zone.pfn(to));
+                let Some(to) = here.or_else(|| self.take_whole_elsewhere(at, order)) else {
+                    return;
+                };
+                match self.relocate_to(at.zone, head, to, order) {
                     Step::Done => break,
                     Step::Again => {}
                     Step::Never => return,
                 }
             }
         }
+    }
+
+    /// Allocates a movable block in another zone that may serve requests for this one's.
+    #[inline(never)]
+    fn take_whole_elsewhere(&self, at: &At<'_, 'a, C>, order: Order) -> Option<Pfn> {
+        let gfp = target_flags(Gfp::USER | Gfp::NOWARN, at.zone.kind);
+        let req = self.request(order, gfp, NodeChoice::LOCAL).ok()?;
+        let others = self.zones_for(&req).filter(|zone| zone.id() != at.zone.id());
+        others.into_iter().find_map(|zone| {
+            let at = self.at(zone, req.cpu)?;
+            let to = at.take_packed_outside(zone.region()?, order.get(), &(0..0))?;
+            Some(zone.pfn(to))
+        })
     }
 
     /// Frees a block that has no owner any more. If a hook panics, the block is out of use or free,

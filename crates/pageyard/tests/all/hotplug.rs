@@ -18,6 +18,7 @@ use common::state::State;
 use common::view::view;
 use common::{LINUX612, Machine, Reused, frames, o};
 use pageyard::MigrateType::HighAtomic;
+use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
     AllocError, ContigError, CpuId, Defences, Gfp, HotplugError, IsolateError, MigrateType, NodeId,
     Observer, Order, Pfn, Platform, PoisonError, Poisoned, Reclaim, ReclaimJob, Record, Relocation,
@@ -170,6 +171,23 @@ fn s8_4_offline_migrates_used_blocks() {
         assert!(take(y, 10).is_some());
         check(y, &machine, &owned(y));
     });
+}
+
+/// §8.4: blocks of every order leave the movable zone for another, if all of it goes.
+#[test]
+fn s8_4_offline_moves_blocks_to_other_zones() {
+    let machine = Machine::new().zone(NORMAL, 0..S).zone(ZoneKind::Movable, S..2 * S);
+    for rules in [LINUX612, &<Packed as StaticPolicy>::RULES] {
+        machine.run_with(&Mover::default(), rules, |y: &Y<'_, '_>| {
+            for order in [9, 0, 10, 5] {
+                let pfn = take(y, order).unwrap();
+                assert_eq!(y.zone_of(pfn), Some(ZoneKind::Movable.into()));
+            }
+            assert_eq!(y.offline(frames(S..2 * S)), Ok(()), "{:?}", rules.engine);
+            assert!(owned(y).len() == 4 && owned(y).keys().all(|p| p.0 < S));
+            y.validate().unwrap();
+        });
+    }
 }
 
 /// §8.4: a section with an immovable block stays online, unchanged.
