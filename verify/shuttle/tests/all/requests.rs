@@ -201,7 +201,9 @@ fn a_block_is_freed_while_it_changes<P: StaticPolicy + Send + Sync + 'static>(wa
                 s.spawn(move || {
                     for (pfn, order) in blocks {
                         // Refused once the block is free.
-                        [true, false, true].map(|movable| _ = y.set_movable(pfn, order, movable));
+                        for movable in [true, false, true] {
+                            let _ = y.set_movable(pfn, order, movable);
+                        }
                     }
                 });
             });
