@@ -32,7 +32,7 @@ fn limit(function: &str) -> u32 {
         "pageyard_kernel_init" => 2560,
         // Each block in the way moves to a block that is allocated as by pageyard_core_alloc.
         "pageyard_core_alloc_contig" | "pageyard_core_offline" => 1472,
-        "pageyard_core_alloc_contig_pages" | "pageyard_core_alloc_contig_pages_from" => 1920,
+        "pageyard_core_alloc_contig_pages" | "pageyard_core_alloc_contig_pages_from" => 2048,
         // Like pageyard_core_alloc_contig_pages, below two frames of its own.
         "pageyard_core_alloc_range_or_scatter" => 2176,
         // Like pageyard_core_alloc, below two frames of its own.

@@ -100,8 +100,9 @@ impl<'a, C: Config> Yard<'a, C> {
         Ok(self.relocate_to(at.zone, from, to, order))
     }
 
-    /// Has a block moved to another that was allocated for it, and frees what is left.
-    #[inline(always)]
+    /// Has a block moved to another that was allocated for it, and frees what is left. Outlined to keep
+    /// its locals off the stack below the requests for places.
+    #[inline(never)]
     fn relocate_to(&self, zone: &Zone<'a, C::Lock>, head: u32, to: Pfn, order: Order) -> Step {
         let from = zone.pfn(head);
         // Set before the move: afterwards its owner may free it at any time.
