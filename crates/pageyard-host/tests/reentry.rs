@@ -226,7 +226,7 @@ fn nothing_allocates_or_calls_out_under_a_lock() {
                 let _ = yard.set_limits(Limits { hard: Some(hard), soft: None });
             }
         });
-        assert!(CALLS.swap(0, Relaxed) > 0, "no request reached the callbacks");
+        CALLS.store(0, Relaxed);
         steps(yard, &mut movable, &mut kept, &mut worker);
         assert!(CALLS.swap(0, Relaxed) > 100, "no request reached the callbacks");
         step("no limit", || _ = yard.set_limits(Limits::default()));
