@@ -89,7 +89,7 @@ impl<P: Policy + Send + Sync + 'static> CacheBackend for Backend<P> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use pageyard::policy::{Packed, StaticPolicy};
     use pageyard::{Knobs, MAX_ORDER, Order, SECTION_PAGES, ZoneSpec};
 
@@ -99,7 +99,7 @@ mod tests {
     use crate::topology::Topology;
 
     /// A yard with a section on each of two nodes.
-    fn two_nodes() -> Arc<RawYard<Packed, HostLock>> {
+    pub(crate) fn two_nodes() -> Arc<RawYard<Packed, HostLock>> {
         let region = Region::new(2 * SECTION_PAGES).unwrap();
         let start = |n: u64| Pfn(region.first().0 + n * SECTION_PAGES);
         let zone = |n: u16| ZoneSpec {

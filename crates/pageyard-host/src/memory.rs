@@ -361,16 +361,19 @@ impl Region {
     /// nothing else could use.
     // The only call of the crate by which an address loses its page while it is mapped.
     pub(crate) fn discard(&self, pfn: Pfn, pages: u64, lazily: bool) -> io::Result<()> {
-        if self.pinned {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        let advice = match self.backing {
-            Backing::Anonymous if lazily => libc::MADV_FREE,
-            Backing::Anonymous => libc::MADV_DONTNEED,
-            Backing::Memfd => libc::MADV_REMOVE,
-            Backing::HugeTlb(_) => return Err(io::ErrorKind::Unsupported.into()),
-        };
+        let advice = self.discarding(lazily).ok_or(io::ErrorKind::Unsupported)?;
         self.advise(&(pfn..Pfn(pfn.0.saturating_add(pages))), advice)
+    }
+
+    /// Returns the advice that discards memory; `None` if it cannot be returned to the system.
+    pub(crate) fn discarding(&self, lazily: bool) -> Option<libc::c_int> {
+        match self.backing {
+            _ if self.pinned => None,
+            Backing::Anonymous if lazily => Some(libc::MADV_FREE),
+            Backing::Anonymous => Some(libc::MADV_DONTNEED),
+            Backing::Memfd => Some(libc::MADV_REMOVE),
+            Backing::HugeTlb(_) => None,
+        }
     }
 
     /// Allocates memory for frames now rather than on first write.

@@ -3,7 +3,6 @@
 use pageyard::ZoneInfo;
 use pageyard::policy::Policy;
 
-use crate::backing::Backing;
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 
@@ -75,19 +74,18 @@ impl Usage {
 
     /// Returns the pages that the system backs, as far as the allocator knows.
     pub(crate) fn resident<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> u64 {
-        // The system takes none of these back (`HostYard::set_limits`).
-        let region = raw.region();
-        let stays = region.is_pinned() || matches!(region.backing(), Backing::HugeTlb(_));
-        let kept = if stays { 0 } else { raw.service().balloon.pages() };
+        // What the hard limit keeps was discarded, where that is possible.
+        let kept = raw.region().discarding(false).map_or(0, |_| raw.service().balloon.pages());
         self.managed.saturating_sub(self.reported + kept)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pageyard::{Gfp, NodeId, Order, ZONE_KINDS, ZoneKind};
+    use pageyard::{Gfp, NodeId, Order, Pfn, ZONE_KINDS, ZoneKind};
 
     use super::*;
+    use crate::backend::tests::two_nodes;
     use crate::yard::HostYard;
     use crate::{Builder, HugePages, ThreadCache};
 
@@ -95,7 +93,7 @@ mod tests {
         ZoneInfo {
             kind: ZoneKind::Normal,
             node: NodeId(0),
-            start: pageyard::Pfn(0),
+            start: Pfn(0),
             spanned: 1 << 14,
             present: 1 << 14,
             managed: 1 << 14,
@@ -119,6 +117,16 @@ mod tests {
         assert!(is_low(&zone(419)) && !is_low(&zone(420)));
         assert!(is_at_min(&zone(256)) && !is_at_min(&zone(257)));
         assert!(is_below_high(&zone(483)) && !is_below_high(&zone(484)));
+    }
+
+    #[test]
+    fn a_shortage_of_all_memory_is_seen_beside_a_node_that_is_offline() {
+        let raw = two_nodes();
+        let far = raw.core().zone_info(raw.core().zone_ids().nth(1).unwrap()).unwrap();
+        raw.core().offline(far.start..Pfn(far.start.0 + far.spanned)).unwrap();
+        assert!(!Usage::of(&raw).all_low);
+        while raw.core().alloc(Order::ZERO, Gfp::NOWAIT | Gfp::NOWARN).is_ok() {}
+        assert!(Usage::of(&raw).all_low);
     }
 
     /// A yard without caches that keep pages, and blocks of single pages.
