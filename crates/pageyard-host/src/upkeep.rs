@@ -161,6 +161,7 @@ impl<P: Policy> HostYard<P> {
             && is_in_the_way(error)
             && balloon.leave(core, &sections)
         {
+            // Without what the hard limit keeps there.
             answer = core.offline(sections.clone());
         }
         if answer.is_err() {

@@ -70,7 +70,7 @@ impl FrameState {
     }
 
     /// Changes the state if the frame is the head of a block in use of this order. Returns what it
-    /// was.
+    /// was. `OWNED` as in [`begin_free`](Self::begin_free).
     #[inline(always)]
     fn end_allocation<const OWNED: bool>(&self, order: u8, to: impl Fn(u8) -> u8) -> Option<u8> {
         let is = |seen: u8| seen & FrameState::CHECKED == FrameState::ALLOCATED | order;

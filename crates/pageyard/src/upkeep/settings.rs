@@ -237,7 +237,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Sets the watermarks of all zones, then the limits that follow from them (§3.2).
     fn apply_watermarks(&self, knobs: &Knobs) {
-        // Here device memory counts as low.
+        // Unlike the sum of §3.1, this includes device memory.
         let share = self.zones.iter().filter(|z| z.kind != ZoneKind::Movable);
         let own: u64 = share.map(|z| z.managed.load(Relaxed)).sum();
         let lowmem = own + knobs.foreign_lowmem;
