@@ -3,8 +3,8 @@
 //! records, the first signal ends the recording instead.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use pageyard_lab::reproduce::fast_path;
 // signal-hook installs handlers without unsafe code here. crossterm, which `top` uses, depends on
@@ -35,10 +35,21 @@ pub(crate) fn watch() -> io::Result<()> {
             output::drop_unfinished();
             fast_path::stop();
             crate::top::screen::leave();
+            if let Some(line) = LAST_LINE.get() {
+                eprintln!("{line}");
+            }
             let _ = emulate_default_handler(signal);
         }
     })?;
     Ok(())
+}
+
+/// What [`say_at_the_end`] was told.
+static LAST_LINE: OnceLock<String> = OnceLock::new();
+
+/// Sets a line that is printed on standard error if a signal ends the program.
+pub(crate) fn say_at_the_end(line: String) {
+    LAST_LINE.get_or_init(|| line);
 }
 
 /// Whether the next signal only ends a recording.

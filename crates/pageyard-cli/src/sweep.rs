@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::output::{self, print_json};
 use crate::policies::note_without_effect;
 use crate::progress::{Bar, Count};
+use crate::signals;
 
 const EXAMPLES: &str = "\
 Example:
@@ -91,7 +92,12 @@ pub(crate) fn compute(
     let policies: BTreeSet<&str> = plan.cells.iter().map(|cell| &*cell.policy).collect();
     let choices: Result<Vec<Choice>, _> = policies.into_iter().map(by_name).collect();
     note_without_effect(&choices?);
-    let store = Store::open(&folder.join(CELLS))?;
+    let cells = folder.join(CELLS);
+    let store = Store::open(&cells)?;
+    signals::say_at_the_end(format!(
+        "finished cells are in {}; the same command continues",
+        printable(&cells.to_string_lossy()),
+    ));
     let program = std::env::current_exe().and_then(|path| hash_of_file(&path));
     let (program, _) = program.map_err(|e| format!("this program's file: {e}"))?;
     let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
