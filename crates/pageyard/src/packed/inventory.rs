@@ -19,6 +19,9 @@ type Orders = [u64; MAX_ORDER as usize + 1];
 /// Pageblocks of one bucket, or set apart with one type, that a short search for a block looks at.
 pub(super) const SHORT_SEARCH: u32 = 8;
 
+/// Bits of a pageblock's number in the place of a search, below those of the bucket.
+const PLACE_BITS: u32 = 28;
+
 /// A search for the emptiest pageblocks of a type, each found once.
 pub(crate) struct Sparsest {
     migrate_type: MigrateType,
@@ -31,8 +34,15 @@ pub(crate) struct Sparsest {
 }
 
 impl Sparsest {
-    pub(crate) fn new(migrate_type: MigrateType) -> Self {
-        Sparsest { migrate_type, bucket: BUCKETS, from: 0, room: 0 }
+    /// A search from the beginning, or from the [`place`](Self::place) of another of this type.
+    pub(crate) fn new(migrate_type: MigrateType, place: u32) -> Self {
+        let bucket = BUCKETS.saturating_sub(place >> PLACE_BITS);
+        Sparsest { migrate_type, bucket, from: place & ((1 << PLACE_BITS) - 1), room: 0 }
+    }
+
+    /// Where the search is, for a search that goes on there; 0 at its beginning.
+    pub(crate) fn place(&self) -> u32 {
+        (BUCKETS - self.bucket) << PLACE_BITS | self.from
     }
 }
 
@@ -448,12 +458,12 @@ mod tests {
         gone.for_each(|&pfn| region.free(CpuId(0), pfn, Order::ZERO).unwrap());
         region.drain_all();
         let mut found = [None; 32];
-        region.sparse_blocks(&mut Sparsest::new(t), 5, &mut found);
+        region.sparse_blocks(&mut Sparsest::new(t, 0), 5, &mut found);
         let all: Vec<u32> = found.into_iter().flatten().collect();
         // What is in sixteen pageblocks fits into two.
         assert_eq!(all[0], 15);
         assert_eq!(all.len(), 14, "{all:?}");
-        let mut search = Sparsest::new(t);
+        let mut search = Sparsest::new(t, 0);
         for part in all[..8].chunks(4) {
             let mut few = [None; 4];
             region.sparse_blocks(&mut search, 5, &mut few);

@@ -27,7 +27,8 @@ pub(crate) enum Count {
 pub(crate) struct Compaction {
     /// The pageblock where the next descending scan starts; [`NIL`] for the zone's last.
     pub(crate) free_at: AtomicU32,
-    /// Where the next ascending scan starts: for asynchronous runs, for others.
+    /// Where the next ascending scan starts: for asynchronous runs, for others. On the packed engine
+    /// the place of a search for sparse pageblocks.
     pub(crate) migrate_at: [AtomicU32; 2],
     pub(crate) deferral: SharedDeferral,
     /// A request's run covered the whole zone. The hints must be cleared when background reclaim

@@ -156,3 +156,24 @@ fn pages_that_move_before_the_room_ends_count() {
     (2..16).for_each(|block| fill(y, block, BLOCK, Gfp::KERNEL));
     assert_eq!(compact_all(y), 1);
 }
+
+/// A run for a request looks at 64 pageblocks at most, and an asynchronous one at eight. One more stays in the test:
+/// that from which the CPU is served is not looked at.
+#[test]
+fn the_next_run_goes_on_behind_pageblocks_that_stay() {
+    let many: fn(u64, u64) -> bool = |block, _| block < 65;
+    for (priority, stays) in [(Priority::SyncLight, many), (Priority::Async, |block, _| block < 9)]
+    {
+        let y = sparse(96, stays);
+        assert_eq!(compact(y, priority), (CompactResult::Complete, 0), "{priority:?}");
+        let mut before = 0;
+        for _ in 0..3 {
+            let (result, moved) = compact(y, priority);
+            assert_eq!(result, CompactResult::Success, "{priority:?}");
+            assert!(moved > before, "{priority:?}: {moved}");
+            before = moved;
+            // The next run is for a block that there is not.
+            while y.alloc(Order::HUGE, Gfp::KERNEL & !Gfp::DIRECT_RECLAIM).is_ok() {}
+        }
+    }
+}

@@ -9,6 +9,7 @@ use super::pass::Outcome;
 use crate::allocator::yard::Yard;
 use crate::base::frame::Kind;
 use crate::base::gfp::Gfp;
+use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType::{Movable, Reclaimable, Unmovable};
 use crate::base::units::{Order, PAGEBLOCK_PAGES};
 use crate::base::unwind::Finally;
@@ -31,7 +32,8 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
     /// other pageblocks have no more room. Only those that are more than half free, unless all of a
     /// zone is to be compacted: then also pageblocks of other types that hold nothing but movable
-    /// blocks, which become movable.
+    /// blocks, which become movable. A run of a few pageblocks that all stayed is followed by one that
+    /// begins behind them.
     pub(super) fn compact_packed(
         &self,
         at: &At<'_, 'a, C>,
@@ -49,15 +51,19 @@ impl<'a, C: Config> Yard<'a, C> {
         // The score looks at all pageblocks, so not after each batch of a large zone.
         let step = (region.blocks.len() as usize / (PARTS * BATCH)).max(1);
         let types = [Movable, Unmovable, Reclaimable].into_iter().take(if all { 3 } else { 1 });
+        let cursor = &at.zone.compaction.migrate_at[usize::from(job.mode != Mode::Async)];
+        let start = if job.whole { 0 } else { cursor.load(Relaxed) };
+        let mut next = start;
         let mut moved = 0;
         let mut result = CompactResult::Complete;
         for t in types {
-            let mut search = Sparsest::new(t);
+            let mut search = Sparsest::new(t, start);
             for n in 1..=most {
                 let mut batch = [None; BATCH];
                 region.sparse_blocks(&mut search, least, &mut batch);
                 let Some(pages) = self.empty_packed(at, region, &batch) else { break };
                 moved += pages;
+                next = if moved == 0 { search.place() } else { start };
                 // The first batch drained all CPUs.
                 if (n == 1 || pages > 0)
                     && job.order.is_some_and(|order| at.zone.is_served(order, job))
@@ -68,10 +74,17 @@ impl<'a, C: Config> Yard<'a, C> {
                 let enough = job.proactive
                     && n % step == 0
                     && at.zone.score() <= super::stop_at(self.proactiveness());
-                if enough || batch.iter().any(Option::is_none) {
+                if enough {
+                    break;
+                }
+                if batch.iter().any(Option::is_none) {
+                    next = 0;
                     break;
                 }
             }
+        }
+        if !job.whole {
+            cursor.store(next, Relaxed);
         }
         at.zone.compaction.count(Count::Moved, moved.into());
         Outcome { result, captured: None, moved }
