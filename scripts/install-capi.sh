@@ -36,6 +36,7 @@
 #     lib/libpageyard-core.a                      the bare core, which needs no libc
 #     lib/pkgconfig/{pageyard,pageyard-core}.pc
 #     lib/cmake/pageyard/
+#     share/doc/pageyard/examples/                programs that each say how to compile them
 # Nothing is installed unless all of it was built. Needs cargo, a C compiler and binutils.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -195,6 +196,10 @@ fill() { # TEMPLATE DIRECTORY
         -e "s|@soversion@|$soversion|" -e "s|@native@|$native|" "$1" >"$2/$name"
 }
 to=$destdir$prefix
+install_examples() { # FILE...
+    install -d "$to/share/doc/pageyard/examples"
+    install -m 644 "$@" "$to/share/doc/pageyard/examples/"
+}
 # What the linker script of a kernel has to take in, and how much it is.
 lines() {
     printf 'install-capi: the core has these sections; a linker script takes them in by\n'
@@ -207,6 +212,7 @@ if [ -n "$core_only" ]; then
     install -m 644 "$stage/include/pageyard_core.h" "$to/include/"
     install -m 644 "$stage/lib/libpageyard-core.a" "$to/$libdir/"
     install -m 644 "$stage/lib/pkgconfig/pageyard-core.pc" "$to/$libdir/pkgconfig/"
+    install_examples crates/pageyard-capi/examples/freestanding.c
     printf 'install-capi: pageyard-core %s is in %s\n' "$version" "$to"
     lines
     exit 0
@@ -221,5 +227,6 @@ install -m 755 "$stage/lib/libpageyard.so.$version" "$to/$libdir/"
 cp -P "$stage/lib/libpageyard.so.$soversion" "$stage/lib/libpageyard.so" "$to/$libdir/"
 install -m 644 "$stage"/lib/pkgconfig/*.pc "$to/$libdir/pkgconfig/"
 install -m 644 "$stage"/lib/cmake/pageyard/*.cmake "$to/$libdir/cmake/pageyard/"
+install_examples crates/pageyard-capi/examples/*.c
 printf 'install-capi: pageyard %s is in %s\n' "$version" "$to"
 lines

@@ -98,6 +98,8 @@ fn every_file_is_installed() {
         "lib/pkgconfig/pageyard-core.pc",
         "lib/cmake/pageyard/pageyardConfig.cmake",
         "lib/cmake/pageyard/pageyardConfigVersion.cmake",
+        "share/doc/pageyard/examples/buffer_pool.c",
+        "share/doc/pageyard/examples/freestanding.c",
     ] {
         let path = prefix().join(file);
         assert!(path.exists(), "{}", path.display());
@@ -168,7 +170,10 @@ fn the_core_alone_is_small() {
     let said = install(script().args(options).arg(&prefix));
     assert!(said.contains(".text : { *(.text .text.*) }"), "{said}");
     let (library, header) = ("lib/libpageyard-core.a", "include/pageyard_core.h");
-    assert!(prefix.join(library).exists() && prefix.join(header).exists());
+    let example = "share/doc/pageyard/examples/freestanding.c";
+    for file in [library, header, example] {
+        assert!(prefix.join(file).exists(), "{file}");
+    }
     assert!(!prefix.join("lib/libpageyard.a").exists(), "only the core");
     let symbols = run(super::tool("nm").arg("-g").arg(prefix.join(library)));
     assert!(symbols.contains("pageyard_core_alloc") && !symbols.contains("pageyard_core_text"));
