@@ -33,8 +33,9 @@ pub use hardware::{MOST_CPUS, MachineSpec, Place, SpecError};
 pub use size::size;
 
 /// The machines that are included in the crate: name and TOML.
-pub const SHIPPED: [(&str, &str); 8] = [
+pub const SHIPPED: [(&str, &str); 9] = [
     ("desktop", include_str!("../../machines/desktop.toml")),
+    ("1x28", include_str!("../../machines/1x28.toml")),
     ("1x36", include_str!("../../machines/1x36.toml")),
     ("2x20", include_str!("../../machines/2x20.toml")),
     ("2x32", include_str!("../../machines/2x32.toml")),
