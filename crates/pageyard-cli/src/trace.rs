@@ -42,7 +42,8 @@ enum Command {
     /// Reads trace.dat, perf.data and Perfetto files, the output of `trace-cmd report` and
     /// `perf script`, and the contents of the kernel's trace and trace_pipe files; plain or
     /// compressed with zstd, xz or gzip. Saved /proc files next to the trace are stored in the .pgy
-    /// file, so that it can be replayed on its own.
+    /// file, so that it can be replayed on its own. A trace that has such files keeps those, unless
+    /// --state names a folder.
     #[command(after_help = IMPORT)]
     Import {
         /// The trace, or - for standard input
@@ -158,11 +159,20 @@ fn import(
     output::check(&[trace], &[output])?;
     let mut reader = open(trace, lenient)?;
     let mut attachments = reader.attachments().clone();
-    let beside = state.or(Some(trace).filter(|trace| trace.as_os_str() != "-"));
-    if let Some(path) = beside {
-        let (files, notes) = StateDir::collect(path)?;
-        merge(&mut attachments, &files);
-        notes.iter().for_each(|note| output::say!("pageyard: {note}"));
+    let beside = Some(trace).filter(|trace| trace.as_os_str() != "-");
+    match (state, beside) {
+        (None, None) => {}
+        (None, Some(path)) if StateDir::is_attached(&attachments) => {
+            let note = StateDir::not_used(&attachments, path);
+            note.iter().for_each(|note| output::say!("pageyard: {note}; --state replaces those"));
+        }
+        (Some(path), _) | (None, Some(path)) => {
+            // All that is attached can be read later.
+            StateDir::named(path)?;
+            let (files, notes) = StateDir::collect(path)?;
+            merge(&mut attachments, &files);
+            notes.iter().for_each(|note| output::say!("pageyard: {note}"));
+        }
     }
     let said = kernel.map(|release| release.to_string());
     let bytes = store(&mut reader, &mut attachments, said, output, level)?;
@@ -394,7 +404,7 @@ fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
         let what = "no state files in the trace; add them with `trace import --state`";
         return Err(format!("{}: {what}", trace.display()).into());
     }
-    let mut out = output::stdout();
+    let mut written = Vec::new();
     for a in reader.attachments().iter() {
         // A reader accepts only attachments with names of state files.
         let path = folder.join(&a.name);
@@ -406,6 +416,11 @@ fn extract(trace: &Path, folder: &Path, lenient: bool) -> output::Outcome {
             return Err(format!("{}: {what}", parent.display()).into());
         }
         write_file(&path, |mut file| Ok(file.write_all(&a.data)?))?;
+        written.push(path);
+    }
+    // A reader of the list that leaves early does not keep files from being written.
+    let mut out = output::stdout();
+    for path in written {
         writeln!(out, "{}", printable(&path.to_string_lossy()))?;
     }
     drop(out);

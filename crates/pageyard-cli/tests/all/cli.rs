@@ -335,6 +335,15 @@ fn an_output_appears_only_when_complete() {
     std::fs::write(&text, TEXT).unwrap();
     let o = pageyard(&["trace", "export", &text, "-o", "/dev/stdout"]);
     assert!(out(&o).contains("mm_page_alloc: "), "{}", out(&o));
+    // Also if it is a file, behind what is there, and through a link as `/dev/stdout` is one.
+    let (link, log) = (folder.file("link"), folder.file("log"));
+    std::os::unix::fs::symlink("/proc/self/fd/1", &link).unwrap();
+    let shell = "echo first > \"$2\"; \"$0\" trace export \"$1\" -o \"$3\" >> \"$2\"";
+    let shell = Command::new("sh").args(["-c", shell, crate::PROGRAM, &text, &log, &link]).status();
+    assert!(shell.unwrap().success());
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert!(log.starts_with("first\n") && log.contains("mm_page_alloc: "), "{log}");
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     let o = pageyard(&["trace", "export", &text, "-o", &folder.file("no/dir")]);
     assert!(
         err(&o).contains("no/dir: ") && err(&o).contains("; name a writable file"),

@@ -12,6 +12,7 @@ mod policies;
 mod record;
 mod reproduce;
 mod run;
+mod state_files;
 mod top;
 
 use std::path::{Path, PathBuf};

@@ -164,3 +164,27 @@ fn printed_sizes_are_accepted() {
     let o = pageyard(&["run", "micro", "--memory", "1.5 GiBs"]);
     assert!(err(&o).contains("`1.5 GiBs` is not a size; expected bytes, or 512K"), "{}", err(&o));
 }
+
+/// Not every plot is there for every workload, which is known when the run is over.
+#[test]
+fn results_are_not_lost_with_a_plot_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (plot, results) = (file("plot.svg"), file("results.json"));
+    let o = small(&["--plot", "rounds", "--svg", &plot, "-o", &results]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("rounds"), "{}", err(&o));
+    assert!(std::path::Path::new(&results).exists() && !std::path::Path::new(&plot).exists());
+    let o = small(&["--plot", "rounds", "--svg", &plot]);
+    assert!(o.status.code() == Some(2) && out(&o).contains("rate, writes/s"), "{}", out(&o));
+}
+
+#[test]
+fn a_column_keeps_its_own_setting() {
+    let columns = ["--policy", "Base+high=400,Base", "--knob", "high=100"];
+    let o = pageyard(&[&SMALL[..10], &columns].concat());
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    let text = out(&o);
+    let head = text.lines().nth(1).unwrap();
+    assert_eq!(head.split_whitespace().collect::<Vec<_>>(), ["Base+high=400", "Base+high=100"]);
+}

@@ -84,6 +84,20 @@ impl StateDir {
         Ok(StateDir { notes, ..Self::parse(&prefix, files)? })
     }
 
+    /// Reads the state files of a folder, or next to a trace, that the user named.
+    ///
+    /// # Errors
+    /// Fails also if there is nothing of that name.
+    pub fn named(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        let path = path.as_ref();
+        match fs::metadata(path) {
+            Ok(_) => Self::beside(path),
+            Err(error) => {
+                Err(TraceError::new(&path.to_string_lossy(), Position::Whole, Fault::Io(error)))
+            }
+        }
+    }
+
     /// Returns whether there are no state files.
     pub fn is_empty(&self) -> bool {
         *self == StateDir { notes: self.notes.clone(), ..StateDir::default() }
@@ -107,31 +121,37 @@ impl StateDir {
     /// # Errors
     /// Fails if a file that is used cannot be read, decompressed or parsed.
     pub fn of_trace(attachments: &Attachments, path: Option<&Path>) -> Result<Self, TraceError> {
-        let mut attached = Self::from_attachments(attachments)?;
-        let Some(path) = path else { return Ok(attached) };
+        let Some(path) = path else { return Self::from_attachments(attachments) };
+        let mut attached = Self::parse(&format!("{}: ", path.display()), attachments.clone())?;
         let (release, events) = (attached.kernel_release.take(), attached.enabled_events.take());
         let mut state = if attached.is_empty() {
             Self::beside(path)?
         } else {
-            let unused = match Self::collect(path) {
-                Ok((files, _)) => files
-                    .iter()
-                    .filter(|file| attachments.get(&file.name) != Some(&file.data[..]))
-                    .map(|file| file.name.clone())
-                    .collect(),
-                Err(error) => vec![error.to_string()],
-            };
-            if !unused.is_empty() {
-                attached.notes = vec![format!(
-                    "not used, since the trace has state files attached: {}",
-                    unused.join(", ")
-                )];
-            }
+            attached.notes.extend(Self::not_used(attachments, path));
             attached
         };
         state.kernel_release = release.or(state.kernel_release);
         state.enabled_events = events.or(state.enabled_events);
         Ok(state)
+    }
+
+    /// Returns whether state files are attached, other than what every import may add.
+    pub fn is_attached(attachments: &Attachments) -> bool {
+        attachments.iter().any(|file| ![KERNEL_RELEASE, ENABLED_EVENTS].contains(&&*file.name))
+    }
+
+    /// Returns a note on the state files next to a trace that are other than those attached to it.
+    pub fn not_used(attachments: &Attachments, path: &Path) -> Option<String> {
+        let unused = match Self::collect(path) {
+            Ok((files, _)) => files
+                .iter()
+                .filter(|file| attachments.get(&file.name) != Some(&file.data[..]))
+                .map(|file| file.name.clone())
+                .collect(),
+            Err(error) => vec![error.to_string()],
+        };
+        let unused = Some(unused).filter(|unused| !unused.is_empty())?;
+        Some(format!("not used, since the trace has state files attached: {}", unused.join(", ")))
     }
 
     /// Reads and decompresses the files next to a trace, under the names above, ready to be
@@ -142,7 +162,7 @@ impl StateDir {
     pub fn collect(path: impl AsRef<Path>) -> Result<(Attachments, Vec<String>), TraceError> {
         let path = path.as_ref();
         let folder = folder_of(path);
-        let mut found = Attachments::new();
+        let (mut found, mut notes) = (Attachments::new(), Vec::new());
         let (mut texts, mut maps) = (Used::default(), Used::default());
         let names =
             ["before/", "after/"].into_iter().flat_map(|at| FILES.map(|f| format!("{at}{f}")));
@@ -154,8 +174,13 @@ impl StateDir {
             } else {
                 (bound::TEXT, MAX_TEXT, &mut texts)
             };
-            if let Some(data) = read(folder, &name, bound, most, used)? {
-                found.insert(name, data);
+            match read(folder, &name, bound, most, used)? {
+                // What `cat /proc/pagetypeinfo` leaves to a user who may not read it.
+                Some(data) if data.is_empty() => {
+                    notes.push(format!("{name} is not used: it is empty"));
+                }
+                Some(data) => found.insert(name, data),
+                None => {}
             }
         }
         let mut text = |name: &str| read(folder, name, bound::TEXT, MAX_TEXT, &mut texts);
@@ -173,7 +198,7 @@ impl StateDir {
             }
         }
         let trace = path.file_name().filter(|_| folder != path).and_then(|name| name.to_str());
-        let (mut notes, mut taken) = (Vec::new(), Vec::new());
+        let mut taken = Vec::new();
         let near = near::find(folder, trace);
         let meant = |name: &str| {
             near.iter().filter(|near| matches!(near, Near::Is(_, e) if e == name)).count()
@@ -230,7 +255,8 @@ impl StateDir {
             text.split_ascii_whitespace().map(str::to_owned).collect()
         });
         // Maps are large, so move them instead of copying.
-        let [pfnmap_before, pfnmap_after] = PFNMAPS.map(|name| files.take(name).map(PfnMap::new));
+        let [pfnmap_before, pfnmap_after] =
+            PFNMAPS.map(|name| files.take(name).filter(|map| !map.is_empty()).map(PfnMap::new));
         Ok(StateDir {
             before,
             traced_start,
@@ -268,7 +294,8 @@ impl Snapshot {
             name: String,
             parser: Parser<T>,
         ) -> Result<Option<T>, TraceError> {
-            files.get(&name).map(|data| parser(&format!("{prefix}{name}"), data)).transpose()
+            let data = files.get(&name).filter(|data| !data.is_empty());
+            data.map(|data| parser(&format!("{prefix}{name}"), data)).transpose()
         }
         Ok(Snapshot {
             zoneinfo: one(files, prefix, name("zoneinfo"), ZoneInfo::parse)?,

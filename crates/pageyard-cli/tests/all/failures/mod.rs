@@ -5,7 +5,7 @@
 //! `PAGEYARD_SLOW=1` adds commands that take a minute before they write.
 
 mod bounds;
-mod folder;
+pub(crate) mod folder;
 mod full;
 pub(crate) mod hostile;
 mod places;
