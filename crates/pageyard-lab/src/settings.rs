@@ -132,6 +132,11 @@ impl Settings {
         names.filter(|name| limit(name).is_some() || OF_LISTS.contains(name))
     }
 
+    /// Returns whether both set something of the same name.
+    pub fn overlap(&self, others: &Settings) -> bool {
+        self.0.iter().any(|(name, _)| others.0.iter().any(|(other, _)| name == other))
+    }
+
     /// Appends other settings, which are applied after these.
     pub fn add(&mut self, others: &Settings) {
         self.0.extend_from_slice(&others.0);

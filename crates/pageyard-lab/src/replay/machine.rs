@@ -7,7 +7,7 @@ use pageyard::tuning::{self, CacheSlice};
 use pageyard::watermark;
 use pageyard::{Gfp, Knobs, NodeId, TYPES, ZONE_KINDS, ZoneId, ZoneKind, stat_threshold};
 use pageyard_trace::Release;
-use pageyard_trace::state::{CpuCaches, Snapshot, StateDir, ZoneInfo};
+use pageyard_trace::state::{CpuCaches, PfnMap, Snapshot, StateDir, ZoneInfo};
 use serde::Serialize;
 
 use super::error::ReplayError;
@@ -159,7 +159,7 @@ impl Machine {
                     format::size(memory),
                     format::size(span)
                 ),
-                "remove --memory, which applies without zoneinfo only",
+                "remove --memory, or name at least that much",
             ));
         }
         if !(1..=4096).contains(&cpu_count) {
@@ -256,6 +256,16 @@ impl Machine {
         }
     }
 
+    /// Checks that a frame map has all frames: beyond its end all would be holes.
+    pub(super) fn check_map(&self, map: &PfnMap) -> Result<(), ReplayError> {
+        let (end, has) = (self.base() + self.frames() as u64, map.len() as u64);
+        if has >= end {
+            return Ok(());
+        }
+        let what = format!("pfnmap.before has {has} frames, but the zones end at frame {end}");
+        Err(ReplayError::machine(what, "it is cut off, or of another machine: remove it"))
+    }
+
     /// Returns whether mobility grouping is disabled for lack of memory (spec §2.4).
     pub(super) fn grouping_disabled(&self) -> bool {
         let above: u64 = self.zones.iter().map(|z| z.managed.saturating_sub(z.watermarks[2])).sum();
@@ -303,10 +313,10 @@ fn from_zoneinfo(
     let [starts, ends] = [&state.traced_start, &state.traced_end].map(by_name);
     let mut zones = Vec::new();
     for z in info.populated().filter(|z| z.managed > 0) {
-        let kind = ZoneKind::ALL
-            .into_iter()
-            .find(|k| k.name() == z.name)
-            .ok_or_else(|| ReplayError::machine(format!("unknown zone {}", z.name), fix))?;
+        let kind = ZoneKind::ALL.into_iter().find(|k| k.name() == z.name).ok_or_else(|| {
+            let what = format!("zone {} is of a kind that pageyard does not have", z.name);
+            ReplayError::machine(what, "replay a trace of a 64-bit machine")
+        })?;
         let w = &z.watermarks;
         if w.boost > w.min {
             let (node, name, boost, min) = (z.node, &z.name, w.boost, w.min);

@@ -78,6 +78,9 @@ impl Prepared {
             let survey = survey()?;
             Ok((survey.highest, survey.cpus.max(declared)))
         })?;
+        if let Some(map) = &state.pfnmap_before {
+            machine.check_map(map)?;
+        }
         let mut room = Room::new(&machine, options, keep)?;
         if room.is_large() {
             let span = machine.frames() as u64 * 4096;

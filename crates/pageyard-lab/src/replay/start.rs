@@ -107,7 +107,7 @@ impl Start {
         start.fill_lists(machine, mirror, map);
         start.place_live(machine, mirror, map);
         if map.is_none() {
-            start.guess_use(machine, mirror);
+            start.guess_use(machine, &mirror.flags);
         }
         (0..machine.zones.len()).for_each(|zone| start.fit(machine, zone));
         start.figures.free = start.frames.iter().filter(|&&f| f & FREE != 0).count() as u64;
@@ -258,9 +258,8 @@ impl Start {
         }
     }
 
-    /// Removes unseen blocks from the lists until a zone has no more pages than it manages: some of their
-    /// frames are the kernel's own, which the frame map does not tell from others in use.
-    fn fit(&mut self, machine: &Machine, zone: usize) {
+    /// Returns how many more pages are free, in use and on lists than a zone manages.
+    fn unmanaged(&self, machine: &Machine, zone: usize) -> u64 {
         let frames = &self.frames[Self::zone_frames(machine, zone)];
         let pages = |f: &u8| match f {
             f if f & LIVE != 0 => 1 << (f & ORDER),
@@ -271,7 +270,14 @@ impl Start {
         let lists = self.cached[zone * cpus..(zone + 1) * cpus].iter();
         let cached: u64 = lists.flat_map(|lists| lists.iter().enumerate().map(on_list)).sum();
         let placed = frames.iter().map(pages).sum::<u64>() + cached;
-        let mut surplus = placed.saturating_sub(machine.zones[zone].managed);
+        placed.saturating_sub(machine.zones[zone].managed)
+    }
+
+    /// Removes unseen blocks from the lists until a zone has no more pages than it manages: some of their
+    /// frames are the kernel's own, which the frame map does not tell from others in use.
+    fn fit(&mut self, machine: &Machine, zone: usize) {
+        let cpus = machine.cpus.len();
+        let mut surplus = self.unmanaged(machine, zone);
         while surplus > 0 {
             let last = self.unseen.iter().rposition(|(slot, ..)| slot / cpus == zone);
             let Some((slot, l, frame)) = last.map(|at| self.unseen.remove(at)) else { return };
@@ -285,15 +291,20 @@ impl Start {
     }
 
     /// Guesses the frames in use if there is no frame map. Of the frames that never appear, the
-    /// lowest are in use. As many are free as zoneinfo says.
-    fn guess_use(&mut self, machine: &Machine, mirror: &Mirror<'_, '_>) {
+    /// lowest are in use. As many are free as zoneinfo says; if it does not say, as many as the zone
+    /// manages, less those in use: the other frames are holes or the kernel's own.
+    fn guess_use(&mut self, machine: &Machine, flags: &[u8]) {
         for (number, zone) in machine.zones.iter().enumerate() {
-            let Some(target) = zone.free else { continue };
             let frames = Self::zone_frames(machine, number);
-            let free = self.frames[frames.clone()].iter().filter(|&&f| f == FREE).count() as u64;
-            let mut surplus = free.saturating_sub(target);
+            let mut surplus = match zone.free {
+                None => self.unmanaged(machine, number),
+                Some(target) => {
+                    let frames = self.frames[frames.clone()].iter();
+                    (frames.filter(|&&f| f == FREE).count() as u64).saturating_sub(target)
+                }
+            };
             for f in frames {
-                if surplus > 0 && self.frames[f] == FREE && mirror.flags[f] & SEEN == 0 {
+                if surplus > 0 && self.frames[f] == FREE && flags[f] & SEEN == 0 {
                     self.frames[f] = 0;
                     surplus -= 1;
                 }
@@ -369,5 +380,26 @@ mod tests {
         assert_eq!((&*start.cached[0][0], &*start.cached[0][3]), (&[5, 7][..], &[][..]));
         assert_eq!((start.figures.cached, start.figures.cached_unseen), (2, 1));
         assert_eq!((start.frames[8], start.frames[10], start.frames[7]), (0, 0, TAKEN));
+    }
+
+    /// zoneinfo of before the recording says how much a zone manages, but not what was free when
+    /// recording began.
+    #[test]
+    fn frames_that_are_not_managed_are_not_free() {
+        let options =
+            MachineOptions { memory: Some(8 << 20), cpus: Some(1), ..MachineOptions::default() };
+        let mut machine = Machine::new(&Default::default(), &options, None, || Ok((0, 1))).unwrap();
+        let mut start = Start::all_in_use(&machine);
+        start.cached = vec![Default::default()];
+        start.frames.fill(FREE);
+        start.frames[20..24].fill(TAKEN);
+        start.frames[20] = LIVE | 2;
+        let mut flags = vec![0; start.frames.len()];
+        flags[3] = SEEN;
+        machine.zones[0].managed = start.frames.len() as u64 - 10;
+        start.guess_use(&machine, &flags);
+        let used: Vec<usize> = (0..start.frames.len()).filter(|&f| start.frames[f] == 0).collect();
+        assert_eq!(used, [0, 1, 2, 4, 5, 6, 7, 8, 9, 10], "the lowest that never appear");
+        assert_eq!(start.unmanaged(&machine, 0), 0);
     }
 }
