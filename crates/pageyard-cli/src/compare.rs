@@ -184,12 +184,12 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         precision: args.precision.unwrap_or(2).into(),
         aggregate: args.aggregate.unwrap_or_default(),
     };
-    if args.picture.is_wanted() {
+    args.picture.draw(|| {
         let names: Vec<_> = sources.iter().map(|s| s.name.as_str()).collect();
         let mut page = Page::new(&format!("Comparison of {}", names.join(", ")), &command());
         page.compare(&sources, &options)?;
-        args.picture.write(&page)?;
-    }
+        Ok(page)
+    })?;
     let report = Report::new(&sets, &options);
     if args.json {
         drop(out);

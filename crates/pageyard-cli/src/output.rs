@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -251,7 +252,7 @@ pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
         return Err(format!("{}: {what}", output.display()).into());
     }
     for output in outputs {
-        if !is_written_directly(output) {
+        if direct(output).is_none() {
             // The program does not exit while the file is there.
             let _unfinished = lock(&UNFINISHED);
             part_of(output)?;
@@ -260,9 +261,33 @@ pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
     Ok(())
 }
 
-/// Whether a path is a device or a pipe, such as `/dev/stdout`.
-fn is_written_directly(path: &Path) -> bool {
-    path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
+/// Opens what is not replaced by a file: a device, a pipe, or a descriptor of this process, such as
+/// `/dev/stdout`, whatever it is open for.
+fn direct(path: &Path) -> Option<io::Result<File>> {
+    let of = |fd: BorrowedFd<'_>| Some(fd.try_clone_to_owned().map(File::from));
+    match descriptor(path) {
+        Some(1) => return of(io::stdout().as_fd()),
+        Some(2) => return of(io::stderr().as_fd()),
+        Some(_) => {}
+        None if path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) => {}
+        None => return None,
+    }
+    Some(File::options().write(true).open(path))
+}
+
+/// Returns the descriptor of this process that a path leads to.
+fn descriptor(path: &Path) -> Option<u32> {
+    let descriptors = Path::new("/proc/self/fd").canonicalize().ok()?;
+    let mut path = path.to_owned();
+    // As many links as the system follows.
+    for _ in 0..40 {
+        let (folder, name) = (folder_of(&path).canonicalize().ok()?, path.file_name()?);
+        if folder == descriptors {
+            return name.to_str()?.parse().ok();
+        }
+        path = folder.join(folder.join(name).read_link().ok()?);
+    }
+    None
 }
 
 /// Creates the temporary file that is to replace `path`, with the mode of the file that is there.
@@ -290,16 +315,15 @@ fn part_of(path: &Path) -> io::Result<NamedTempFile> {
 
 /// Writes a file. The data goes to a temporary file in the same folder, which replaces `path` when
 /// it is complete, so a failure leaves nothing behind. A file that is replaced keeps its mode. A
-/// path that is not a regular file, such as `/dev/stdout`, is written directly.
+/// path that leads to a device, a pipe or a descriptor, such as `/dev/stdout`, is written directly.
 pub(crate) fn write_file<T>(
     path: &Path,
     write: impl FnOnce(Named<File>) -> Result<T, Box<dyn Error>>,
 ) -> Result<T, Box<dyn Error>> {
     let name = path.display().to_string();
     let failed = |e: io::Error| named(&name, &e);
-    if is_written_directly(path) {
-        let to = File::options().write(true).open(path).map_err(failed)?;
-        return write(Named { to, name, bytes: 0 });
+    if let Some(to) = direct(path) {
+        return write(Named { to: to.map_err(failed)?, name, bytes: 0 });
     }
     let part = {
         let mut unfinished = lock(&UNFINISHED);

@@ -8,6 +8,8 @@ use pageyard_lab::picture::{PLOTS, Page};
 
 use crate::output::write_file;
 
+type Failed = Box<dyn std::error::Error>;
+
 /// Output files for plots.
 #[derive(clap::Args)]
 pub(crate) struct Picture {
@@ -41,8 +43,13 @@ impl Picture {
         self.html.iter().chain(&self.svg).map(PathBuf::as_path)
     }
 
-    /// Writes the requested files, each completely or not at all.
-    pub(crate) fn write(&self, page: &Page) -> Result<(), Box<dyn std::error::Error>> {
+    /// Writes the requested files, if any, each completely or not at all. A command that has computed
+    /// for long prints its results before it returns this error: not every plot is there for every result.
+    pub(crate) fn draw(&self, page: impl FnOnce() -> Result<Page, Failed>) -> Result<(), Failed> {
+        if !self.is_wanted() {
+            return Ok(());
+        }
+        let page = page()?;
         // Render first, so that an error occurs before anything is written.
         let svg = self.svg.as_ref().map(|_| page.svg(self.plot.as_deref())).transpose()?;
         let html = self.html.as_ref().map(|_| page.html());

@@ -21,7 +21,7 @@ pub(crate) struct Choices {
     /// apply only to its column: Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.
     #[arg(long, value_name = "P,P")]
     policy: Option<Policies>,
-    /// A setting for every column; may be repeated
+    /// A setting for every column that does not set it itself; may be repeated
     ///
     /// NAME is a writable knob (`pageyard knobs`), or high, high_min, high_max or batch: the limits
     /// of each zone's per-CPU lists, in pages.
@@ -55,7 +55,11 @@ impl Choices {
     }
 
     fn with_knobs(&self, choices: Vec<Choice>) -> Vec<Choice> {
-        let with_knobs = |choice: Choice| self.knob.iter().fold(choice, Choice::with);
+        let with_knobs = |choice: Choice| {
+            // A column's own setting is the more specific one.
+            let own = choice.settings.clone();
+            self.knob.iter().filter(|knob| !own.overlap(knob)).fold(choice, Choice::with)
+        };
         choices.into_iter().map(with_knobs).collect()
     }
 

@@ -171,16 +171,17 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         })?,
     };
     drop(bar);
-    if args.picture.is_wanted() {
+    let drawn = args.picture.draw(|| {
         let mut page = Page::new(&format!("Replay of {}", report.reading.input), &command());
         page.replay(&report);
-        args.picture.write(&page)?;
-    }
+        Ok(page)
+    });
     if args.json {
         print_json(&Versioned::of(&report))?;
     } else {
         write!(output::stdout(), "{report}")?;
     }
+    drawn?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -181,21 +181,22 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         }
         all.push(found);
     }
-    if args.picture.is_wanted() {
+    let drawn = args.picture.draw(|| {
         let reports: Vec<Report> = all
             .iter()
             .filter_map(|f| if let Found::Report(r) = f { Some(r.clone()) } else { None })
             .collect();
         let mut page = Page::new("Published experiments, repeated", &command());
         page.reproduced(&reports);
-        args.picture.write(&page)?;
-    }
+        Ok(page)
+    });
     if let Some(path) = &args.output {
         write_json(path, &all)?;
     }
     if args.json {
         print_json(&all)?;
     }
+    drawn?;
     Ok(ExitCode::SUCCESS)
 }
 

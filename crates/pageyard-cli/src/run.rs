@@ -244,9 +244,7 @@ fn run_workload(args: &Run) -> output::Outcome {
         On::Host => on_host(args, &recipe, &mut bar)?,
     };
     drop(bar);
-    if args.picture.is_wanted() {
-        args.picture.write(&page(&results)?)?;
-    }
+    let drawn = args.picture.draw(|| Ok(page(&results)?));
     if let Some(path) = &args.output {
         write_json(path, &results)?;
     }
@@ -255,6 +253,7 @@ fn run_workload(args: &Run) -> output::Outcome {
     } else if args.output.is_none() {
         write!(output::stdout(), "{}", table(&results, args, &place))?;
     }
+    drawn?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -426,12 +425,12 @@ fn run_hygiene(args: &Hygiene) -> output::Outcome {
         None => hygiene::run(&options, &())?,
         Some(path) => recorded(path, &options)?,
     };
-    if args.picture.is_wanted() {
+    let drawn = args.picture.draw(|| {
         let mut page =
             Page::new("Mobility grouping before and after the hygiene patches", &command());
         page.hygiene(&report);
-        args.picture.write(&page)?;
-    }
+        Ok(page)
+    });
     if args.json {
         print_json(&Json {
             version: env!("CARGO_PKG_VERSION"),
@@ -443,6 +442,7 @@ fn run_hygiene(args: &Hygiene) -> output::Outcome {
     } else {
         write!(output::stdout(), "{report}")?;
     }
+    drawn?;
     Ok(ExitCode::SUCCESS)
 }
 
