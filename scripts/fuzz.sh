@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes one target, or each in turn, for so many seconds: scripts/fuzz.sh [TARGET|all] [SECONDS].
+# Fuzzes one target, or each in turn, for a number of seconds: scripts/fuzz.sh [TARGET|all] [SECONDS].
 # `scripts/fuzz.sh pack TARGET` minimises what was found and packs it into fuzz/corpus/ for the tests
 # that replay it on stable. Needs a nightly toolchain, cargo-fuzz (cargo install cargo-fuzz), and zstd.
 # Failing inputs are written to fuzz/artifacts/.

@@ -148,7 +148,7 @@ pub struct pageyard_hooks {
     pub event: Option<unsafe extern "C" fn(context: *mut c_void, event: *const pageyard_event)>,
     /// Observes what a check found. The structure lives until the function returns. Locks may be
     /// held. In each zone, at most 60 bad pages a minute and 10 damaged blocks in 5 seconds of `now`
-    /// are reported; if `now` is null, so many in total.
+    /// are reported; if `now` is null, at most that many in total.
     pub report: Option<unsafe extern "C" fn(context: *mut c_void, report: *const pageyard_report)>,
     /// Returns nonzero if this request must fail, to test its caller. Called at the start of every
     /// request except those for contiguous ranges.

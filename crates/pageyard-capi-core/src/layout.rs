@@ -82,7 +82,7 @@ unsafe impl Growing for pageyard_layout {
     const LEAST: usize = offset_of!(pageyard_layout, knobs);
 }
 
-/// Returns whether there may be an array of so many entries.
+/// Returns whether there may be an array of this many entries at an address.
 fn is_array<T>(from: *const T, count: usize) -> bool {
     let bytes = count.checked_mul(size_of::<T>());
     bytes.is_some_and(|bytes| bytes <= isize::MAX as usize) && !from.is_null() && from.is_aligned()

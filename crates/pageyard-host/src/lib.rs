@@ -26,8 +26,8 @@
 //! With the feature `tracing`, a yard emits events for background work, changes and failures, with
 //! the target `pageyard`. `docs/host.md` lists them.
 //!
-//! Of the crates for embedders, only this one, the C interface and `pageyard-carve` contain
-//! `unsafe`; every such block states why it is sound.
+//! Of the crates for embedders, only this one, the C interface, `pageyard-carve` and
+//! `pageyard-adapters` contain `unsafe`; every such block states why it is sound.
 //!
 //! # Limits
 //! Base pages are 4 KiB, in this crate and in the system.

@@ -283,7 +283,7 @@ mod tests {
             order: Order::ZERO,
             gfp: Gfp::KERNEL,
             pages,
-            priority: 12,
+            priority: ReclaimJob::FIRST_PRIORITY,
             may_write: true,
             may_swap: true,
         }

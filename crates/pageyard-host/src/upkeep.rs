@@ -145,7 +145,7 @@ impl<P: Policy> HostYard<P> {
             return Err(HotplugError::Refused(ContigError::NoMemory));
         }
         // Another thread must not online the sections before their memory is discarded.
-        let _turn = self.begin_hotplug(&sections)?;
+        let _hotplug = self.begin_hotplug(&sections)?;
         self.drain();
         let core = self.raw().core();
         let mut answer = core.offline(sections.clone());
@@ -184,7 +184,7 @@ impl<P: Policy> HostYard<P> {
         if !self.is_here() {
             return Err(HotplugError::Refused(ContigError::NoMemory));
         }
-        let _turn = self.begin_hotplug(&sections)?;
+        let _hotplug = self.begin_hotplug(&sections)?;
         self.raw().core().online(sections)?;
         self.raw().adjust_balloon();
         Ok(())

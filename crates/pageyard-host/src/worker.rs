@@ -328,7 +328,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             order: Order::ZERO,
             gfp: Gfp::KERNEL,
             pages,
-            priority: 12,
+            priority: ReclaimJob::FIRST_PRIORITY,
             may_write: true,
             may_swap: true,
         }

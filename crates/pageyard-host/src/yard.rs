@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use pageyard::policy::{Packed, Policy};
 use pageyard::{
-    AllocError, CpuId, CpuStats, Gfp, Hooked, Knobs, NodeId, Order, Pfn, Yard, ZoneId, ZoneInfo,
-    ZoneStats,
+    AllocError, CpuId, CpuStats, Gfp, Hooked, Knobs, Order, Pfn, Yard, ZoneId, ZoneInfo, ZoneStats,
 };
 
 use crate::backend::Backend;
@@ -71,14 +70,7 @@ impl From<Option<NonNull<u8>>> for Answer {
 
 impl From<AllocError> for Answer {
     fn from(error: AllocError) -> Answer {
-        let code = match error {
-            AllocError::NoMemory => 0,
-            AllocError::BadZone => 1,
-            AllocError::BadType => 2,
-            AllocError::UnknownCpu(cpu) => 3 | u64::from(cpu.0) << 8,
-            AllocError::UnknownNode(node) => 4 | u64::from(node.0) << 8,
-        };
-        Answer(ptr::null_mut(), code)
+        Answer(ptr::null_mut(), error.to_bits())
     }
 }
 
@@ -90,13 +82,7 @@ impl Answer {
 
     #[cold]
     fn error(&self) -> AllocError {
-        match self.1 & 0xff {
-            0 => AllocError::NoMemory,
-            1 => AllocError::BadZone,
-            2 => AllocError::BadType,
-            3 => AllocError::UnknownCpu(CpuId((self.1 >> 8) as u32)),
-            _ => AllocError::UnknownNode(NodeId((self.1 >> 8) as u16)),
-        }
+        AllocError::from_bits(self.1)
     }
 }
 

@@ -451,6 +451,7 @@ calls! {
     call_order_get(_y, order: Order = Order::HUGE) -> u8 { Order::get(order) }
     call_order_pages(_y, order: Order = Order::HUGE) -> u32 { Order::pages(order) }
     call_is_mergeable(_y, t: MigrateType = MigrateType::Movable) -> bool { MigrateType::is_mergeable(t) }
+    call_alloc_error_bits(_y, bits: u64 = 4) -> u64 { AllocError::to_bits(AllocError::from_bits(bits)) }
     call_from_number(_y, n: u8 = 7) -> Option<MigrateType> { MigrateType::from_number(n) }
     call_type_name(_y, t: MigrateType = MigrateType::Movable) -> &'static str { MigrateType::name(t) }
     call_kind_name(_y, kind: ZoneKind = KIND) -> &'static str { ZoneKind::name(kind) }

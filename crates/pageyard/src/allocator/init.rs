@@ -106,7 +106,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Result<(), InitError> {
         self.build(layout, storage, Start::Whole)?;
         self.recalculate();
-        self.regroup();
+        self.update_grouping();
         Ok(())
     }
 
@@ -123,8 +123,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.build(layout, storage, Start::Blank)
     }
 
-    /// Disables mobility grouping if there is too little memory for it to pay off (§2.4).
-    pub(crate) fn regroup(&self) {
+    /// Enables mobility grouping, or disables it if there is too little memory for it to pay off (§2.4).
+    pub(crate) fn update_grouping(&self) {
         let above: u64 = self
             .zones
             .iter()

@@ -41,7 +41,7 @@ impl<'a, C: Config> Yard<'a, C> {
             }
         }
         self.zonelist_changes.fetch_add(1, Release);
-        self.regroup();
+        self.update_grouping();
     }
 
     /// Returns a number that changes whenever the zonelists do. It is odd while a rewrite

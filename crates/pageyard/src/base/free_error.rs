@@ -65,7 +65,7 @@ impl fmt::Display for FreeError {
             }
             FreeError::OutOfUse => f.write_str("the block is bad or poisoned and out of use"),
             FreeError::UnknownCpu(c) => {
-                write!(f, "the platform runs on CPU {}, which is not in the layout or offline", c.0)
+                write!(f, "the platform runs on CPU {}, which is offline or not in the layout", c.0)
             }
         }
     }

@@ -25,7 +25,7 @@ use crate::base::units::{MigrateType, TYPES};
 pub enum DrainReason {
     /// A free found the lists at `high` (§5.9).
     High = 0,
-    /// A run of high-order frees (§5.9, the seed's *free_high*).
+    /// A run of high-order frees (§5.9; `free_high` in the reproduced experiments).
     FreeHigh = 1,
     /// The tick lowered `high` (§5.14).
     Decay = 2,
@@ -323,6 +323,12 @@ impl CpuCounters {
             drained_pages: [const { Counter::new() }; REASONS],
             ticks: Counter::new(),
         }
+    }
+
+    /// Counts a drain that returned this many pages.
+    pub(crate) fn count_drain(&self, reason: DrainReason, pages: u64) {
+        self.drains[reason as usize].add(1);
+        self.drained_pages[reason as usize].add(pages);
     }
 
     /// Blocks allocated.

@@ -202,6 +202,9 @@ pub enum MigrateType {
 /// Number of migrate types.
 pub const TYPES: usize = 6;
 
+/// Number of types that per-CPU lists and magazines have: unmovable, movable, reclaimable.
+pub(crate) const CACHED_TYPES: usize = 3;
+
 impl MigrateType {
     /// All types, by number.
     pub const ALL: [MigrateType; TYPES] = [
@@ -217,6 +220,15 @@ impl MigrateType {
     /// other (§1.4).
     pub const fn is_mergeable(self) -> bool {
         (self as u8) < MigrateType::HighAtomic as u8
+    }
+
+    /// Returns the types whose blocks may serve a request of this type, in order (§4.1).
+    pub(crate) const fn fallbacks(self) -> [MigrateType; 2] {
+        match self {
+            MigrateType::Unmovable => [MigrateType::Reclaimable, MigrateType::Movable],
+            MigrateType::Movable => [MigrateType::Reclaimable, MigrateType::Unmovable],
+            _ => [MigrateType::Unmovable, MigrateType::Movable],
+        }
     }
 
     /// Returns whether only some requests may use pageblocks of the type: those of CMA areas (§4.12) and

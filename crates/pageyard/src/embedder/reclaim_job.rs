@@ -55,12 +55,17 @@ pub struct ReclaimJob {
     pub gfp: Gfp,
     /// Number of pages to free.
     pub pages: u64,
-    /// How thoroughly to scan: 12 at first, then down to 1.
+    /// How thoroughly to scan: [`FIRST_PRIORITY`](Self::FIRST_PRIORITY), then down to 1.
     pub priority: u8,
     /// Whether pages may be written back.
     pub may_write: bool,
     /// Whether pages may be swapped out.
     pub may_swap: bool,
+}
+
+impl ReclaimJob {
+    /// The priority of a first attempt. Each step below it scans twice as many pages.
+    pub const FIRST_PRIORITY: u8 = 12;
 }
 
 /// The limits for reclaiming from a near node before a farther one is used

@@ -220,7 +220,9 @@ impl Broken {
                 put!(out, " in a pageblock of type ", block.name())
             }
             Broken::Unmerged(o) => put!(out, "not merged with its buddy of order ", o.get()),
-            Broken::Poison => put!(out, "poisoned and in use, or good and out of use"),
+            Broken::Poison => {
+                put!(out, "poisoned, but free or on a list; or good, but out of use as poisoned")
+            }
             Broken::Taint => put!(out, "its pageblock is wrong about poisoned frames"),
             Broken::Owner => put!(out, "its pageblock is wrong about its owner"),
             Broken::Reported(o) => put!(out, "reported, though of order ", o.get()),
@@ -243,7 +245,7 @@ impl Broken {
             Broken::Packed(ref broken) => broken.write_to(out),
             Broken::Count { of, says, is } => {
                 of.write_to(out)?;
-                put!(out, ": counted ", says, ", there are ", is)
+                put!(out, ": the counter says ", says, ", but there are ", is)
             }
         }
     }

@@ -5,7 +5,8 @@ use lock_api::{Mutex, RawMutex};
 
 use crate::base::shared::{AtomicBool, AtomicU32};
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release};
-use crate::packed::class::{CLASSES, KEPT_TYPES, order_of};
+use crate::base::units::CACHED_TYPES;
+use crate::packed::class::{CLASSES, order_of};
 use crate::packed::domain::Backoff;
 
 /// No word or pageblock.
@@ -177,7 +178,7 @@ pub struct PerCpu<R: RawMutex> {
 pub(crate) struct Shared {
     /// The pageblocks that the CPU refills from, by type; single pages apart from larger blocks.
     /// Written by the owner; others take from them when nothing else is left.
-    pub(crate) current: [[AtomicU32; 2]; KEPT_TYPES],
+    pub(crate) current: [[AtomicU32; 2]; CACHED_TYPES],
     /// Another CPU asked the owner to drain.
     pub(crate) drain: AtomicBool,
 }
@@ -185,7 +186,7 @@ pub(crate) struct Shared {
 impl Shared {
     const fn new() -> Self {
         Shared {
-            current: [const { [const { AtomicU32::new(NONE) }; 2] }; KEPT_TYPES],
+            current: [const { [const { AtomicU32::new(NONE) }; 2] }; CACHED_TYPES],
             drain: AtomicBool::new(false),
         }
     }

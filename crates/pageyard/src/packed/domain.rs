@@ -14,7 +14,7 @@ use crate::packed::stack::{Contended, Link, MOST, Stack, UNCOUNTED, store_new};
 const NEAR_PAGES: u32 = 512;
 
 /// Empty magazines that a domain's depot holds.
-const NEAR_EMPTY: u32 = 8;
+pub(super) const NEAR_EMPTY: u32 = 8;
 
 /// Most visits to the node's depot that a CPU leaves out after one that was contended.
 const MOST_LEFT_OUT: u16 = 1 << 10;
@@ -55,8 +55,8 @@ impl Backoff {
     }
 }
 
-/// Magazines that one tick of a CPU returns to zones at most, so that the request which it interrupts
-/// waits for no more than that many words of each.
+/// Magazines that one tick of a CPU returns to zones at most: the request that it interrupts waits for
+/// them.
 pub(crate) const TICK_MAGAZINES: u32 = 2;
 
 /// What the CPUs of a cache domain share, or all CPUs of the region (the last one). The embedder

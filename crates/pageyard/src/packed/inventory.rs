@@ -3,10 +3,12 @@
 use lock_api::RawMutex;
 
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES};
+use crate::base::units::{
+    CACHED_TYPES, MAX_ORDER, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, TYPES,
+};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::blocks::Blocks;
-use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, order_of};
+use crate::packed::class::{CLASSES, capacity, order_of};
 use crate::packed::cpu::Cpu;
 use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
@@ -224,7 +226,8 @@ impl<R: RawMutex> Region<'_, R> {
         let Some(part) = self.cpus.get(cpu as usize) else { return };
         // `each` runs without the lock: it may ask about this CPU.
         for class in 0..CLASSES {
-            let (order, t) = (order_of(class), MigrateType::from_bits((class % KEPT_TYPES) as u32));
+            let (order, t) =
+                (order_of(class), MigrateType::from_bits((class % CACHED_TYPES) as u32));
             for which in 0..2 {
                 let (entries, n) = {
                     let mut own = part.own.lock();
@@ -255,7 +258,8 @@ impl<R: RawMutex> Region<'_, R> {
     /// Calls `each` with the blocks in depots.
     pub(crate) fn for_each_in_depots(&self, mut each: impl FnMut(u32, u8, MigrateType)) {
         self.depots.for_each_full(|magazine, class| {
-            let (order, t) = (order_of(class), MigrateType::from_bits((class % KEPT_TYPES) as u32));
+            let (order, t) =
+                (order_of(class), MigrateType::from_bits((class % CACHED_TYPES) as u32));
             let entries = self.entries(magazine).into_iter().take(capacity(order) as usize);
             entries.for_each(|frame| each(frame, order, t));
         });
@@ -417,7 +421,7 @@ mod tests {
         let ways: [(&str, Free); 4] = [
             ("a neighbour is freed", |r| r.blocks.put(0, 0b10, 0)),
             ("a pageblock with free neighbours is open again", |r| {
-                _ = r.blocks.unisolate(1, None, 0);
+                _ = r.blocks.unisolate(1, None);
             }),
             ("a whole pageblock is broken up", |r| r.blocks.open(2, MigrateType::Movable)),
             ("more than was asked for is freed", |r| r.blocks.put(5, !0, 0)),
@@ -428,7 +432,7 @@ mod tests {
             let blocks = &region.blocks;
             blocks.put(0, 0b1_0101, 0);
             blocks.put(8, 0b11, 0);
-            assert!(blocks.isolate(1, 0));
+            assert!(blocks.isolate(1));
             region.add(Pfn(1024)..Pfn(1536)).unwrap();
             assert!(blocks.claim(0) == Some(2) && !blocks.has_block(1, false));
             assert!(!blocks.notes.is_missing(1), "a short search notes nothing: {way}");

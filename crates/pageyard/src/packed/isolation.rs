@@ -35,8 +35,7 @@ pub enum IsolateError {
     Isolated,
     /// The pageblock is not isolated.
     NotIsolated,
-    /// A CPU refills from the pageblock, or it is allocated as a whole: drain the CPUs, then try
-    /// again.
+    /// A CPU refills from the pageblock, until it is drained; or it is allocated as a whole.
     Busy,
 }
 
@@ -47,7 +46,7 @@ impl fmt::Display for IsolateError {
             IsolateError::Isolated => "the pageblock is isolated already",
             IsolateError::NotIsolated => "the pageblock is not isolated",
             IsolateError::Busy => {
-                "the pageblock is in use as a whole: drain the CPUs and try again"
+                "a CPU refills from the pageblock, or it is one allocated block: drain the CPUs, or free it"
             }
         })
     }
@@ -66,7 +65,7 @@ impl<R: RawMutex> Region<'_, R> {
     pub fn isolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
         let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
         self.depots.close();
-        if self.blocks.isolate(block, 0) {
+        if self.blocks.isolate(block) {
             return Ok(());
         }
         self.depots.open();
@@ -80,7 +79,7 @@ impl<R: RawMutex> Region<'_, R> {
     /// [`IsolateError`].
     pub fn unisolate(&self, pfn: Pfn) -> Result<(), IsolateError> {
         let block = self.index_of(pfn).ok_or(IsolateError::Foreign)? / PAGEBLOCK_PAGES;
-        if !self.blocks.unisolate(block, None, 0) {
+        if !self.blocks.unisolate(block, None) {
             return Err(IsolateError::NotIsolated);
         }
         self.depots.open();
@@ -91,7 +90,7 @@ impl<R: RawMutex> Region<'_, R> {
     /// The caller serialises this with [`unisolate_block`](Self::unisolate_block).
     pub(crate) fn isolate_block(&self, block: u32) -> bool {
         self.depots.close();
-        let done = self.blocks.isolate(block, 0);
+        let done = self.blocks.isolate(block);
         if done {
             let free = self.blocks.free_in(block);
             self.blocks.add_withheld(block, free);
@@ -106,7 +105,7 @@ impl<R: RawMutex> Region<'_, R> {
     /// pageblock gets type `t`.
     pub(crate) fn unisolate_block(&self, block: u32, t: MigrateType) -> bool {
         let withheld = self.blocks.withheld(block);
-        let done = self.blocks.unisolate(block, Some(t), 0);
+        let done = self.blocks.unisolate(block, Some(t));
         if done {
             self.depots.open();
             self.note_loose(withheld.into());
@@ -138,10 +137,13 @@ impl<R: RawMutex> Region<'_, R> {
     }
 }
 
+/// The domain in which isolations count pageblocks: they are rare, and have no CPU.
+const COUNTING_DOMAIN: usize = 0;
+
 impl Blocks<'_> {
     /// Stops allocation from a pageblock; frames that are freed stay there. Returns false if the
     /// pageblock is isolated or active: a CPU that refills from it must be drained first.
-    pub(crate) fn isolate(&self, block: u32, domain: usize) -> bool {
+    pub(crate) fn isolate(&self, block: u32) -> bool {
         let Some(label) = self.label(block) else { return false };
         let mut meta = Meta(label.load(SeqCst));
         loop {
@@ -182,14 +184,14 @@ impl Blocks<'_> {
                 Err(now) => meta = Meta(now),
             }
         }
-        self.unlist(block, meta, ALWAYS_TO_ZONE, domain);
+        self.unlist(block, meta, ALWAYS_TO_ZONE, COUNTING_DOMAIN);
         true
     }
 
-    /// Ends [`isolate`](Self::isolate). The pageblock gets type `to`, or keeps its own. One that is
-    /// allocated as a whole meanwhile stays so. With a type that is set apart, it is. Returns false, with nothing changed, if the pageblock
-    /// is not isolated.
-    pub(crate) fn unisolate(&self, block: u32, to: Option<MigrateType>, domain: usize) -> bool {
+    /// Ends [`isolate`](Self::isolate). The pageblock gets type `to`, or keeps its own; a CMA or
+    /// highatomic type sets it apart. One that is allocated as a whole meanwhile stays so. Returns false,
+    /// with nothing changed, if the pageblock is not isolated.
+    pub(crate) fn unisolate(&self, block: u32, to: Option<MigrateType>) -> bool {
         let Some(label) = self.label(block) else { return false };
         let mut meta = Meta(label.load(SeqCst));
         loop {
@@ -213,7 +215,7 @@ impl Blocks<'_> {
         self.notes.note_free(8);
         self.routes.set(block, 0);
         if meta.0 & Meta::ACTIVE == 0 {
-            self.release(block, domain);
+            self.release(block, COUNTING_DOMAIN);
         }
         true
     }

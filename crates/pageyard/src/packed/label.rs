@@ -47,6 +47,19 @@ impl Default for Label {
 /// The value of a [`Label`]: bits 0 to 2 the type, 8 to 11 the bucket (0: in no index), then
 /// [`ACTIVE`](Meta::ACTIVE), [`ISOLATED`](Meta::ISOLATED), the pages that are
 /// [`WITHHELD`](Meta::WITHHELD), [`COMPACTED`](Meta::COMPACTED) and [`HELD`](Meta::HELD).
+///
+/// Who has a pageblock, and which functions change that:
+///
+/// | from | to | functions of `Blocks` |
+/// |---|---|---|
+/// | in the index, or without free frames | active | `adopt`; `activate` for one operation, or a block of this size |
+/// | whole | active | `claim` and `claim_at` take its bit from the set, then `open` makes bits of its frames, or `activate_as_whole` a block |
+/// | active | in the index, whole, or without free frames | `release`; `deactivate` without a look at the frames |
+/// | in the index | another bucket | `reindex` |
+/// | any but active | isolated | `isolate`, for a whole one by its bit in the set |
+/// | isolated | active, then as `release` does | `unisolate` |
+/// | isolated, allocated as a whole | isolated | `deactivate_isolated` |
+/// | any | set apart, which is active for good | `set_apart.rs` |
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta(pub(super) u32);
 

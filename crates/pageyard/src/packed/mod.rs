@@ -30,8 +30,10 @@
 //! exact engine.
 //!
 //! # Invariants
-//! 1. A frame that is not allocated is exactly one of: a set bit, part of a whole pageblock, an
-//!    entry of one magazine, part of one CPU's run or pending word.
+//! 1. A frame is exactly one of: never added, or removed; reserved; faulty and out of use; allocated, or on
+//!    its way from its owner; free. A free frame is exactly one of: a set bit, part of a whole pageblock,
+//!    an entry of one magazine, part of one CPU's run or pending word, in the hands of one operation.
+//!    [`FrameState`] tells all but what kind of free; it calls free also what lies inside a block.
 //! 2. A pageblock with a set bit that is neither active nor isolated is in the index of its type
 //!    and bucket, or an operation in progress puts it there.
 //! 3. The frames of a pageblock with its bit in the whole set have no set bit, and clearing the

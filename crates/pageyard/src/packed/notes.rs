@@ -33,7 +33,7 @@ impl Notes {
         Notes(AtomicU64::new(0))
     }
 
-    /// Returns whether frames that become free concern anybody else.
+    /// Returns whether a free must update a note.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
         self.0.load(SeqCst) as u32 != 0

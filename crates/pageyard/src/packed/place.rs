@@ -232,9 +232,9 @@ mod tests {
             });
             assert!(blocks.keep_if_open(1024, order, t));
             assert_eq!(blocks.free_in(2), 511 - (1 << order));
-            assert!(blocks.isolate(2, 0));
+            assert!(blocks.isolate(2));
             assert!(!blocks.keep_if_open(1024, order, t), "{order}");
-            assert!(blocks.unisolate(2, None, 0));
+            assert!(blocks.unisolate(2, None));
         }
     }
 

@@ -4,9 +4,9 @@
 use lock_api::RawMutex;
 
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{CACHED_TYPES, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits;
-use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, order_of, pages_of};
+use crate::packed::class::{CLASSES, capacity, class_of, order_of, pages_of};
 use crate::packed::cpu::{Cpu, CpuCounts, NONE, Place, Slot};
 use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
@@ -23,13 +23,6 @@ const PROBES_SINGLE: usize = 8;
 /// A bucket from which on a pageblock that serves another type changes its type: more than half of
 /// it is free.
 const RELABEL_FROM: u32 = BUCKETS / 2 + 1;
-
-/// Types that serve a request if its own cannot, best first.
-const FALLBACKS: [[MigrateType; 2]; KEPT_TYPES] = [
-    [MigrateType::Reclaimable, MigrateType::Movable],
-    [MigrateType::Reclaimable, MigrateType::Unmovable],
-    [MigrateType::Unmovable, MigrateType::Movable],
-];
 
 impl<R: RawMutex> Region<'_, R> {
     /// Allocates a block of a kept order and type whose loaded magazine and run are empty. Unless
@@ -278,7 +271,7 @@ impl<R: RawMutex> Region<'_, R> {
             return;
         }
         for other in self.cpus {
-            for current in &other.shared.current[t % KEPT_TYPES] {
+            for current in &other.shared.current[t % CACHED_TYPES] {
                 let block = current.load(Relaxed);
                 if block != NONE && self.refill_from(slot, counts, block, order, want, at) != want {
                     return;
@@ -325,7 +318,7 @@ impl<R: RawMutex> Region<'_, R> {
         start: u32,
     ) {
         let own_type = MigrateType::from_bits(t as u32);
-        for &other in FALLBACKS.get(t).into_iter().flatten() {
+        for other in own_type.fallbacks() {
             for bucket in (1..=BUCKETS).rev() {
                 let Some(block) = self.blocks.partial(other, bucket).find(start) else { continue };
                 if !self.blocks.adopt(block, other, at.domain) {
@@ -427,8 +420,8 @@ impl<R: RawMutex> Region<'_, R> {
                 return frame;
             }
         }
-        let mut others = FALLBACKS.get(t).into_iter().flatten().filter(|_| mixes);
-        let frame = others.find_map(|&other| self.take_partial(at, order, other));
+        let mut others = own_type.fallbacks().into_iter().filter(|_| mixes);
+        let frame = others.find_map(|other| self.take_partial(at, order, other));
         frame.or_else(|| self.take_active(at, order, own_type, mixes))
     }
 

@@ -12,11 +12,11 @@ use crate::base::lines::{Part, Piece};
 use crate::base::shared::AtomicI64;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
-    CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
+    CACHED_TYPES, CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
 };
 use crate::packed::bits::words_of_frames;
 use crate::packed::blocks::Blocks;
-use crate::packed::class::{CLASSES, KEPT_TYPES, capacity, class_of, is_kept};
+use crate::packed::class::{CLASSES, capacity, class_of, is_kept};
 use crate::packed::cpu::{Cpu, CpuCounts, PerCpu, Place, Slot};
 use crate::packed::domain::Depots;
 use crate::packed::stack::Magazine;
@@ -253,11 +253,11 @@ impl<'a, R: RawMutex> Region<'a, R> {
         states.for_each(|state| state.roll_back_add(reserved));
     }
 
-    /// Adds frames as an allocated block: memory that its owner will free later, as what a boot
-    /// loader left or a recording begins with.
+    /// Adds frames as an allocated block: memory that its owner will free later, such as what a boot
+    /// loader left.
     ///
     /// # Errors
-    /// [`AddError`] for a frame that lies outside, or that was added before; nothing has changed.
+    /// [`AddError`]; nothing has changed then.
     pub fn add_allocated(&self, pfn: Pfn, order: Order, t: MigrateType) -> Result<(), AddError> {
         let end = pfn.0.saturating_add(order.pages().into());
         if !pfn.0.is_multiple_of(order.pages().into()) {
@@ -275,7 +275,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
             }
         }
         if let Some(state) = self.state(frame) {
-            state.set_allocated(order.get(), (t as usize).min(KEPT_TYPES - 1));
+            state.set_allocated(order.get(), (t as usize).min(CACHED_TYPES - 1));
         }
         Ok(())
     }
@@ -310,7 +310,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     #[inline(always)]
     pub(crate) fn alloc_on(&self, cpu: &mut Cpu, order: Order, t: MigrateType) -> Option<Pfn> {
         let (o, t) = (order.get(), t as usize);
-        if !is_kept(o) || t >= KEPT_TYPES {
+        if !is_kept(o) || t >= CACHED_TYPES {
             let (t, at) = (MigrateType::from_bits(t as u32), cpu.at());
             return self.alloc_direct(Some(cpu), order, t, at);
         }
@@ -346,7 +346,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
         mixes: bool,
     ) -> Option<u32> {
         let t = t as usize;
-        if t >= KEPT_TYPES {
+        if t >= CACHED_TYPES {
             return None;
         }
         let frame = self.take_direct(at, order, t, mixes);
@@ -629,7 +629,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
     /// whole. Returns whether it did.
     pub fn set_block_type(&self, pfn: Pfn, t: MigrateType) -> bool {
         let block = self.index_of(pfn).map(|frame| frame / PAGEBLOCK_PAGES);
-        (t as usize) < KEPT_TYPES && block.is_some_and(|block| self.blocks.set_type(block, t))
+        (t as usize) < CACHED_TYPES && block.is_some_and(|block| self.blocks.set_type(block, t))
     }
 
     /// Returns the type of a frame's pageblock; `None` outside the region.

@@ -73,8 +73,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// Counts these pages again. What is freed or taken while a pageblock is set apart, or that ends, may be
-    /// counted twice or not at all. If a counter changes meanwhile, the sum is not what it should be, and the
-    /// next call counts.
+    /// counted twice or not at all. If a counter changes meanwhile, it keeps its error until the next call.
     pub(crate) fn recount_set_apart(&self) {
         if self.has_set_apart() {
             let counters =

@@ -2,8 +2,8 @@
 
 use lock_api::RawMutex;
 
-use crate::base::units::{MigrateType, Order};
-use crate::packed::class::{KEPT_TYPES, class_of, is_kept};
+use crate::base::units::{CACHED_TYPES, MigrateType, Order};
+use crate::packed::class::{class_of, is_kept};
 use crate::packed::cpu::Cpu;
 use crate::packed::region::Region;
 use crate::packed::storage::FrameState;
@@ -13,7 +13,7 @@ impl<R: RawMutex> Region<'_, R> {
     #[inline(always)]
     pub(crate) fn pop_block(&self, cpu: &mut Cpu, order: u8, t: MigrateType) -> Option<u32> {
         let t = t as usize;
-        if !is_kept(order) || t >= KEPT_TYPES {
+        if !is_kept(order) || t >= CACHED_TYPES {
             return None;
         }
         let frame = self.pop(cpu.slot(class_of(order, t)))?;
@@ -34,7 +34,7 @@ impl<R: RawMutex> Region<'_, R> {
             return Some(frame);
         }
         let t = t as usize;
-        if !is_kept(order) || t >= KEPT_TYPES {
+        if !is_kept(order) || t >= CACHED_TYPES {
             return None;
         }
         let frame = self.alloc_slow(cpu, order, t, mixes)?;
@@ -107,7 +107,7 @@ mod tests {
         let kept = |order: u8| matches!(order, 0..=3 | 9);
         for order in 0..=10 {
             for t in MigrateType::ALL {
-                let keeps = kept(order) && (t as usize) < KEPT_TYPES;
+                let keeps = kept(order) && (t as usize) < CACHED_TYPES;
                 assert_eq!(region.take_block(&mut cpu, order, t, true).is_some(), keeps);
                 // Each magazine that serves such requests has more.
                 assert_eq!(region.pop_block(&mut cpu, order, t).is_some(), keeps);

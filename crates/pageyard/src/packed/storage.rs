@@ -9,22 +9,18 @@ use crate::base::frame::{Kind, State};
 use crate::base::heap::NoRoom;
 use crate::base::shared::AtomicU8;
 use crate::base::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
+use crate::base::units::{CACHED_TYPES, MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn};
 use crate::packed::blocks::{Blocks, Words};
-use crate::packed::class::{CLASSES, KEPT_TYPES};
+use crate::packed::class::CLASSES;
 use crate::packed::cpu::PerCpu;
-use crate::packed::domain::{Domain, near_limit};
+use crate::packed::domain::{Domain, NEAR_EMPTY, near_limit};
 use crate::packed::label::Label;
 use crate::packed::planted::{Bug, planted};
 use crate::packed::route::Route;
 use crate::packed::set::IndexWord;
 use crate::packed::stack::{Link, MAX_MAGAZINES, MOST, Magazine};
 
-/// Whether a frame is the head of an allocated block: 0 for a frame that was never added, 1 for a
-/// free frame or one inside a block, 2 for memory in use from the start, 3 for a faulty frame that is
-/// out of use, 4 for a frame that a snapshot left out, else bit 7 with the request's type in bits 4
-/// and 5, the order in bits 0 to 3, and bit 6 for a block from the last reserves. Without bit 7, and with the order plus 5, the block is on its way from its owner. The
-/// embedder provides the memory.
+/// The state of one frame of a region. The embedder provides the memory.
 ///
 /// ```
 /// use pageyard::packed::FrameState;
@@ -35,18 +31,26 @@ use crate::packed::stack::{Link, MAX_MAGAZINES, MOST, Magazine};
 #[derive(Debug)]
 pub struct FrameState(AtomicU8);
 
+// The byte: a value below LEAVING; or, for the head of an allocated block, ALLOCATED, PFMEMALLOC, the
+// type and the order; or, for one on its way from its owner, the same without ALLOCATED and with the
+// order plus LEAVING.
 impl FrameState {
+    /// Never added.
     const ABSENT: u8 = 0;
+    /// Free, or inside a block.
     const FREE: u8 = 1;
+    /// Memory in use from the start.
     const RESERVED: u8 = 2;
+    /// Faulty and out of use.
     const FAULTY: u8 = 3;
     /// Reserved memory or a hole: snapshots do not tell which.
     const LEFT_OUT: u8 = 4;
-    const ALLOCATED: u8 = 0x80;
-    /// What distinguishes a block on its way from its owner from a frame in none: the order's four
-    /// bits are above those of the five values.
+    /// Added to the order in bits 0 to 3 of a block that is on its way from its owner.
     const LEAVING: u8 = 5;
+    const ALLOCATED: u8 = 0x80;
+    /// The block came from the last reserves.
     const PFMEMALLOC: u8 = 0x40;
+    /// The request's type.
     const TYPE: u8 = 0x30;
     /// The bits that a free compares.
     const CHECKED: u8 = 0x8f;
@@ -373,7 +377,7 @@ impl Needs {
         // Each CPU has two per class; each domain's depot is full of full ones and has some empty
         // ones; the node's depot holds at most one for 32 pages.
         let magazines = cpus as u64 * (CLASSES as u64 * 2 + 1)
-            + domains as u64 * (near + 8)
+            + domains as u64 * (near + NEAR_EMPTY as u64)
             + (depot_pages / 32) as u64;
         if magazines >= MAX_MAGAZINES as u64 {
             return Err(RegionError::TooManyCpus);
@@ -655,7 +659,7 @@ impl<'a, R: RawMutex> Storage<'a, R> {
     }
 }
 
-const _: () = assert!(KEPT_TYPES <= 4, "a frame's state has two bits for the type");
+const _: () = assert!(CACHED_TYPES <= 4, "a frame's state has two bits for the type");
 
 #[cfg(all(test, feature = "alloc"))]
 mod tests;

@@ -93,7 +93,7 @@ impl Broken {
         match *self {
             Broken::Busy => put!(out, "a CPU's lock is held: release it before the check"),
             Broken::Inside(pfn) => {
-                put!(out, "frame ", pfn, " lies in an allocated block, but is not")
+                put!(out, "frame ", pfn, " is inside an allocated block, but has another state")
             }
             Broken::Whole(pfn) => put!(out, "the whole pageblock of frame ", pfn, " is in use"),
             Broken::Lost(pfn) => put!(out, "the pageblock of frame ", pfn, " is in no index"),
@@ -101,7 +101,12 @@ impl Broken {
                 put!(out, "the free pageblock of frame ", pfn, " is not whole")
             }
             Broken::SetApart(pfn) => {
-                put!(out, "the pageblock of frame ", pfn, " is set apart, but not in all respects")
+                put!(
+                    out,
+                    "the pageblock of frame ",
+                    pfn,
+                    " is set apart, but not listed, or not bypassed by frees"
+                )
             }
             Broken::Missed(pfn) => {
                 put!(

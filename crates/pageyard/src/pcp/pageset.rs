@@ -1,7 +1,7 @@
 //! The per-CPU lists of one zone and one CPU (spec §5.1, §5.2).
 
 use crate::base::list::List;
-use crate::base::units::{COSTLY_ORDER, MigrateType, PAGEBLOCK_ORDER};
+use crate::base::units::{CACHED_TYPES, COSTLY_ORDER, MigrateType, PAGEBLOCK_ORDER};
 use crate::embedder::policy::{PcpRules, Rules};
 use crate::pcp::tuning::{Room, Tuning};
 
@@ -66,7 +66,7 @@ pub(crate) const fn is_cached_order(rules: &Rules, order: u8) -> bool {
 pub(crate) const fn list_index(order: u8, t: MigrateType) -> usize {
     let t = if t.is_mergeable() { t } else { MigrateType::Movable };
     if order <= COSTLY_ORDER {
-        order as usize * 3 + t as usize
+        order as usize * CACHED_TYPES + t as usize
     } else if matches!(t, MigrateType::Movable) {
         13
     } else {
@@ -77,7 +77,7 @@ pub(crate) const fn list_index(order: u8, t: MigrateType) -> usize {
 /// Returns the order of the blocks on a list.
 #[inline]
 pub(crate) const fn list_order(index: usize) -> u8 {
-    if index < 12 { (index / 3) as u8 } else { PAGEBLOCK_ORDER }
+    if index < 12 { (index / CACHED_TYPES) as u8 } else { PAGEBLOCK_ORDER }
 }
 
 /// Returns the type of the blocks on a list. The list of non-movable huge blocks contains two
@@ -86,13 +86,13 @@ pub(crate) const fn list_type(index: usize) -> MigrateType {
     match index {
         12 => MigrateType::Unmovable,
         13 => MigrateType::Movable,
-        _ => MigrateType::from_bits((index % 3) as u32),
+        _ => MigrateType::from_bits((index % CACHED_TYPES) as u32),
     }
 }
 
 /// Returns how many lists a policy uses, for iteration over all of them.
 pub(crate) const fn lists_used(rules: &Rules) -> usize {
-    if rules.high_order_lists { LISTS } else { 3 }
+    if rules.high_order_lists { LISTS } else { CACHED_TYPES }
 }
 
 #[inline]

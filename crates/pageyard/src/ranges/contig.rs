@@ -270,7 +270,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Drains all CPUs' lists of a zone (§5.16).
     pub(crate) fn drain_zone(&self, at: &At<'_, 'a, C>) {
-        let _turn = self.draining.lock();
+        let _busy = self.draining.lock();
         if at.zone.region().is_some() {
             return at.drain_packed_zone();
         }

@@ -78,7 +78,7 @@ impl<'a, C: Config> Yard<'a, C> {
         const { assert!(<C::Hooks as Platform>::DEFERS, "Platform::DEFERS is off") };
         self.build(layout, storage, Start::Deferred(layout))?;
         self.recalculate();
-        self.regroup();
+        self.update_grouping();
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl<'a, C: Config> Yard<'a, C> {
             }
         }
         self.recalculate();
-        self.regroup();
+        self.update_grouping();
         true
     }
 

@@ -82,7 +82,7 @@ impl fmt::Display for IsolateError {
                 write!(f, "frame {p} is reserved or out of use, or in use and not movable")
             }
             IsolateError::UnknownCpu(c) => {
-                write!(f, "the platform runs on CPU {}, for which the layout has no node", c.0)
+                write!(f, "the platform runs on CPU {}, which is offline or not in the layout", c.0)
             }
         }
     }

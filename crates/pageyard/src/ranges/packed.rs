@@ -191,7 +191,7 @@ impl<'a, C: Config> At<'_, 'a, C> {
         for block in each_block(frames.clone()) {
             let locked = self.lock();
             // Isolated since the memory was removed, if it ever was there. Depots are open again.
-            region.blocks.unisolate(block / PAGEBLOCK_PAGES, Some(MigrateType::Movable), 0);
+            region.blocks.unisolate(block / PAGEBLOCK_PAGES, Some(MigrateType::Movable));
             // Cannot fail: the sections are this zone's, and none of their frames is memory.
             _ = region.add_as(z.pfn(block)..z.pfn(block + PAGEBLOCK_PAGES), false);
             z.present.fetch_add(PAGEBLOCK_PAGES.into(), Relaxed);

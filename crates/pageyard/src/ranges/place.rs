@@ -20,7 +20,6 @@ use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::{Purpose, blocks_of};
 use crate::request::alloc::{AllocError, Request};
 use crate::zone::at::Locked;
-use crate::zone::mobility::fallbacks;
 use crate::zone::state::Zone;
 
 /// Constraints on where a block may lie.
@@ -403,7 +402,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let z = self.zone;
         let cma = flags.contains(AllocFlags::CMA).then_some(MigrateType::Cma);
         let other = !flags.contains(AllocFlags::NOFRAGMENT);
-        let other = fallbacks(t).into_iter().filter(|_| other);
+        let other = t.fallbacks().into_iter().filter(|_| other);
         for list in [t].into_iter().chain(cma).chain(other) {
             for order in wanted.order..=MAX_ORDER {
                 let mut free = z.areas.list(order, list).iter(&z.map);

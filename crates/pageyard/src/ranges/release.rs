@@ -119,7 +119,7 @@ impl<'a, C: Config> Yard<'a, C> {
         // Also if a hook panics: what was released before counts as managed.
         let _adapted = Finally(|| {
             self.recalculate();
-            self.regroup();
+            self.update_grouping();
         });
         let mut from = range.start;
         // The check has found a zone for each frame.

@@ -63,7 +63,7 @@ impl fmt::Display for AllocError {
                  one of these flags",
             ),
             AllocError::UnknownCpu(c) => {
-                write!(f, "the platform runs on CPU {}, which is not in the layout or offline", c.0)
+                write!(f, "the platform runs on CPU {}, which is offline or not in the layout", c.0)
             }
             AllocError::UnknownNode(n) => write!(f, "no node {} in the layout", n.0),
         }
@@ -72,34 +72,49 @@ impl fmt::Display for AllocError {
 
 impl core::error::Error for AllocError {}
 
-/// The result of a request in two registers: the variant and its payload. A plain `Result` is
-/// returned in memory, which would cost the common case three instructions per request.
+impl AllocError {
+    /// Returns the error as a number other than 0, for a result in registers.
+    #[doc(hidden)]
+    pub const fn to_bits(self) -> u64 {
+        match self {
+            AllocError::NoMemory => 1,
+            AllocError::BadZone => 2,
+            AllocError::BadType => 3,
+            AllocError::UnknownCpu(cpu) => 4 | (cpu.0 as u64) << 8,
+            AllocError::UnknownNode(node) => 5 | (node.0 as u64) << 8,
+        }
+    }
+
+    /// Returns the error with this [number](Self::to_bits).
+    #[doc(hidden)]
+    pub const fn from_bits(bits: u64) -> Self {
+        match bits & 0xff {
+            2 => AllocError::BadZone,
+            3 => AllocError::BadType,
+            4 => AllocError::UnknownCpu(CpuId((bits >> 8) as u32)),
+            5 => AllocError::UnknownNode(NodeId((bits >> 8) as u16)),
+            _ => AllocError::NoMemory,
+        }
+    }
+}
+
+/// The result of a request in two registers: the bits of the error, or 0, and the frame. A plain
+/// `Result` is returned in memory, which would cost the common case three instructions per request.
 struct Answer(u64, u64);
 
 impl From<Result<Pfn, AllocError>> for Answer {
     fn from(answer: Result<Pfn, AllocError>) -> Self {
         match answer {
             Ok(pfn) => Answer(0, pfn.0),
-            Err(AllocError::NoMemory) => Answer(1, 0),
-            Err(AllocError::BadZone) => Answer(2, 0),
-            Err(AllocError::BadType) => Answer(3, 0),
-            Err(AllocError::UnknownCpu(cpu)) => Answer(4, cpu.0.into()),
-            Err(AllocError::UnknownNode(node)) => Answer(5, node.0.into()),
+            Err(error) => Answer(error.to_bits(), 0),
         }
     }
 }
 
 impl From<Answer> for Result<Pfn, AllocError> {
     #[inline(always)]
-    fn from(Answer(which, number): Answer) -> Self {
-        Err(match which {
-            0 => return Ok(Pfn(number)),
-            1 => AllocError::NoMemory,
-            2 => AllocError::BadZone,
-            3 => AllocError::BadType,
-            4 => AllocError::UnknownCpu(CpuId(number as u32)),
-            _ => AllocError::UnknownNode(NodeId(number as u16)),
-        })
+    fn from(Answer(error, pfn): Answer) -> Self {
+        if error == 0 { Ok(Pfn(pfn)) } else { Err(AllocError::from_bits(error)) }
     }
 }
 

@@ -312,9 +312,7 @@ impl Pageset {
             }
         };
         let pages = (before - self.tuning.count).max(0) as u32;
-        let counters = &zone.slot.counters;
-        counters.drains[reason as usize].add(1);
-        counters.drained_pages[reason as usize].add(pages.into());
+        zone.slot.counters.count_drain(reason, pages.into());
         drop(zone);
         at.hooks.event(at.cpu, Event::BulkFree { zone: at.zone.kind, reason, pages });
     }

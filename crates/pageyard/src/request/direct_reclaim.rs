@@ -24,7 +24,7 @@ impl ReclaimJob {
             order: req.order,
             gfp: req.gfp,
             pages: SWAP_CLUSTER_MAX,
-            priority: 12,
+            priority: ReclaimJob::FIRST_PRIORITY,
             may_write: req.gfp.contains(Gfp::IO),
             may_swap: req.gfp.contains(Gfp::IO),
         }

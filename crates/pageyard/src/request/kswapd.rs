@@ -20,8 +20,6 @@ use crate::request::alloc::Request;
 use crate::zone::node::Node;
 use crate::zone::state::{RECLAIM_ACTIVE, Zone};
 
-/// The initial priority of a run. Each step down scans twice as many pages.
-const FIRST_PRIORITY: u8 = 12;
 const NAP_NS: u64 = 100_000_000;
 
 impl<'a, C: Config> Yard<'a, C> {
@@ -267,7 +265,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
         }
         let for_boost = boosts.iter().sum();
         self.state = State::Balancing(Run {
-            priority: FIRST_PRIORITY,
+            priority: ReclaimJob::FIRST_PRIORITY,
             boosts,
             for_boost,
             boost_only: for_boost > 0,
@@ -286,7 +284,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
             // Memory is short even without the boost: reclaim without restrictions from here on.
             run.boost_only = false;
             run.for_boost = 0;
-            run.priority = FIRST_PRIORITY;
+            run.priority = ReclaimJob::FIRST_PRIORITY;
         }
         if balanced && run.for_boost == 0 {
             return self.finish();
@@ -421,7 +419,7 @@ impl Run {
         }
         if freed > 0 {
             // A step that freed something is worth repeating before scanning harder.
-            self.priority = (self.priority + 1).min(FIRST_PRIORITY);
+            self.priority = (self.priority + 1).min(ReclaimJob::FIRST_PRIORITY);
         }
     }
 }

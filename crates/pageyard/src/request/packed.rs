@@ -14,13 +14,13 @@ use crate::base::free_error::FreeError;
 use crate::base::gfp::AllocFlags;
 use crate::base::stats::DrainReason;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, ZoneKind};
+use crate::base::units::{CACHED_TYPES, CpuId, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, ZoneKind};
 use crate::base::unwind::Rollback;
 use crate::base::watermark::{HIGH, Supply};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::packed;
-use crate::packed::class::{KEPT_TYPES, class_of, is_kept};
+use crate::packed::class::{class_of, is_kept};
 use crate::packed::cpu::Cpu;
 use crate::packed::{CpuCounts, Region};
 use crate::request::free::{BATCH, BatchError};
@@ -58,7 +58,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     #[cold]
     #[inline(never)]
     pub(crate) fn keeps_block(&self, order: u8, t: MigrateType) -> bool {
-        let kept = (t as usize) < KEPT_TYPES && is_kept(order);
+        let kept = (t as usize) < CACHED_TYPES && is_kept(order);
         kept && self.own().is_some_and(|(region, own)| {
             let class = class_of(order, t as usize);
             own.is_enabled
@@ -221,7 +221,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// Returns a block that has left its owner to this CPU's magazines or to the zone.
     pub(crate) fn put_packed(&self, frame: u32, order: u8) {
         let Some(region) = self.zone.region() else { return };
-        // What goes to an isolated pageblock is waited for: it is not collected first.
+        // Frees into an isolated pageblock go to the zone at once: the isolating call waits for them.
         let isolated = region.blocks.is_isolated(frame / PAGEBLOCK_PAGES);
         match self.own() {
             Some((region, mut own)) if own.is_enabled && is_kept(order) && !isolated => {
@@ -299,8 +299,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             counters.drained_pages[DrainReason::High as usize].add(take(&mut own.lost).into());
         }
         if returned > 0 {
-            counters.drains[DrainReason::High as usize].add(1);
-            counters.drained_pages[DrainReason::High as usize].add(returned);
+            counters.count_drain(DrainReason::High, returned);
             self.count_frees(region);
         } else {
             self.zone.count_loose(region);

@@ -538,7 +538,7 @@ impl<'a, C: Config> Yard<'a, C> {
         if c.oom_rounds > MAX_OOM_ROUNDS {
             return Step::NoPage;
         }
-        let Some(_turn) = self.oom.try_take() else {
+        let Some(_busy) = self.oom.try_take() else {
             self.hooks.pause();
             return Self::after_progress(c);
         };

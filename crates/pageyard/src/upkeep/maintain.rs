@@ -55,7 +55,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// for all zones returns at once, and a call for one zone waits.
     #[inline(never)]
     pub fn drain_all(&self, zone: Option<ZoneId>) {
-        let _turn = match zone {
+        let _busy = match zone {
             None => match self.draining.try_lock() {
                 Some(turn) => turn,
                 None => return,

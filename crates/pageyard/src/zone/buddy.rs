@@ -119,7 +119,7 @@ impl<C: Config> Locked<'_, '_, C> {
     fn may_merge(&self, idx: u32, buddy: u32, order: u8, t: MigrateType) -> bool {
         let map = &self.zone.map;
         let (ours, theirs) = if self.rules().carried_types {
-            // Without the hygiene rules a list's type does not determine the block's type.
+            // With carried types a list's type does not determine the block's type.
             (map.block_type(idx), map.block_type(buddy))
         } else {
             (t, map.frame(buddy).state().migrate_type())

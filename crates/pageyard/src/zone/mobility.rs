@@ -29,15 +29,6 @@ pub(crate) enum Source {
     Steal,
 }
 
-/// Returns the types whose blocks may serve a request of this type, in order (§4.1).
-pub(crate) const fn fallbacks(t: MigrateType) -> [MigrateType; 2] {
-    match t {
-        Unmovable => [Reclaimable, Movable],
-        Movable => [Reclaimable, Unmovable],
-        _ => [Unmovable, Movable],
-    }
-}
-
 impl<C: Config> Locked<'_, '_, C> {
     /// Allocates one block for a request of type `t` (§4.3).
     #[inline]
@@ -124,7 +115,7 @@ impl<C: Config> Locked<'_, '_, C> {
 
     /// Returns the first block of this order, trying the types in the order of §4.1.
     fn fallback_at(&self, order: u8, start: MigrateType) -> Option<(u32, MigrateType)> {
-        fallbacks(start).into_iter().find_map(|t| Some((self.zone.areas.first(order, t)?, t)))
+        start.fallbacks().into_iter().find_map(|t| Some((self.zone.areas.first(order, t)?, t)))
     }
 
     /// CLAIM (§4.4): from the largest order down, claims a block if that is worthwhile.
@@ -381,7 +372,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// Returns whether a request could claim a free block of exactly this order (§7.5).
     pub(crate) fn has_claimable(&self, order: u8, start: MigrateType) -> bool {
         self.claimable(order, start)
-            && fallbacks(start).into_iter().any(|t| !self.areas.list(order, t).is_empty())
+            && start.fallbacks().into_iter().any(|t| !self.areas.list(order, t).is_empty())
     }
 }
 

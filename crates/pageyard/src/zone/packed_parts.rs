@@ -25,8 +25,7 @@ impl<R: RawMutex> PerCpu<R> {
     fn settle_drained(&self, zone: &Zone<'_, R>, own: &mut Cpu, reason: DrainReason) {
         let (_, returned) = self.settle(zone, own);
         if returned > 0 {
-            self.counters.drains[reason as usize].add(1);
-            self.counters.drained_pages[reason as usize].add(returned);
+            self.counters.count_drain(reason, returned);
         }
     }
 

@@ -13,8 +13,8 @@ use crate::base::sync::{
     Ordering::{AcqRel, Relaxed},
 };
 use crate::base::units::{
-    CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId, ZoneKind,
-    block_end, block_start,
+    CACHED_TYPES, CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId,
+    ZoneKind, block_end, block_start,
 };
 use crate::base::watermark::{HIGH, LOW, MIN, Supply, Watermarks};
 use crate::embedder::policy::{BelowHigh, Rules};
@@ -28,8 +28,6 @@ use crate::zone::deferred_part::DeferredPart;
 use crate::zone::free_queue::FreeQueue;
 use crate::zone::reporting_state::Reporting;
 
-/// Types that have per-CPU lists.
-pub(crate) const PCP_TYPES: usize = 3;
 /// In a link between a CPU's own pageblocks (`zone/owned.rs`): the list ends here.
 pub(crate) const END: u32 = 1;
 /// A claim boosted the watermarks: the next attempt that may wake background reclaim wakes it.
@@ -68,7 +66,7 @@ pub struct PerCpu<R: RawMutex> {
     pub(crate) expire: AtomicU8,
     pub(crate) node: AtomicU32,
     /// By type: the first pageblock that the CPU owns and of which a part is free. Zone lock.
-    pub(crate) own_blocks: [AtomicU32; PCP_TYPES],
+    pub(crate) own_blocks: [AtomicU32; CACHED_TYPES],
     /// The CPU is online. The lists of an offline CPU are disabled and empty (§8.5).
     pub(crate) up: AtomicBool,
     pub(crate) counters: CpuCounters,
@@ -84,7 +82,7 @@ impl<R: RawMutex> PerCpu<R> {
             domain_threshold: AtomicU32::new(0),
             expire: AtomicU8::new(0),
             node: AtomicU32::new(0),
-            own_blocks: [const { AtomicU32::new(END) }; PCP_TYPES],
+            own_blocks: [const { AtomicU32::new(END) }; CACHED_TYPES],
             up: AtomicBool::new(true),
             counters: CpuCounters::new(),
         }

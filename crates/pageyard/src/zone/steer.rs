@@ -16,7 +16,6 @@ use crate::base::units::MigrateType::{self, HighAtomic, Reclaimable, Unmovable};
 use crate::base::units::{MAX_ORDER, PAGEBLOCK_ORDER, each_block};
 use crate::embedder::config::Config;
 use crate::zone::at::Locked;
-use crate::zone::mobility::fallbacks;
 use crate::zone::state::Zone;
 
 /// Pages of a region: 1 GiB, at multiples of its size.
@@ -62,7 +61,7 @@ impl<C: Config> Locked<'_, '_, C> {
     pub(crate) fn steered(&self, order: u8, start: MigrateType) -> Option<(u32, u8, MigrateType)> {
         let zone = self.zone;
         let lowest = order.max(PAGEBLOCK_ORDER);
-        let types = fallbacks(start);
+        let types = start.fallbacks();
         let any = |o| types.iter().any(|&t| zone.areas.first(o, t).is_some());
         if !(lowest..=MAX_ORDER).any(any) {
             return None;

@@ -99,3 +99,14 @@ fn s4_12_errors_have_the_kernels_numbers() {
     assert_eq!(ContigError::NotABlock.errno(), -22);
     assert_eq!(ContigError::BadAlign(3).errno(), -22);
 }
+
+#[test]
+fn an_error_of_a_request_survives_its_bits() {
+    let of_numbers =
+        [AllocError::UnknownCpu(CpuId(u32::MAX)), AllocError::UnknownNode(NodeId(u16::MAX))];
+    let others = [AllocError::NoMemory, AllocError::BadZone, AllocError::BadType];
+    for error in others.into_iter().chain(of_numbers) {
+        assert_ne!(error.to_bits(), 0);
+        assert_eq!(AllocError::from_bits(error.to_bits()), error);
+    }
+}

@@ -173,7 +173,7 @@ fn every_hook_is_forwarded_once() {
         order: o,
         gfp: Gfp::KERNEL,
         pages: 1,
-        priority: 12,
+        priority: ReclaimJob::FIRST_PRIORITY,
         may_write: true,
         may_swap: true,
     };

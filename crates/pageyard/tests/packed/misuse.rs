@@ -151,7 +151,10 @@ fn each_error_says_what_is_wrong() {
         (&IsolateError::Foreign, "the frame lies outside the region"),
         (&IsolateError::Isolated, "the pageblock is isolated already"),
         (&IsolateError::NotIsolated, "the pageblock is not isolated"),
-        (&IsolateError::Busy, "the pageblock is in use as a whole: drain the CPUs and try again"),
+        (
+            &IsolateError::Busy,
+            "a CPU refills from the pageblock, or it is one allocated block: drain the CPUs, or free it",
+        ),
         (&RegionError::Frames, "a region has 1 to 2^31 frames, none of them beyond 2^64"),
         (&RegionError::NoCpu, "a region needs at least one CPU per cache domain"),
         (&RegionError::TooManyCpus, "the region has too many CPUs"),
