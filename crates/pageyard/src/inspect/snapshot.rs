@@ -50,8 +50,9 @@ impl fmt::Display for RestoreError {
 impl core::error::Error for RestoreError {}
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Passes a zone's complete state to `each`, record by record, without any lock. Returns
-    /// whether the zone exists.
+    /// Passes a zone's state to `each`, record by record, without any lock. Returns whether the zone
+    /// exists. Records do not tell poisoned frames of sections that are offline, the type that an isolated
+    /// pageblock had before, nor which blocks came from the last reserves.
     ///
     /// First frees what [`free_nowait`](Yard::free_nowait) queued. No other thread may be inside the
     /// allocator during the call, and `each` must not change the yard.

@@ -135,6 +135,9 @@ impl<'s> Balloon<'s> {
 
     /// Takes a free block out of the allocator, without reclaim. `None` if the balloon is full, no block
     /// is free, or a zone would fall to its LOW watermark.
+    ///
+    /// The block cannot move. With movable flags it may lie in a CMA area, which cannot have it until it
+    /// is acknowledged.
     pub fn lend<C: Config>(&mut self, yard: &Yard<'_, C>, gfp: Gfp) -> Option<Pfn> {
         let slot = self.lent.iter_mut().find(|slot| slot.is_none())?;
         let effort = Gfp::DIRECT_RECLAIM

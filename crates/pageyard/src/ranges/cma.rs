@@ -312,6 +312,8 @@ impl<'b, M: RawMutex> CmaArea<'b, M> {
         if !align.is_power_of_two() {
             return Err(CmaError::BadAlign(align));
         }
+        // One block, so aligned to its size.
+        let align = if gfp.contains(Gfp::COMP) { align.max(pages) } else { align };
         let mut from = 0;
         let mut last = CmaError::Full;
         loop {

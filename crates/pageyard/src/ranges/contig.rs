@@ -99,6 +99,15 @@ impl From<IsolateError> for ContigError {
     }
 }
 
+/// The error of a range that could not be isolated: if there was no room for whole pageblocks that can
+/// move, that is the reason.
+pub(super) fn no_room(is_room: bool, e: IsolateError) -> ContigError {
+    match e {
+        IsolateError::Unmovable(_) if !is_room => ContigError::NoMemory,
+        e => e.into(),
+    }
+}
+
 /// A range that is allocated, in blocks of one order, and not handed out yet.
 pub(super) struct TakenRange<'y, 'a, C: Config> {
     at: At<'y, 'a, C>,
@@ -154,19 +163,23 @@ impl<'a, C: Config> Yard<'a, C> {
             None
         };
         {
-            self.move_whole_blocks(&at, &whole);
+            let is_room = self.move_whole_blocks(&at, &whole);
+            let isolate = || {
+                let isolated = at.isolate(whole.clone(), t, Purpose::Use);
+                isolated.map_err(|e| no_room(is_room, e))
+            };
             // Where pageblocks are evacuated in the background, an isolation that is refused must not
             // end evacuation's: the range might be isolated by another caller when evacuation ends it.
             let ends_others = !self.policy.steers();
             if !ends_others {
-                at.isolate(whole.clone(), t, Purpose::Use)?;
+                isolate()?;
             }
             // Ends the isolation also if a hook panics.
             let _isolation = Finally(|| at.unisolate(whole.clone(), t));
             if ends_others {
-                at.isolate(whole.clone(), t, Purpose::Use)?;
+                isolate()?;
             }
-            self.empty_and_take(&at, &frames, order, Purpose::Use, (t, gfp))?;
+            self.empty_and_take(&at, &frames, order, Purpose::Use, gfp)?;
             if at.zone.region().is_none() {
                 at.occupy_range(&frames, order.unwrap_or_default(), t)?;
             }
@@ -251,7 +264,7 @@ impl<'a, C: Config> Yard<'a, C> {
         frames: &Range<u32>,
         order: Option<Order>,
         purpose: Purpose,
-        (t, gfp): (MigrateType, Gfp),
+        gfp: Gfp,
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
         self.migrate_range(at, frames, gfp)?;
@@ -262,8 +275,7 @@ impl<'a, C: Config> Yard<'a, C> {
         match at.zone.region() {
             None => at.lock().take_range(frames, order.is_some(), purpose),
             Some(region) => {
-                let block = (order.unwrap_or_default(), t);
-                at.lock().take_packed_range(region, frames, purpose, block)
+                at.lock().take_packed_range(region, frames, purpose, order.unwrap_or_default())
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::pcp::tuning::Limits;
-use crate::ranges::contig::ContigError;
+use crate::ranges::contig::{ContigError, no_room};
 use crate::ranges::isolate::{IsolateError, Purpose};
 use crate::zone::at::{At, Locked};
 use crate::zone::defences_state::change;
@@ -135,8 +135,8 @@ impl<'a, C: Config> Yard<'a, C> {
             return Err(HotplugError::Hole(zone.pfn(block)));
         }
         let disabled = self.disable_pcp(zone.id());
-        self.move_whole_blocks(&at, &frames);
-        self.isolate_to_leave(&at, &frames).map_err(ContigError::from)?;
+        let is_room = self.move_whole_blocks(&at, &frames);
+        self.isolate_to_leave(&at, &frames).map_err(|e| no_room(is_room, e))?;
         let refused = Rollback::new(|| at.unisolate(frames.clone(), MigrateType::Movable));
         self.empty(&at, &frames)?;
         refused.disarm();
@@ -202,7 +202,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Takes everything in isolated sections off the lists, once nothing is in use there, and
     /// forgets the sections.
     fn empty(&self, at: &At<'_, 'a, C>, frames: &Range<u32>) -> Result<(), ContigError> {
-        let gfp = (MigrateType::Movable, Gfp::USER | Gfp::NOWARN);
+        let gfp = Gfp::USER | Gfp::NOWARN;
         let mut tries = 0;
         loop {
             tries += 1;

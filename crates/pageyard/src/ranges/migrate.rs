@@ -7,7 +7,7 @@ use lock_api::RawMutex;
 use crate::allocator::yard::Yard;
 use crate::base::frame::{Kind, State};
 use crate::base::free_error::FreeError;
-use crate::base::gfp::Gfp;
+use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::node_mask::NodeChoice;
 use crate::base::units::{Order, PAGEBLOCK_ORDER, Pfn, ZoneKind, each_block};
 use crate::base::unwind::Rollback;
@@ -127,10 +127,11 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Migrates the movable blocks in use as whole pageblocks that have a frame in these pageblocks.
     /// On the packed engine such a pageblock cannot be isolated, so they move first, and the range's
-    /// isolation fails if another request takes their place meanwhile.
+    /// isolation fails if another request takes their place meanwhile. Returns false if there was no place
+    /// for one of them.
     #[inline(never)]
-    pub(crate) fn move_whole_blocks(&self, at: &At<'_, 'a, C>, blocks: &Range<u32>) {
-        let Some(region) = at.zone.region().filter(|_| !self.must_not_move()) else { return };
+    pub(crate) fn move_whole_blocks(&self, at: &At<'_, 'a, C>, blocks: &Range<u32>) -> bool {
+        let Some(region) = at.zone.region().filter(|_| !self.must_not_move()) else { return true };
         for block in each_block(blocks.clone()) {
             for _ in 0..TRIES {
                 let Some((head, state)) = at.zone.block_over(block) else { break };
@@ -144,24 +145,33 @@ impl<'a, C: Config> Yard<'a, C> {
                 let here = at.take_packed_outside(region, order.get(), blocks);
                 let here = here.map(|to| at.zone.pfn(to));
                 let Some(to) = here.or_else(|| self.take_whole_elsewhere(at, order)) else {
-                    return;
+                    return false;
                 };
                 match self.relocate_to(at.zone, head, to, order) {
                     Step::Done => break,
                     Step::Again => {}
-                    Step::Never => return,
+                    Step::Never => return true,
                 }
             }
         }
+        true
     }
 
-    /// Allocates a movable block in another zone that may serve requests for this one's.
+    /// Allocates a movable block in another zone that may serve requests for this one's, as such a
+    /// request would: the zone keeps what it reserves for others (§3.3).
     #[inline(never)]
     fn take_whole_elsewhere(&self, at: &At<'_, 'a, C>, order: Order) -> Option<Pfn> {
         let gfp = target_flags(Gfp::USER | Gfp::NOWARN, at.zone.kind);
         let req = self.request(order, gfp, NodeChoice::LOCAL).ok()?;
+        if self.hooks.fail(order, gfp) {
+            return None;
+        }
         let others = self.zones_for(&req).filter(|zone| zone.id() != at.zone.id());
         others.into_iter().find_map(|zone| {
+            let may_use = req.may_use(zone.node, AllocFlags::CPUSET);
+            if !may_use || !zone.can_spare_for(order.get(), req.highest, AllocFlags::WMARK_MIN) {
+                return None;
+            }
             let at = self.at(zone, req.cpu)?;
             let to = at.take_packed_outside(zone.region()?, order.get(), &(0..0))?;
             Some(zone.pfn(to))

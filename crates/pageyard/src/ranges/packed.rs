@@ -136,14 +136,14 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         }
     }
 
-    /// Allocates all frames of an isolated range in blocks of one order and type, or none. Removes
-    /// them with [`Purpose::Leave`].
+    /// Allocates all frames of an isolated range in blocks of one order, or none. Removes them with
+    /// [`Purpose::Leave`].
     pub(crate) fn take_packed_range(
         &self,
         region: &Region<'a, C::Lock>,
         frames: &Range<u32>,
         purpose: Purpose,
-        (order, t): (Order, MigrateType),
+        order: Order,
     ) -> Result<(), ContigError> {
         let z = self.zone;
         if let Some(block) = each_block(block_start(frames.start)..frames.end)
@@ -159,9 +159,10 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
             self.forget_packed(region, frames);
             return Ok(());
         }
-        // Under the same hold of the lock: a call that ends the isolation finds blocks in use.
+        // Under the same hold of the lock: a call that ends the isolation finds blocks in use. The
+        // pageblocks may be movable; that the owner can move the frames it has to say first.
         for frame in frames.clone().step_by(1 << order.get()) {
-            region.set_allocated(frame, order.get(), t);
+            region.set_allocated(frame, order.get(), MigrateType::Unmovable);
         }
         let pages = frames.end.wrapping_sub(frames.start);
         z.placed_pages.fetch_add(pages.into(), Relaxed);
@@ -229,7 +230,13 @@ impl<'a, C: Config> At<'_, 'a, C> {
                 let cma = of == MigrateType::Cma && t == MigrateType::Movable;
                 let fits = cma && order < PAGEBLOCK_ORDER;
                 if of == MigrateType::Isolate || of.is_set_apart() && !fits {
-                    return Err(PlaceError::Withheld(z.pfn(block.max(idx)), of));
+                    let first = block.max(idx);
+                    let state = region.state(first);
+                    return Err(match state.is_none_or(|state| state.is_absent()) {
+                        // Pageblocks of memory that left stay isolated.
+                        true => PlaceError::Reserved(z.pfn(first)),
+                        false => PlaceError::Withheld(z.pfn(first), of),
+                    });
                 }
             }
             let busy = match region.first_not_free(idx, order) {

@@ -324,7 +324,8 @@ impl<'s> ShootdownBatch<'s> {
     /// # Errors
     /// [`NotBegun`](ShootdownError::NotBegun) and [`Pending`](ShootdownError::Pending), with nothing
     /// changed. [`Batch`](ShootdownError::Batch) if a block was freed by another than the batch, or was
-    /// added twice: that entry leaves the batch, and another call frees the rest.
+    /// added twice: that entry leaves the batch, and another call frees the rest. With
+    /// [`FreeError::UnknownCpu`] nothing has changed: the calling CPU is offline.
     pub fn free<'e, C: Config>(
         &mut self,
         yard: &Yard<'_, C>,

@@ -90,14 +90,18 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Sets a CPU's share of the hardware caches, for the tuning (§5.13). When a CPU goes online or
-    /// offline, call it for every CPU that shares a cache with it. Returns whether the CPU exists.
+    /// offline, call it for every CPU that shares a cache with it, and when a zone gets its first memory,
+    /// for all. Returns whether the CPU exists.
     pub fn set_cache_slice(&self, cpu: CpuId, slice: CacheSlice) -> bool {
         let mut known = false;
         for zone in self.zones {
             let Some(slot) = zone.slot(cpu) else { continue };
             known = true;
             slot.pageset.lock().tune(&self.rules().pcp, |t| {
-                t.keep_batch(keeps_batch(&self.rules().pcp, slice, t.limits.batch));
+                // Disabled lists have those of the zone again later.
+                let limits =
+                    if t.limits == Limits::DISABLED { zone.limits.get() } else { t.limits };
+                t.keep_batch(keeps_batch(&self.rules().pcp, slice, limits.batch));
             });
         }
         known

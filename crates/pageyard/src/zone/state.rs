@@ -410,8 +410,14 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// Returns whether the zone keeps its unboosted MIN mark without a block of this order.
     #[inline(always)]
     pub(crate) fn can_spare(&self, order: u8, flags: AllocFlags) -> bool {
+        self.can_spare_for(order, ZoneKind::Dma, flags)
+    }
+
+    /// The same, with what the zone reserves against requests for zones up to `highest` (§3.3).
+    #[inline(always)]
+    pub(crate) fn can_spare_for(&self, order: u8, highest: ZoneKind, flags: AllocFlags) -> bool {
         let mark = self.watermarks.base(MIN).saturating_add(1 << order);
-        self.watermarks.ok(0, mark, ZoneKind::Dma, flags, self.supply(), || true)
+        self.watermarks.ok(0, mark, highest, flags, self.supply(), || true)
     }
 
     /// Clears BELOW_HIGH after pages were freed, if the zone is above its high watermark again.

@@ -237,6 +237,12 @@ fn s4_12_a_block_is_freed_to_its_area() {
         assert_eq!(area.stats().used, 512);
         area.free(y, pfn, 512).unwrap();
         assert_eq!(area.stats().used, 0);
+        // A block is aligned to its size, whatever is used before it.
+        let page = area.alloc(y, 1, 1, GFP).unwrap();
+        assert_eq!(page, Pfn(4096));
+        assert_eq!(area.alloc(y, 512, 1, GFP | Gfp::COMP), Ok(Pfn(4608)));
+        area.free(y, Pfn(4608), 512).unwrap();
+        area.free(y, page, 1).unwrap();
         y.drain_all(None);
         assert_eq!(y.zone_info(ZoneKind::Normal).unwrap().free_exact, 8192);
         assert_eq!(area.alloc(y, 1024, 1, GFP), Ok(Pfn(4096)));

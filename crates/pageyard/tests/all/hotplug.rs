@@ -21,8 +21,8 @@ use pageyard::MigrateType::HighAtomic;
 use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
     AllocError, ContigError, CpuId, Defences, Gfp, HotplugError, IsolateError, MigrateType, NodeId,
-    Observer, Order, Pfn, Platform, PoisonError, Poisoned, Reclaim, ReclaimJob, Record, Relocation,
-    SECTION_PAGES, ZoneId, ZoneKind,
+    Observer, Order, Pfn, PlaceError, Platform, PoisonError, Poisoned, Reclaim, ReclaimJob, Record,
+    Relocation, SECTION_PAGES, ZoneId, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -185,6 +185,62 @@ fn s8_4_offline_moves_blocks_to_other_zones() {
             }
             assert_eq!(y.offline(frames(S..2 * S)), Ok(()), "{:?}", rules.engine);
             assert!(owned(y).len() == 4 && owned(y).keys().all(|p| p.0 < S));
+            y.validate().unwrap();
+        });
+    }
+}
+
+/// §3.3: blocks that leave a zone take no more of another one than requests for theirs may.
+#[test]
+fn s3_3_a_zone_keeps_its_reserve_from_blocks_that_leave_another() {
+    let machine = Machine::new()
+        .zone(ZoneKind::Dma32, 0..S)
+        .zone(NORMAL, S..3 * S)
+        .knobs(|knobs| knobs.lowmem_reserve_ratio = [256, 4, 32, 0, 0]);
+    for rules in [LINUX612, &<Packed as StaticPolicy>::RULES] {
+        machine.run_with(&Mover::default(), rules, |y: &Y<'_, '_>| {
+            while take(y, 9).is_some() {}
+            let zone = || y.zone_info(ZoneKind::Dma32).unwrap();
+            let before = zone();
+            assert!(before.free_exact >= before.lowmem_reserve[NORMAL as usize]);
+            // They could move, but there is no room.
+            let refused = y.offline(frames(2 * S..3 * S));
+            assert_eq!(refused, Err(HotplugError::Refused(ContigError::NoMemory)));
+            assert_eq!(zone().free_exact, before.free_exact, "{:?}", rules.engine);
+            y.validate().unwrap();
+        });
+    }
+}
+
+#[test]
+fn frames_of_an_offline_section_are_reserved() {
+    let machine = Machine::normal(2 * S);
+    for rules in [LINUX612, &<Packed as StaticPolicy>::RULES] {
+        machine.run_with(&Mover::default(), rules, |y: &Y<'_, '_>| {
+            y.offline(frames(S..2 * S)).unwrap();
+            let there = y.alloc_at(Pfn(S), Order::ZERO, Gfp::KERNEL);
+            assert_eq!(there, Err(PlaceError::Reserved(Pfn(S))), "{:?}", rules.engine);
+        });
+    }
+}
+
+/// A range's frames are movable once their owner says so, though their pageblocks are.
+#[test]
+fn s4_12_a_range_does_not_move_by_itself() {
+    let machine = Machine::normal(4 * 512);
+    for rules in [LINUX612, &<Packed as StaticPolicy>::RULES] {
+        machine.run_with(&Mover::default(), rules, |y: &Y<'_, '_>| {
+            let range = y.alloc_contig(frames(0..100), MigrateType::Movable, Gfp::KERNEL);
+            range.unwrap();
+            let again = y.alloc_contig(frames(0..100), MigrateType::Movable, Gfp::KERNEL);
+            let unmovable = IsolateError::Unmovable(Pfn(0));
+            assert_eq!(again, Err(ContigError::Isolate(unmovable)), "{:?}", rules.engine);
+            for pfn in (0..100).map(Pfn) {
+                y.set_movable(pfn, Order::ZERO, true).unwrap();
+                y.hooks().blocks.lock().unwrap().insert(pfn, Order::ZERO);
+            }
+            y.alloc_contig(frames(0..100), MigrateType::Movable, Gfp::KERNEL).unwrap();
+            assert_eq!(*y.hooks().moves.lock().unwrap(), 100);
             y.validate().unwrap();
         });
     }

@@ -189,6 +189,26 @@ fn s5_13_the_cache_flag_is_strict_about_three_batches() {
     assert!(!flag(63, (190 << 12) - 1), "whole pages count");
 }
 
+/// Lists of batch 1 would always keep a batch.
+#[test]
+fn s5_13_the_cache_flag_is_that_of_the_zone_s_batch_while_lists_are_disabled() {
+    let machine = Machine::normal(1 << 18).cpus(&[0, 0]);
+    machine.run(|y: &Y<'_>| {
+        let slice = pageyard::tuning::CacheSlice { last_level: 64 << 12, all_levels: 64 << 12 };
+        let flag = |cpu| y.pageset(ZONE, cpu).unwrap().flags & 2 != 0;
+        assert_eq!(y.pageset(ZONE, CPU).unwrap().limits.batch, 63);
+        let disabled = y.disable_pcp(ZONE).unwrap();
+        assert!(y.set_cache_slice(CPU, slice) && !flag(CPU));
+        drop(disabled);
+        assert!(!flag(CPU));
+        let other = CpuId(1);
+        y.cpu_dead(other);
+        assert!(y.set_cache_slice(other, slice));
+        y.cpu_up(other);
+        assert!(!flag(other));
+    });
+}
+
 #[test]
 fn s5_13_the_cache_flag_can_be_set_in_one_zone_alone() {
     use pageyard::ZoneKind::{Dma32, Normal};
