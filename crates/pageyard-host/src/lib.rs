@@ -75,6 +75,7 @@ mod handshake;
 mod held;
 #[cfg(test)]
 mod hooked_alloc;
+mod hotplug;
 mod known_zero;
 mod latch;
 mod limits;

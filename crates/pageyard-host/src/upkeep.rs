@@ -1,26 +1,22 @@
 //! Background work of a yard as its users see it: callbacks, limits, statistics.
 
 use std::fmt;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use pageyard::policy::Policy;
-use pageyard::{
-    AllocError, ContigError, Gfp, Hooked, HotplugError, Invalid, IsolateError, KnobError, Order,
-    Pfn, PoisonError, Poisoned, Yard,
-};
+use pageyard::{AllocError, Gfp, Hooked, Invalid, KnobError, Order, Yard};
 use pageyard_report::text;
 
 use crate::block::Block;
 use crate::limits::{LimitError, Limits};
 use crate::lock::HostLock;
 use crate::movable::Movable;
-use crate::platform::{HostPlatform, current_task};
+use crate::platform::HostPlatform;
 use crate::pressure::{Level, PressureEvent};
 use crate::relocate::Relocator;
-use crate::service::{HotplugGuard, Status};
+use crate::service::Status;
 use crate::shrink::{Registration, Registry, Shrinker};
 use crate::signals::Watching;
 use crate::stats::YardStats;
@@ -130,100 +126,6 @@ impl<P: Policy> HostYard<P> {
     /// The knob does not exist, is read-only, or does not accept the value.
     pub fn set_knob(&self, name: &str, value: &str) -> Result<(), KnobError> {
         if self.is_here() { self.raw().core().set_knob(name, value) } else { Ok(()) }
-    }
-
-    /// Takes whole sections of memory offline ([`Yard::offline`], §8.4) and returns their memory to
-    /// the system. Movable blocks in them are migrated; a [`Block`](crate::Block) is not.
-    ///
-    /// A hard limit applies to the remaining memory.
-    ///
-    /// # Errors
-    /// As [`Yard::offline`]; the sections stay in use as before. [`ContigError::Busy`] from a
-    /// relocator that another `offline` call runs.
-    pub fn offline(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
-        if !self.is_here() {
-            return Err(HotplugError::Refused(ContigError::NoMemory));
-        }
-        // Another thread must not online the sections before their memory is discarded.
-        let _hotplug = self.begin_hotplug(&sections)?;
-        self.drain();
-        let core = self.raw().core();
-        let mut answer = core.offline(sections.clone());
-        let balloon = &self.raw().service().balloon;
-        let is_in_the_way = |error| match error {
-            ContigError::NoMemory => true,
-            ContigError::Busy(pfn) | ContigError::Isolate(IsolateError::Unmovable(pfn)) => {
-                balloon.keeps(pfn)
-            }
-            _ => false,
-        };
-        if let Err(HotplugError::Refused(error)) = answer
-            && is_in_the_way(error)
-            && balloon.leave(core, &sections)
-        {
-            // Without what the hard limit keeps there.
-            answer = core.offline(sections.clone());
-        }
-        if answer.is_err() {
-            self.raw().adjust_balloon();
-            return answer;
-        }
-        // If the system refuses it (hugetlbfs), the memory stays with the process.
-        let pages = sections.end.0 - sections.start.0;
-        let _ = self.raw().region().discard(sections.start, pages, false);
-        self.raw().adjust_balloon();
-        Ok(())
-    }
-
-    /// Brings sections back online that [`offline`](HostYard::offline) took offline. A hard limit
-    /// keeps their pages out of circulation.
-    ///
-    /// # Errors
-    /// As [`Yard::online`]; [`ContigError::Busy`] as for [`offline`](HostYard::offline).
-    pub fn online(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
-        if !self.is_here() {
-            return Err(HotplugError::Refused(ContigError::NoMemory));
-        }
-        let _hotplug = self.begin_hotplug(&sections)?;
-        self.raw().core().online(sections)?;
-        self.raw().adjust_balloon();
-        Ok(())
-    }
-
-    fn begin_hotplug(&self, sections: &Range<Pfn>) -> Result<HotplugGuard<'_>, HotplugError> {
-        let turn = self.raw().service().hotplug.begin(current_task());
-        turn.ok_or(HotplugError::Refused(ContigError::Busy(sections.start)))
-    }
-
-    /// Takes a page with faulty memory out of use ([`Yard::poison_frame`], §11.3). A free page is
-    /// taken at once, one that a thread keeps too. A page in use is taken when it is freed to the
-    /// allocator behind the thread cache: a thread that frees it may be given it again before.
-    ///
-    /// # Errors
-    /// [`PoisonError`]; nothing has changed then. In a child after a fork, every frame is foreign.
-    pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
-        if !self.is_here() {
-            return Err(PoisonError::Foreign);
-        }
-        self.drain_threads();
-        self.raw().core().poison_frame(pfn)
-    }
-
-    /// Undoes [`poison_frame`](HostYard::poison_frame).
-    ///
-    /// # Errors
-    /// As [`poison_frame`](HostYard::poison_frame).
-    pub fn unpoison_frame(&self, pfn: Pfn) -> Result<(), PoisonError> {
-        if !self.is_here() {
-            return Err(PoisonError::Foreign);
-        }
-        self.raw().core().unpoison_frame(pfn)
-    }
-
-    /// Returns the number of pages out of use: faulty, bad, or guard pages.
-    pub fn out_of_use(&self) -> u64 {
-        let core = self.raw().core();
-        core.zone_ids().filter_map(|zone| core.out_of_use(zone)).map(|out| out.pages()).sum()
     }
 
     /// Returns the worker, to run on a thread of the caller, for a yard that has no worker thread
