@@ -26,7 +26,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 fail() { printf 'install-program: %s\n' "$*" >&2; exit 2; }
 usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"; }
 
-destdir="" profile=release program="" prefix="" features=()
+destdir="" profile="" program="" prefix="" features=()
 while [ $# -gt 0 ]; do
     case $1 in
     --system-libraries) features=(--no-default-features --features "system-zstd,system-liblzma") ;;
@@ -54,6 +54,8 @@ case $prefix in
 *) fail "PREFIX is an absolute path, not $prefix" ;;
 esac
 if [ -n "$program" ]; then
+    [ -z "$profile" ] || fail "--profile is for a program that is built here, not for --program"
+    [ ${#features[@]} = 0 ] || fail "--system-libraries is for a program that is built here, not for --program"
     [ -f "$program" ] && [ -x "$program" ] || fail "--program $program is no program"
     given=$program program=$(realpath "$program")
     case $("$program" --version 2>/dev/null) in
@@ -62,6 +64,7 @@ if [ -n "$program" ]; then
     esac
 else
     command -v cargo >/dev/null || fail "cargo is missing: install Rust"
+    profile=${profile:-release}
     (cd "$here" && cargo build --quiet -p pageyard-cli --profile "$profile" ${features[@]+"${features[@]}"}) ||
         fail "the program did not build"
     directory=$profile
@@ -70,7 +73,8 @@ else
 fi
 
 stage=$(mktemp -d)
-trap 'rm -rf "$stage"' EXIT
+new=""
+trap 'rm -rf "$stage" "$new"' EXIT
 share=$stage/share
 install -D -m 755 "$program" "$stage/bin/pageyard"
 "$program" man "$share/man/man1" --samples "$prefix/share/pageyard/samples"
@@ -96,6 +100,10 @@ install -m 644 "$here"/{README,CHANGELOG,CONTRIBUTING,SECURITY}.md "$here"/LICEN
 
 chmod -R u=rwX,go=rX "$stage"
 to=$destdir$prefix
-mkdir -p "$to"
-cp -R "$stage/bin" "$stage/share" "$to/"
+mkdir -p "$to/bin" "$to/share"
+cp -R --remove-destination "$stage/share/." "$to/share/"
+# A program that runs keeps its file, and a link is replaced, not written through.
+new=$(mktemp "$to/bin/.pageyard.XXXXXX")
+install -m 755 "$stage/bin/pageyard" "$new"
+mv -fT "$new" "$to/bin/pageyard"
 printf 'install-program: pageyard is in %s\n' "$to"

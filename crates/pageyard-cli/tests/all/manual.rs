@@ -135,6 +135,50 @@ fn another_program_is_not_installed() {
 }
 
 #[test]
+fn options_of_a_build_are_refused_for_a_program_that_is_built() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-program.sh");
+    for option in [&["--profile", "dev"][..], &["--system-libraries"]] {
+        let mut install = Command::new(&script);
+        let o = install.args(option).args(["--program", crate::PROGRAM, "/opt/yard"]).output();
+        let o = o.unwrap();
+        assert_eq!(o.status.code(), Some(2));
+        assert!(err(&o).contains(&format!("{} is for", option[0])), "{}", err(&o));
+    }
+}
+
+/// A link may lead to the target folder of a checkout, or out of the prefix.
+#[test]
+fn an_installation_replaces_links_and_running_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (prefix, elsewhere) = (folder.path().join("opt/yard"), folder.path().join("elsewhere"));
+    fs::create_dir_all(prefix.join("bin")).unwrap();
+    fs::create_dir(folder.path().join("share")).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("share"), prefix.join("share")).unwrap();
+    fs::copy(crate::PROGRAM, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, prefix.join("bin/pageyard")).unwrap();
+    let length = fs::metadata(&elsewhere).unwrap().len();
+    let mut running = Command::new(prefix.join("bin/pageyard"));
+    running.args(["trace", "info", "-"]).stdin(std::process::Stdio::piped());
+    let mut running = running.stderr(std::process::Stdio::null()).spawn().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-program.sh");
+    for _ in 0..2 {
+        let mut install = Command::new(&script);
+        install.args(["--program", crate::PROGRAM, "--destdir"]).arg(folder.path());
+        let o = install.arg("/opt/yard").output().unwrap();
+        assert!(o.status.success(), "{}", err(&o));
+    }
+    drop(running.stdin.take());
+    running.wait().unwrap();
+    assert!(!prefix.join("bin/pageyard").is_symlink());
+    assert_eq!(fs::metadata(&elsewhere).unwrap().len(), length);
+    assert!(
+        folder.path().join("share/man/man1/pageyard.1").exists(),
+        "the link to share is followed"
+    );
+    assert_eq!(fs::read_dir(prefix.join("bin")).unwrap().count(), 1);
+}
+
+#[test]
 fn everything_that_help_names_is_installed() {
     let folder = tempfile::tempdir().unwrap();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
