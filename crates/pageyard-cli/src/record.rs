@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pageyard_lab::format::{self, duration, grouped};
 use pageyard_machine::size;
 use pageyard_trace::printable;
-use pageyard_trace::record::{RecordError, RecordOptions, Recorder};
+use pageyard_trace::record::{RecordError, RecordOptions, Recorder, Recording};
 use serde_json::json;
 
 use crate::output::{self, print_json, say};
@@ -121,13 +121,26 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         }
         return Ok(ExitCode::from(2));
     }
-    let recording = recorder.finish()?;
+    let recording = recorder.finish();
     let was_stopped = signals::stopped();
     signals::end_gently(false);
     if was_stopped && let Some(child) = child.as_ref().filter(|_| status.is_none()) {
         end(child);
     }
+    let written =
+        recording.map_err(Into::into).and_then(|recording| write(args, recording, waited));
+    // The command may run on after --duration, whatever became of the recording.
+    if let Some(child) = &mut child {
+        status = Some(child.wait()?);
+    }
+    written?;
+    // A command that a signal ended together with the recording did not fail.
+    Ok(status.filter(|_| !was_stopped).map_or(ExitCode::SUCCESS, code_of))
+}
 
+/// Writes the recording, and says what is in it.
+fn write(args: &Args, recording: Recording, waited: Duration) -> Result<()> {
+    recording.notes.iter().for_each(|note| say!("pageyard: {note}"));
     let (lost, raw, buffer_kib) = (recording.lost, recording.bytes, recording.buffer_kib);
     let absent = recording.absent.clone();
     let mut reader = recording.into_reader()?;
@@ -166,12 +179,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     if lost > 0 {
         say!("pageyard: events were lost; record with a larger --buffer");
     }
-    // The command may run on after --duration.
-    if let Some(child) = &mut child {
-        status = Some(child.wait()?);
-    }
-    // A command that a signal ended together with the recording did not fail.
-    Ok(status.filter(|_| !was_stopped).map_or(ExitCode::SUCCESS, code_of))
+    Ok(())
 }
 
 /// Waits until the recording is to end. Returns the command's status if it ended, or why recording

@@ -109,6 +109,29 @@ fn a_duration_ends_the_recording_but_not_the_command() {
 }
 
 #[test]
+fn a_recording_that_cannot_be_written_leaves_its_command_alone() {
+    let tree = tree();
+    let mut command = record(tree.path());
+    let script = "sleep 0.5; echo ended > ended";
+    let args = ["--duration", "0.01", "-o", "/dev/full", "--", "sh", "-c", script];
+    let output = command.args(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(told(&output).contains("/dev/full: No space left on device"), "{}", told(&output));
+    assert!(tree.path().join("ended").exists(), "its end is waited for");
+}
+
+#[test]
+fn what_is_missing_at_the_end_of_a_recording_is_said() {
+    let tree = tree();
+    // There when the recording begins, not when it ends.
+    fs::write(tree.path().join("proc/kpageflags"), [0; 64]).unwrap();
+    let output = record(tree.path()).args(["--", "rm", "proc/kpageflags"]).output().unwrap();
+    let told = told(&output);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("not recorded: ") && told.contains("proc/kpageflags: "), "{told}");
+}
+
+#[test]
 fn what_prevents_a_recording_is_explained() {
     let tree = tree();
     let failed = |args: &[&str], what: &str| {

@@ -112,6 +112,9 @@ pub struct Recording {
     pub buffer_kib: u64,
     /// Events that the kernel does not have.
     pub absent: Vec<&'static str>,
+    /// What of the machine's state was not recorded, for the user: what
+    /// [`Recorder::take_notes`] has not returned.
+    pub notes: Vec<String>,
     attachments: Attachments,
     events: EventTable,
     pages: PageLayout,
@@ -289,6 +292,7 @@ impl Recorder {
             bytes,
             buffer_kib: self.buffer_kib,
             absent: self.absent,
+            notes: self.notes,
             attachments: self.attachments,
             events: self.events,
             pages: self.pages,
