@@ -104,7 +104,7 @@ def replay(
     :param memory: memory from address 0, such as ``"2G"``, if no zoneinfo says it
     :param cpus: number of CPUs, if no zoneinfo says it
     :param cache_slice: last-level cache per CPU, such as ``"2M"``
-    :param kernel: release of the recording kernel, such as ``"6.12"``, if no file says it
+    :param kernel: release of the recording kernel, such as ``"6.12"``, whatever the files say
     :param lenient: count damaged parts instead of failing
     :param jobs: number of parallel runs; 0 chooses it
     :param explain: explain the tuning of each CPU's lists

@@ -159,7 +159,7 @@ def main(arguments: Optional[list[str]] = None) -> int:
             sweep(args.sweep, args.output, jobs=args.jobs, client=client, progress=args.progress),
             end="",
         )
-    except (_pageyard.LabError, ImportError, OSError) as e:
+    except (_pageyard.LabError, ImportError, OSError, RuntimeError, ValueError) as e:
         print(f"pageyard.sweep: {e}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

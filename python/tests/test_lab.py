@@ -44,6 +44,14 @@ def test_knobs_apply_to_every_policy(kbuild: pathlib.Path) -> None:
     assert knobs.rows() == named.rows()
 
 
+def test_results_are_the_programs(replayed: pageyard.Replay, kbuild: pathlib.Path) -> None:
+    assert replayed.data["version"] == pageyard.__version__
+    with pytest.raises(pageyard.LabError, match="named twice"):
+        pageyard.replay(kbuild, policies=["Base", "Base"])
+    with pytest.raises(pageyard.LabError, match="iterations 0"):
+        pageyard.run("micro", machine="desktop", iterations=0)
+
+
 def test_seeds_can_be_a_range(kbuild: pathlib.Path) -> None:
     several = pageyard.replay(kbuild, policies="Linux612", seeds=range(5, 7)).data
     assert (several["seed"], several["seeds"]) == (5, 2)

@@ -55,12 +55,7 @@ impl Choices {
     }
 
     fn with_knobs(&self, choices: Vec<Choice>) -> Vec<Choice> {
-        let with_knobs = |choice: Choice| {
-            // A column's own setting is the more specific one.
-            let own = choice.settings.clone();
-            self.knob.iter().filter(|knob| !own.overlap(knob)).fold(choice, Choice::with)
-        };
-        choices.into_iter().map(with_knobs).collect()
+        choices.into_iter().map(|choice| choice.with_all(&self.knob)).collect()
     }
 
     /// Returns whether the policies are the default.

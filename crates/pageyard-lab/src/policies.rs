@@ -69,6 +69,21 @@ impl Choice {
         self.name.split('+').next().unwrap_or_default()
     }
 
+    /// Returns this choice with settings for every column: its own of the same name are the more
+    /// specific ones and stay.
+    ///
+    /// ```
+    /// let choice = pageyard_lab::replay::by_name("Linux612+high=400")?;
+    /// let settings = ["high=100".parse()?, "batch=31".parse()?];
+    /// assert_eq!(choice.with_all(&settings).name, "Linux612+high=400+batch=31");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_all(self, settings: &[Settings]) -> Choice {
+        let own = self.settings.clone();
+        settings.iter().filter(|settings| !own.overlap(settings)).fold(self, Choice::with)
+    }
+
     /// Returns this choice with more settings, applied after its own.
     #[must_use]
     pub fn with(mut self, settings: &Settings) -> Choice {

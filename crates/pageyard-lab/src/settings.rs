@@ -133,7 +133,7 @@ impl Settings {
     }
 
     /// Returns whether both set something of the same name.
-    pub fn overlap(&self, others: &Settings) -> bool {
+    pub(crate) fn overlap(&self, others: &Settings) -> bool {
         self.0.iter().any(|(name, _)| others.0.iter().any(|(other, _)| name == other))
     }
 

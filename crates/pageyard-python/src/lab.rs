@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pageyard_lab::conform::{Outcome, run_file};
 use pageyard_lab::picture::Page;
 use pageyard_lab::replay::{self as lab_replay, Input, MachineOptions, Options, Report, Stage};
-use pageyard_lab::result::RunResult;
+use pageyard_lab::result::{RunResult, Versioned};
 use pageyard_lab::table::{self, Source};
 use pageyard_lab::workload;
 use pageyard_machine::{Costs, MachineSpec, Stop, size};
@@ -16,15 +16,13 @@ use crate::wait::wait;
 
 /// Returns the policies, each with the settings of all.
 fn choices(policies: &[String], knobs: &[String]) -> PyResult<Vec<lab_replay::Choice>> {
-    let mut all = Vec::new();
-    for text in policies {
-        all.extend(lab_replay::columns(text).map_err(lab)?);
+    if policies.is_empty() {
+        return Ok(Vec::new());
     }
-    for knob in knobs {
-        let settings = knob.parse().map_err(lab)?;
-        all = all.into_iter().map(|choice| choice.with(&settings)).collect();
-    }
-    Ok(all)
+    let choices = lab_replay::columns(&policies.join(",")).map_err(lab)?;
+    let knobs: Vec<_> =
+        knobs.iter().map(|knob| knob.parse()).collect::<Result<_, _>>().map_err(lab)?;
+    Ok(choices.into_iter().map(|choice| choice.with_all(&knobs)).collect())
 }
 
 fn bytes(text: Option<&str>) -> PyResult<Option<u64>> {
@@ -47,7 +45,7 @@ pub(crate) struct Replay(Report);
 impl Replay {
     /// The results as JSON, as `pageyard replay --json` prints them.
     fn json(&self) -> PyResult<String> {
-        json(&self.0)
+        json(&Versioned::of(&self.0))
     }
 
     /// The results as a page: one HTML file with tables and plots.
@@ -166,6 +164,9 @@ pub(crate) fn run(
 ) -> PyResult<Runs> {
     if ![16, 64].contains(&descriptor) {
         return Err(lab(format!("descriptor {descriptor}: expected 16 or 64")));
+    }
+    if !(1..=1_000_000).contains(&iterations) {
+        return Err(lab(format!("iterations {iterations}: expected 1 to 1,000,000")));
     }
     let stop = Stop::default();
     let recipe = workload::by_name(workload).map_err(lab)?;
