@@ -80,14 +80,15 @@ pub(crate) struct Args {
     deals: u32,
     /// Length of the longest line, in characters; wider tables are folded. By default that of the
     /// terminal, or unlimited if the output is not a terminal
-    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..))]
+    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(20..),
+          conflicts_with = "output")]
     width: Option<u16>,
     /// Print comma-separated values instead of text
     #[arg(long, group = "output")]
     csv: bool,
     /// Print all samples in the exchange format of mmtests: metric, workload, column, interval,
     /// value and unit, separated by tabs
-    #[arg(long, group = "output")]
+    #[arg(long, group = "output", conflicts_with = "form")]
     tsv: bool,
     /// Print JSON instead of text
     #[arg(long, group = "output")]

@@ -72,10 +72,10 @@ pub(crate) struct Args {
     /// pages in it: for the recording, and for the policies of --policy [default: the one that
     /// models the recording kernel]. The chapter "Replaying your machine" says what counts as
     /// slow.
-    #[arg(long, conflicts_with_all = ["explain", "record", "html", "svg", "on"])]
+    #[arg(long, conflicts_with_all = ["explain", "record", "html", "svg", "on", "seeds", "jobs"])]
     why: bool,
-    /// Number of cases that --why prints in full for the recording and for each policy
-    #[arg(long, value_name = "N", default_value_t = 20, requires = "why")]
+    /// Number of cases that --why prints in full for the recording and for each policy. JSON has all
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "why", conflicts_with = "json")]
     limit: usize,
     /// Record the replay over time in the JSON; implied by --html and --svg
     #[arg(long)]

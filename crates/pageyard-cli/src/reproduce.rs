@@ -11,6 +11,7 @@ use pageyard_lab::reproduce::{
     fast_path,
 };
 use serde::Serialize;
+use serde_json::json;
 
 use crate::output::{self, print_json, write_json};
 use crate::picture::{Picture, command};
@@ -69,7 +70,7 @@ pub(crate) struct Args {
     small: bool,
     /// Print how far the figures move when each cost of the machine is halved and doubled, instead
     /// of the figures themselves (about 75 shortened runs)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["html", "svg"])]
     sensitivity: bool,
     /// Print JSON instead of text
     #[arg(long)]
@@ -131,7 +132,7 @@ impl std::fmt::Display for Found {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     if args.experiments == ["list"] {
-        return list();
+        return list(args.json);
     }
     let outputs = args.output.iter().map(PathBuf::as_path).chain(args.picture.outputs());
     output::check(&[], &outputs.collect::<Vec<_>>())?;
@@ -228,7 +229,13 @@ impl Watch for Screen<'_> {
     }
 }
 
-fn list() -> output::Outcome {
+fn list(json: bool) -> output::Outcome {
+    if json {
+        let entry =
+            |e: &Experiment| json!({ "name": e.name, "summary": e.summary, "source": e.source });
+        print_json(&EXPERIMENTS.iter().map(entry).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut out = output::stdout();
     for Experiment { name, summary, source, .. } in EXPERIMENTS {
         writeln!(out, "{name:20} {summary} ({source})")?;

@@ -61,8 +61,8 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 9,
               value_parser = clap::value_parser!(i32).range(1..=19))]
         level: i32,
-        /// The kernel that recorded the trace, such as 6.12.30, if neither the trace nor the state
-        /// files say it
+        /// The kernel that recorded the trace, such as 6.12.30, whatever the trace or the state
+        /// files say
         #[arg(long, value_name = "VERSION")]
         kernel: Option<Release>,
     },
@@ -283,14 +283,14 @@ fn info(trace: &Path, lenient: bool, json: bool) -> output::Outcome {
         info_json(&reader)?;
     } else {
         info_text(&reader)?;
-        report_trouble(reader.summary());
     }
+    report_trouble(reader.summary());
     Ok(ExitCode::SUCCESS)
 }
 
 fn info_json(reader: &TraceReader) -> Result<()> {
     let s = reader.summary();
-    let seconds = s.span_ns.map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e9);
+    let seconds = s.span_ns.map(|(from, to)| to.saturating_sub(from) as f64 / 1e9);
     let events: serde_json::Map<_, _> =
         s.kinds.iter().map(|(n, c)| (n.to_owned(), c.into())).collect();
     let compaction: serde_json::Map<_, _> =
@@ -307,6 +307,8 @@ fn info_json(reader: &TraceReader) -> Result<()> {
         "events": events,
         "events_total": s.kinds.total(),
         "compaction": compaction,
+        "compaction_total": s.compaction.total() - s.compaction.reclaim(),
+        "reclaim_total": s.compaction.reclaim(),
         "failed_requests": s.kinds.alloc_failed,
         "marks": s.marks,
         "seconds": seconds,
@@ -353,7 +355,13 @@ fn info_text(reader: &TraceReader) -> io::Result<()> {
     let lasted = s.span_ns.map(|(from, to)| to.saturating_sub(from));
     writeln!(out, "  {:<28}{:>12}", "duration", lasted.map_or("-".into(), duration))?;
     if matches!(reader.format(), Format::Pgy) {
-        writeln!(out, "  {:<28}{:>12}{}", "size", size(bytes), each(bytes, k.total()))?;
+        writeln!(
+            out,
+            "  {:<28}{:>12}{}",
+            "size",
+            size(bytes),
+            each(bytes, k.total() + s.compaction.total())
+        )?;
     }
     for a in reader.attachments().iter() {
         writeln!(out, "  state: {:<21}{:>12}", a.name, size(a.data.len() as u64))?;

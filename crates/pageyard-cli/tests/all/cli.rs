@@ -213,6 +213,56 @@ fn a_trace_is_read_from_standard_input() {
 }
 
 #[test]
+fn info_counts_events_of_compaction_and_reclaim() {
+    let folder = Folder::new("info-compaction");
+    let (text, pgy) = (folder.file("t.txt"), folder.file("t.pgy"));
+    let begin = "           gcc-7     [001]     1.000000400: mm_compaction_begin: zone_start=0x0 \
+                 migrate_pfn=0x0 free_pfn=0x3e00 zone_end=0x4000, mode=sync\n";
+    let sleep = "        kswapd-9     [001]     1.000000500: mm_vmscan_kswapd_sleep: nid=0\n";
+    std::fs::write(&text, [TEXT, &begin.repeat(7), sleep].concat()).unwrap();
+    let said = out(&pageyard(&["trace", "import", &text, &pgy]));
+    let each = |text: &str| {
+        text.split_once(" bytes an event").unwrap().0.rsplit('(').next().unwrap().to_owned()
+    };
+    let info = out(&pageyard(&["trace", "info", &pgy]));
+    assert_eq!(each(&said), each(&info), "{said}{info}");
+    let info = pageyard(&["trace", "info", &pgy, "--json"]).stdout;
+    let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
+    assert_eq!(
+        (&info["compaction_total"], &info["reclaim_total"]),
+        (&7.into(), &1.into()),
+        "{info}"
+    );
+    // The trace has no record, and some lines that are none.
+    std::fs::write(&text, "cpus=2\n  gcc-7 [001] 1.5: mm_page_alloc: pfn=\n").unwrap();
+    let o = pageyard(&["trace", "info", &text, "--json", "--lenient"]);
+    let info: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
+    assert!(info["seconds"].is_null(), "{info}");
+    assert!(err(&o).contains("damaged parts skipped; the first:"), "{}", err(&o));
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    let sample = sample("kbuild.pgy");
+    let sample = sample.to_str().unwrap();
+    for args in [
+        &["replay", sample, "--why", "--seeds", "2"][..],
+        &["replay", sample, "--why", "--jobs", "2"],
+        &["replay", sample, "--why", "--json", "--limit", "1"],
+        &["reproduce", "regression", "--sensitivity", "--html", "x"],
+        &["compare", "x.json", "--csv", "--width", "80"],
+        &["compare", "x.json", "--tsv", "--form", "index"],
+    ] {
+        let o = pageyard(args);
+        assert_eq!(o.status.code(), Some(2), "{args:?}");
+        assert!(err(&o).contains("cannot be used with"), "{args:?}: {}", err(&o));
+    }
+    let list = pageyard(&["reproduce", "list", "--json"]).stdout;
+    let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
+    assert!(list.as_array().unwrap().iter().any(|e| e["name"] == "regression"), "{list}");
+}
+
+#[test]
 fn the_sample_contains_its_state_files() {
     let file = sample("kbuild.pgy");
     let o = pageyard(&["trace", "info", "--json", file.to_str().unwrap()]);
