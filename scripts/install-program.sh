@@ -98,12 +98,13 @@ for examples in "$here"/crates/*/examples; do
 done
 install -m 644 "$here"/{README,CHANGELOG,CONTRIBUTING,SECURITY}.md "$here"/LICENSE-{MIT,APACHE} "$share/doc/pageyard/"
 
-chmod -R u=rwX,go=rX "$stage"
 to=$destdir$prefix
 mkdir -p "$to/bin" "$to/share"
-cp -R --remove-destination "$stage/share/." "$to/share/"
-# A program that runs keeps its file, and a link is replaced, not written through.
+# A program that runs keeps its file. A link to a file is replaced, not written through; one to a folder is followed.
 new=$(mktemp "$to/bin/.pageyard.XXXXXX")
 install -m 755 "$stage/bin/pageyard" "$new"
+find "$share" -type f -printf '%P\0' | while IFS= read -r -d '' file; do
+    install -D -m 644 "$share/$file" "$to/share/$file"
+done
 mv -fT "$new" "$to/bin/pageyard"
 printf 'install-program: pageyard is in %s\n' "$to"

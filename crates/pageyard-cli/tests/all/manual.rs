@@ -151,11 +151,21 @@ fn options_of_a_build_are_refused_for_a_program_that_is_built() {
 fn an_installation_replaces_links_and_running_programs() {
     let folder = tempfile::tempdir().unwrap();
     let (prefix, elsewhere) = (folder.path().join("opt/yard"), folder.path().join("elsewhere"));
-    fs::create_dir_all(prefix.join("bin")).unwrap();
-    fs::create_dir(folder.path().join("share")).unwrap();
-    std::os::unix::fs::symlink(folder.path().join("share"), prefix.join("share")).unwrap();
-    fs::copy(crate::PROGRAM, &elsewhere).unwrap();
-    std::os::unix::fs::symlink(&elsewhere, prefix.join("bin/pageyard")).unwrap();
+    let link = |to: &str, at: &Path| {
+        std::os::unix::fs::symlink(folder.path().join(to), at).unwrap();
+    };
+    for name in ["opt/yard", "bin", "share", "pages/man1"] {
+        fs::create_dir_all(folder.path().join(name)).unwrap();
+    }
+    link("bin", &prefix.join("bin"));
+    link("share", &prefix.join("share"));
+    link("pages", &prefix.join("share/man"));
+    fs::write(folder.path().join("page"), "another page").unwrap();
+    link("page", &folder.path().join("pages/man1/pageyard.1"));
+    // By another process: a child of a test beside this one would inherit a file that is open for
+    // writing here, and keep it busy.
+    assert!(Command::new("cp").arg(crate::PROGRAM).arg(&elsewhere).status().unwrap().success());
+    link("elsewhere", &prefix.join("bin/pageyard"));
     let length = fs::metadata(&elsewhere).unwrap().len();
     let mut running = Command::new(prefix.join("bin/pageyard"));
     running.args(["trace", "info", "-"]).stdin(std::process::Stdio::piped());
@@ -171,10 +181,11 @@ fn an_installation_replaces_links_and_running_programs() {
     running.wait().unwrap();
     assert!(!prefix.join("bin/pageyard").is_symlink());
     assert_eq!(fs::metadata(&elsewhere).unwrap().len(), length);
-    assert!(
-        folder.path().join("share/man/man1/pageyard.1").exists(),
-        "the link to share is followed"
-    );
+    for name in ["bin", "share", "share/man"] {
+        assert!(prefix.join(name).is_symlink(), "{name}: a link to a folder is followed");
+    }
+    assert!(!folder.path().join("pages/man1/pageyard.1").is_symlink());
+    assert_eq!(fs::read_to_string(folder.path().join("page")).unwrap(), "another page");
     assert_eq!(fs::read_dir(prefix.join("bin")).unwrap().count(), 1);
 }
 
