@@ -88,7 +88,7 @@ pub(crate) struct Args {
     csv: bool,
     /// Print all samples in the exchange format of mmtests: metric, workload, column, interval,
     /// value and unit, separated by tabs
-    #[arg(long, group = "output", conflicts_with = "form")]
+    #[arg(long, group = "output", conflicts_with_all = ["form", "band"])]
     tsv: bool,
     /// Print JSON instead of text
     #[arg(long, group = "output")]

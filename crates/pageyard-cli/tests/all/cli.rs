@@ -252,6 +252,7 @@ fn options_without_effect_are_refused() {
         &["reproduce", "regression", "--sensitivity", "--html", "x"],
         &["compare", "x.json", "--csv", "--width", "80"],
         &["compare", "x.json", "--tsv", "--form", "index"],
+        &["compare", "x.json", "--tsv", "--band", "2"],
     ] {
         let o = pageyard(args);
         assert_eq!(o.status.code(), Some(2), "{args:?}");
