@@ -460,6 +460,30 @@ fn the_release_of_the_kernel_survives_an_export() {
     assert_eq!(info["kernel_release"], "6.1.20");
 }
 
+/// As docs/replay.md says.
+#[test]
+fn a_named_kernel_overrides_the_trace_and_the_state_files() {
+    let folder = Folder::new("kernel");
+    let (text, pgy) = (folder.file("t.txt"), folder.file("t.pgy"));
+    std::fs::write(folder.file("kernel_release"), "6.12.30\n").unwrap();
+    let release = |args: &[&str]| {
+        let o = pageyard(&[&["trace", "import", &text, &pgy], args].concat());
+        assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+        let info = pageyard(&["trace", "info", &pgy, "--json"]).stdout;
+        let info: serde_json::Value = serde_json::from_slice(&info).unwrap();
+        info["kernel_release"].as_str().unwrap().to_owned()
+    };
+    std::fs::write(&text, TEXT).unwrap();
+    assert_eq!(release(&[]), "6.12.30");
+    assert_eq!(release(&["--kernel", "6.1.20"]), "6.1.20");
+    std::fs::write(&text, ["# os release : 6.6.30\n", TEXT].concat()).unwrap();
+    assert_eq!(release(&[]), "6.6.30");
+    assert_eq!(release(&["--kernel", "6.1.20"]), "6.1.20");
+    let help = out(&pageyard(&["trace", "import", "--help"]));
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("whatever the trace or the state files say"), "{help}");
+}
+
 #[test]
 fn errors_name_state_files_that_cannot_be_extracted() {
     let folder = Folder::new("extract");
