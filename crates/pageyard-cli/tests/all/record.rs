@@ -121,6 +121,31 @@ fn a_recording_that_cannot_be_written_leaves_its_command_alone() {
 }
 
 #[test]
+fn a_signal_ends_the_command_of_a_recording_that_fails() {
+    let tree = tree();
+    let mut command = record(tree.path());
+    let script = "echo $$ > started; mv started pid; exec sleep 1000 2> /dev/null";
+    command.args(["--", "sh", "-c", script]).stderr(Stdio::piped());
+    let recorder = command.spawn().unwrap();
+    let pid = loop {
+        if let Ok(pid) = fs::read_to_string(tree.path().join("pid")) {
+            break Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        }
+        std::thread::yield_now();
+    };
+    // The end of the recording cannot be written there.
+    let on = tree.path().join("tracefs/instances/ci/tracing_on");
+    fs::remove_file(&on).unwrap();
+    fs::create_dir(&on).unwrap();
+    kill_process(Pid::from_raw(recorder.id() as i32).unwrap(), Signal::INT).unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    let is_left = kill_process(pid, Signal::KILL).is_ok();
+    assert!(!is_left, "the command is ended: {}", told(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(told(&output).contains("tracing_on: "), "{}", told(&output));
+}
+
+#[test]
 fn what_is_missing_at_the_end_of_a_recording_is_said() {
     let tree = tree();
     // There when the recording begins, not when it ends.
