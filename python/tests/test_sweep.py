@@ -115,6 +115,19 @@ def test_a_result_of_another_cell_is_refused(described: pathlib.Path, tmp_path: 
         plan.finish()
 
 
+def test_another_build_on_a_worker_is_an_error_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = sys.modules["pageyard.sweep"]
+
+    def refuse(*arguments: object, **options: object) -> str:
+        return module._cell("", "another program", None, None)
+
+    monkeypatch.setattr(module, "sweep", refuse)
+    assert module.main(["sweep.toml"]) == 2
+    assert capsys.readouterr().err.startswith("pageyard.sweep: this worker has another build")
+
+
 def test_the_command_line(described: pathlib.Path, local: pathlib.Path, tmp_path: pathlib.Path) -> None:
     shutil.copytree(local / "cells", tmp_path / "results" / "cells")
     command = [sys.executable, "-m", "pageyard.sweep", os.fspath(described), "-o", os.fspath(tmp_path / "results")]
@@ -130,6 +143,9 @@ def test_the_command_line(described: pathlib.Path, local: pathlib.Path, tmp_path
         sweep(described, tmp_path, jobs=0)
     with pytest.raises(ValueError, match="memory -1: expected"):
         sweep(described, tmp_path, memory=-1)
+    # Without a port: a ValueError of distributed.
+    wrong = subprocess.run([*command, "--on", "dask://x"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and wrong.stderr.startswith("pageyard.sweep: "), wrong.stderr
     wrong = subprocess.run([*command, "--jobs", "2", "--on", "dask://x:1"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "remove it, or --on" in wrong.stderr
     for limit in ({"jobs": 2}, {"memory": 1 << 30}):
