@@ -252,7 +252,7 @@ pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
         return Err(format!("{}: {what}", output.display()).into());
     }
     for output in outputs {
-        if direct(output).is_none() {
+        if !is_written_directly(output) {
             // The program does not exit while the file is there.
             let _unfinished = lock(&UNFINISHED);
             part_of(output)?;
@@ -261,18 +261,19 @@ pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
     Ok(())
 }
 
-/// Opens what is not replaced by a file: a device, a pipe, or a descriptor of this process, such as
-/// `/dev/stdout`, whatever it is open for.
-fn direct(path: &Path) -> Option<io::Result<File>> {
-    let of = |fd: BorrowedFd<'_>| Some(fd.try_clone_to_owned().map(File::from));
+/// Whether a path is not replaced by a file: a device, a pipe, or a descriptor of this process, such as
+/// `/dev/stdout`, whatever it is open for. Does not open it: a pipe's reader would see its end.
+fn is_written_directly(path: &Path) -> bool {
+    descriptor(path).is_some() || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
+}
+
+fn open_directly(path: &Path) -> io::Result<File> {
+    let of = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from);
     match descriptor(path) {
-        Some(1) => return of(io::stdout().as_fd()),
-        Some(2) => return of(io::stderr().as_fd()),
-        Some(_) => {}
-        None if path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir()) => {}
-        None => return None,
+        Some(1) => of(io::stdout().as_fd()),
+        Some(2) => of(io::stderr().as_fd()),
+        _ => File::options().write(true).open(path),
     }
-    Some(File::options().write(true).open(path))
 }
 
 /// Returns the descriptor of this process that a path leads to.
@@ -322,8 +323,9 @@ pub(crate) fn write_file<T>(
 ) -> Result<T, Box<dyn Error>> {
     let name = path.display().to_string();
     let failed = |e: io::Error| named(&name, &e);
-    if let Some(to) = direct(path) {
-        return write(Named { to: to.map_err(failed)?, name, bytes: 0 });
+    if is_written_directly(path) {
+        let to = open_directly(path).map_err(failed)?;
+        return write(Named { to, name, bytes: 0 });
     }
     let part = {
         let mut unfinished = lock(&UNFINISHED);

@@ -395,6 +395,12 @@ fn an_output_appears_only_when_complete() {
     let log = std::fs::read_to_string(&log).unwrap();
     assert!(log.starts_with("first\n") && log.contains("mm_page_alloc: "), "{log}");
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    // A named pipe is opened once: its reader would take the end of a first opening for its own.
+    let shell =
+        "mkfifo \"$2\"; timeout 60 \"$0\" trace export \"$1\" -o \"$2\" & cat \"$2\"; wait $!";
+    let fifo = folder.file("fifo");
+    let o = Command::new("sh").args(["-c", shell, crate::PROGRAM, &text, &fifo]).output().unwrap();
+    assert!(o.status.success() && out(&o).contains("mm_page_alloc: "), "{}", out(&o));
     let o = pageyard(&["trace", "export", &text, "-o", &folder.file("no/dir")]);
     assert!(
         err(&o).contains("no/dir: ") && err(&o).contains("; name a writable file"),
