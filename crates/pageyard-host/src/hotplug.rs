@@ -10,14 +10,16 @@ use crate::service::HotplugGuard;
 use crate::yard::HostYard;
 
 impl<P: Policy> HostYard<P> {
-    /// Takes whole sections of memory offline ([`Yard::offline`](pageyard::Yard::offline), §8.4) and returns their memory to
+    /// Takes whole sections of memory offline ([`Yard::offline`], §8.4) and returns their memory to
     /// the system. Movable blocks in them are migrated; a [`Block`](crate::Block) is not.
     ///
     /// A hard limit applies to the remaining memory.
     ///
     /// # Errors
-    /// As [`Yard::offline`](pageyard::Yard::offline); the sections stay in use as before. [`ContigError::Busy`] from a
+    /// As [`Yard::offline`]; the sections stay in use as before. [`ContigError::Busy`] from a
     /// relocator that another `offline` call runs.
+    ///
+    /// [`Yard::offline`]: pageyard::Yard::offline
     pub fn offline(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
         if !self.is_here() {
             return Err(HotplugError::Refused(ContigError::NoMemory));
@@ -57,7 +59,8 @@ impl<P: Policy> HostYard<P> {
     /// keeps their pages out of circulation.
     ///
     /// # Errors
-    /// As [`Yard::online`](pageyard::Yard::online); [`ContigError::Busy`] as for [`offline`](HostYard::offline).
+    /// As [`Yard::online`](pageyard::Yard::online); [`ContigError::Busy`] as for
+    /// [`offline`](HostYard::offline).
     pub fn online(&self, sections: Range<Pfn>) -> Result<(), HotplugError> {
         if !self.is_here() {
             return Err(HotplugError::Refused(ContigError::NoMemory));
@@ -73,12 +76,14 @@ impl<P: Policy> HostYard<P> {
         begun.ok_or(HotplugError::Refused(ContigError::Busy(sections.start)))
     }
 
-    /// Takes a page with faulty memory out of use ([`Yard::poison_frame`](pageyard::Yard::poison_frame), §11.3). A free page is
+    /// Takes a page with faulty memory out of use ([`Yard::poison_frame`], §11.3). A free page is
     /// taken at once, one that a thread keeps too. A page in use is taken when it is freed to the
     /// allocator behind the thread cache: a thread that frees it may be given it again before.
     ///
     /// # Errors
     /// [`PoisonError`]; nothing has changed then. In a child after a fork, every frame is foreign.
+    ///
+    /// [`Yard::poison_frame`]: pageyard::Yard::poison_frame
     pub fn poison_frame(&self, pfn: Pfn) -> Result<Poisoned, PoisonError> {
         if !self.is_here() {
             return Err(PoisonError::Foreign);
