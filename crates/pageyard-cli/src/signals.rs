@@ -4,7 +4,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Barrier, OnceLock};
 
 use pageyard_lab::reproduce::fast_path;
 // signal-hook installs handlers without unsafe code here. crossterm, which `top` uses, depends on
@@ -26,7 +26,10 @@ pub(crate) fn watch() -> io::Result<()> {
     // Signals that were ignored at the start (nohup, a background shell) stay ignored.
     let meant = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored >> (s - 1) & 1 == 0);
     let mut signals = Signals::new(meant)?;
+    let begun = Arc::new(Barrier::new(2));
+    let here = begun.clone();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
+        here.wait();
         for signal in signals.forever() {
             if GENTLE.swap(false, Ordering::Relaxed) {
                 STOPPED.store(true, Ordering::Relaxed);
@@ -41,6 +44,9 @@ pub(crate) fn watch() -> io::Result<()> {
             let _ = emulate_default_handler(signal);
         }
     })?;
+    // The C library allocates while a thread starts and aborts if it can't. Later, the work may have
+    // used up the memory.
+    begun.wait();
     Ok(())
 }
 
