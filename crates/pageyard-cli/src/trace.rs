@@ -167,8 +167,6 @@ fn import(
             note.iter().for_each(|note| output::say!("pageyard: {note}; --state replaces those"));
         }
         (Some(path), _) | (None, Some(path)) => {
-            // All that is attached can be read later.
-            StateDir::named(path)?;
             let (files, notes) = StateDir::collect(path)?;
             merge(&mut attachments, &files);
             notes.iter().for_each(|note| output::say!("pageyard: {note}"));

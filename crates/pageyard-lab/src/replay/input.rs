@@ -110,7 +110,7 @@ impl Recording {
         let name = reader.name().to_owned();
         let state = match (state, &path) {
             (Some(folder), _) => {
-                let state = StateDir::named(folder)?;
+                let state = StateDir::beside(folder)?;
                 if state.is_empty() {
                     return Err(ReplayError::machine(
                         format!("no state files in {}", folder.display()),

@@ -77,25 +77,12 @@ impl StateDir {
     /// Reads the state files next to a trace. `path` is the trace or its folder.
     ///
     /// # Errors
-    /// Fails if a file exists but cannot be read, decompressed or parsed.
+    /// Fails if there is nothing at `path`, or if a file exists but cannot be read, decompressed or
+    /// parsed.
     pub fn beside(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let prefix = format!("{}/", folder_of(path.as_ref()).display());
-        let (files, notes) = Self::collect(path)?;
-        Ok(StateDir { notes, ..Self::parse(&prefix, files)? })
-    }
-
-    /// Reads the state files of a folder, or next to a trace, that the user named.
-    ///
-    /// # Errors
-    /// Fails also if there is nothing of that name.
-    pub fn named(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        match fs::metadata(path) {
-            Ok(_) => Self::beside(path),
-            Err(error) => {
-                Err(TraceError::new(&path.to_string_lossy(), Position::Whole, Fault::Io(error)))
-            }
-        }
+        let (files, notes) = read_all(path)?;
+        Ok(StateDir { notes, ..Self::parse(&prefix_of(path), files)? })
     }
 
     /// Returns whether there are no state files.
@@ -142,7 +129,7 @@ impl StateDir {
 
     /// Returns a note on the state files next to a trace that are other than those attached to it.
     pub fn not_used(attachments: &Attachments, path: &Path) -> Option<String> {
-        let unused = match Self::collect(path) {
+        let unused = match read_all(path) {
             Ok((files, _)) => files
                 .iter()
                 .filter(|file| attachments.get(&file.name) != Some(&file.data[..]))
@@ -158,90 +145,27 @@ impl StateDir {
     /// attached. `path` is the trace or its folder. The texts are those of [`StateDir::notes`].
     ///
     /// # Errors
-    /// Fails if a file exists but cannot be read or decompressed.
+    /// Fails as [`StateDir::beside`] does.
     pub fn collect(path: impl AsRef<Path>) -> Result<(Attachments, Vec<String>), TraceError> {
         let path = path.as_ref();
-        let folder = folder_of(path);
-        let (mut found, mut notes) = (Attachments::new(), Vec::new());
-        let (mut texts, mut maps) = (Used::default(), Used::default());
-        let names =
-            ["before/", "after/"].into_iter().flat_map(|at| FILES.map(|f| format!("{at}{f}")));
-        let traced = [".traced_start", ".traced_end"].into_iter();
-        let traced = traced.flat_map(|at| FILES.map(|f| format!("{f}{at}")));
-        for name in names.chain(traced).chain(PFNMAPS.map(str::to_owned)) {
-            let (bound, most, used) = if PFNMAPS.contains(&name.as_str()) {
-                (bound::MAP, MAX_MAP, &mut maps)
-            } else {
-                (bound::TEXT, MAX_TEXT, &mut texts)
-            };
-            match read(folder, &name, bound, most, used)? {
-                // What `cat /proc/pagetypeinfo` leaves to a user who may not read it.
-                Some(data) if data.is_empty() => {
-                    notes.push(format!("{name} is not used: it is empty"));
-                }
-                Some(data) => found.insert(name, data),
-                None => {}
-            }
-        }
-        let mut text = |name: &str| read(folder, name, bound::TEXT, MAX_TEXT, &mut texts);
-        if let Some(data) = text(ENABLED_EVENTS)? {
-            found.insert(ENABLED_EVENTS, data);
-        }
-        if let Some(data) = text(KERNEL_RELEASE)? {
-            found.insert(KERNEL_RELEASE, data);
-        } else {
-            for name in RELEASES {
-                if let Some(release) = text(name)?.as_deref().and_then(release::find) {
-                    found.insert(KERNEL_RELEASE, format!("{release}\n").into_bytes());
-                    break;
-                }
-            }
-        }
-        let trace = path.file_name().filter(|_| folder != path).and_then(|name| name.to_str());
-        let mut taken = Vec::new();
-        let near = near::find(folder, trace);
-        let meant = |name: &str| {
-            near.iter().filter(|near| matches!(near, Near::Is(_, e) if e == name)).count()
-        };
-        for file in &near {
-            let shown = |path: &str| printable(path).into_owned();
-            let note = match file {
-                Near::Is(path, name) if found.get(name).is_some() => {
-                    format!("{} is not used: {name} is there too", shown(path))
-                }
-                Near::Is(path, name) if meant(name) > 1 => format!(
-                    "{} is not used: another file may be {name} too; rename the right one to {name}",
-                    shown(path)
-                ),
-                Near::Is(path, name) => match read_near(folder, path, name, &mut texts) {
-                    Ok(data) => {
-                        taken.push((name.clone(), data));
-                        format!("{} is used as {name}", shown(path))
-                    }
-                    Err(e) => format!("{} is not used: {e}", shown(path)),
-                },
-                Near::Unclear(path) => format!(
-                    "{} is not used: the names of state files are before/FILE, after/FILE, \
-                     FILE.traced_start and FILE.traced_end",
-                    shown(path)
-                ),
-            };
-            notes.push(note);
-        }
-        for (name, data) in taken {
-            found.insert(name, data);
-        }
-        let more = notes.len().saturating_sub(MOST_NOTES);
-        if more > 0 {
-            notes.truncate(MOST_NOTES);
-            notes.push(format!("and {more} more files with similar names"));
-        }
-        Ok((found, notes))
+        let (files, notes) = read_all(path)?;
+        // What is attached is read again only later, perhaps without these files.
+        Self::parse_texts(&prefix_of(path), &files)?;
+        Ok((files, notes))
     }
 
     fn parse(prefix: &str, mut files: Attachments) -> Result<Self, TraceError> {
+        let mut state = Self::parse_texts(prefix, &files)?;
+        // Maps are large, so move them instead of copying.
+        [state.pfnmap_before, state.pfnmap_after] =
+            PFNMAPS.map(|name| files.take(name).filter(|map| !map.is_empty()).map(PfnMap::new));
+        Ok(state)
+    }
+
+    /// Parses all files but the frame maps.
+    fn parse_texts(prefix: &str, files: &Attachments) -> Result<Self, TraceError> {
         let snapshot = |before: &str, behind: &str| {
-            Snapshot::parse(&files, &|file| format!("{before}{file}{behind}"), prefix)
+            Snapshot::parse(files, &|file| format!("{before}{file}{behind}"), prefix)
         };
         let (before, after) = (snapshot("before/", "")?, snapshot("after/", "")?);
         let traced_start = snapshot("", ".traced_start")?;
@@ -254,19 +178,14 @@ impl StateDir {
             let text = String::from_utf8_lossy(data);
             text.split_ascii_whitespace().map(str::to_owned).collect()
         });
-        // Maps are large, so move them instead of copying.
-        let [pfnmap_before, pfnmap_after] =
-            PFNMAPS.map(|name| files.take(name).filter(|map| !map.is_empty()).map(PfnMap::new));
         Ok(StateDir {
             before,
             traced_start,
             traced_end,
             after,
-            pfnmap_before,
-            pfnmap_after,
             kernel_release,
             enabled_events,
-            notes: Vec::new(),
+            ..StateDir::default()
         })
     }
 }
@@ -306,6 +225,92 @@ impl Snapshot {
             sys_vm: one(files, prefix, name("sys_vm"), Settings::parse)?,
         })
     }
+}
+
+/// Reads and decompresses the files next to a trace. Returns them, and notes for the user.
+fn read_all(path: &Path) -> Result<(Attachments, Vec<String>), TraceError> {
+    if let Err(error) = fs::metadata(path) {
+        return Err(TraceError::new(&path.to_string_lossy(), Position::Whole, Fault::Io(error)));
+    }
+    let folder = folder_of(path);
+    let (mut found, mut notes) = (Attachments::new(), Vec::new());
+    let (mut texts, mut maps) = (Used::default(), Used::default());
+    let names = ["before/", "after/"].into_iter().flat_map(|at| FILES.map(|f| format!("{at}{f}")));
+    let traced = [".traced_start", ".traced_end"].into_iter();
+    let traced = traced.flat_map(|at| FILES.map(|f| format!("{f}{at}")));
+    for name in names.chain(traced).chain(PFNMAPS.map(str::to_owned)) {
+        let (bound, most, used) = if PFNMAPS.contains(&name.as_str()) {
+            (bound::MAP, MAX_MAP, &mut maps)
+        } else {
+            (bound::TEXT, MAX_TEXT, &mut texts)
+        };
+        match read(folder, &name, bound, most, used)? {
+            // What `cat /proc/pagetypeinfo` leaves to a user who may not read it.
+            Some(data) if data.is_empty() => {
+                notes.push(format!("{name} is not used: it is empty"));
+            }
+            Some(data) => found.insert(name, data),
+            None => {}
+        }
+    }
+    let mut text = |name: &str| read(folder, name, bound::TEXT, MAX_TEXT, &mut texts);
+    if let Some(data) = text(ENABLED_EVENTS)? {
+        found.insert(ENABLED_EVENTS, data);
+    }
+    if let Some(data) = text(KERNEL_RELEASE)? {
+        found.insert(KERNEL_RELEASE, data);
+    } else {
+        for name in RELEASES {
+            if let Some(release) = text(name)?.as_deref().and_then(release::find) {
+                found.insert(KERNEL_RELEASE, format!("{release}\n").into_bytes());
+                break;
+            }
+        }
+    }
+    let trace = path.file_name().filter(|_| folder != path).and_then(|name| name.to_str());
+    let mut taken = Vec::new();
+    let near = near::find(folder, trace);
+    let meant =
+        |name: &str| near.iter().filter(|near| matches!(near, Near::Is(_, e) if e == name)).count();
+    for file in &near {
+        let shown = |path: &str| printable(path).into_owned();
+        let note = match file {
+            Near::Is(path, name) if found.get(name).is_some() => {
+                format!("{} is not used: {name} is there too", shown(path))
+            }
+            Near::Is(path, name) if meant(name) > 1 => format!(
+                "{} is not used: another file may be {name} too; rename the right one to {name}",
+                shown(path)
+            ),
+            Near::Is(path, name) => match read_near(folder, path, name, &mut texts) {
+                Ok(data) => {
+                    taken.push((name.clone(), data));
+                    format!("{} is used as {name}", shown(path))
+                }
+                Err(e) => format!("{} is not used: {e}", shown(path)),
+            },
+            Near::Unclear(path) => format!(
+                "{} is not used: the names of state files are before/FILE, after/FILE, \
+                 FILE.traced_start and FILE.traced_end",
+                shown(path)
+            ),
+        };
+        notes.push(note);
+    }
+    for (name, data) in taken {
+        found.insert(name, data);
+    }
+    let more = notes.len().saturating_sub(MOST_NOTES);
+    if more > 0 {
+        notes.truncate(MOST_NOTES);
+        notes.push(format!("and {more} more files with similar names"));
+    }
+    Ok((found, notes))
+}
+
+/// What precedes the name of a state file in an error.
+fn prefix_of(path: &Path) -> String {
+    format!("{}/", folder_of(path).display())
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -249,13 +249,16 @@ fn a_folder_of_state_files() {
     assert_eq!(StateDir::from_attachments(&files).unwrap(), state);
 
     fs::write(folder.join("before/vmstat"), "a 1\nb b b\n").unwrap();
-    let error = StateDir::beside(&folder).unwrap_err();
-    assert!(error.input.ends_with("before/vmstat"), "{error}");
-    assert_eq!(error.position, Position::Line(2));
+    let read = StateDir::beside(&folder).map(drop);
+    for error in [read, StateDir::collect(&folder).map(drop)].map(Result::unwrap_err) {
+        assert!(error.input.ends_with("before/vmstat"), "{error}");
+        assert_eq!(error.position, Position::Line(2));
+    }
     fs::write(folder.join("before/vmstat"), b"\x28\xb5\x2f\xfd").unwrap();
     assert!(StateDir::beside(&folder).is_err());
     fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(StateDir::beside(&folder).unwrap(), StateDir::default());
+    let error = StateDir::beside(&folder).unwrap_err();
+    assert_eq!((error.position, &*error.input), (Position::Whole, &*folder.to_string_lossy()));
     assert_eq!(StateDir::from_attachments(&Attachments::new()).unwrap(), StateDir::default());
 }
 
@@ -267,6 +270,7 @@ fn beside(test: &str, files: &[(&str, &[u8])]) -> StateDir {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, data).unwrap();
     }
+    std::fs::write(folder.join("build.txt"), "").unwrap();
     let state = StateDir::beside(folder.join("build.txt")).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     state
