@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pageyard::{Order, unusable_index};
 use pageyard_machine::Stop;
+use pageyard_trace::state::StateDir;
 
 use super::error::ReplayError;
 use super::figures::Figures;
@@ -62,41 +63,7 @@ impl Prepared {
         let state = options.state.as_deref();
         let mut recording = Recording::open(input, state, options, progress)?;
         let state = std::mem::take(&mut recording.state);
-        let declared = recording.declared_cpus.map_or(0, u32::from);
-        let release = recording.kernel_release.take();
-        let mut seen = None;
-        let mut survey = || -> Result<Survey, ReplayError> {
-            if let Some(survey) = seen {
-                return Ok(survey);
-            }
-            let mut survey = Survey::default();
-            recording.pass(Stage::Scan, progress, &mut survey)?;
-            seen = Some(survey);
-            Ok(survey)
-        };
-        let machine = Machine::new(&state, &options.machine, release.as_deref(), || {
-            let survey = survey()?;
-            Ok((survey.highest, survey.cpus.max(declared)))
-        })?;
-        if let Some(map) = &state.pfnmap_before {
-            machine.check_map(map)?;
-        }
-        let mut room = Room::new(&machine, options, keep)?;
-        if room.is_large() {
-            let span = machine.frames() as u64 * 4096;
-            let said = options.machine.memory.is_some_and(|memory| memory >= span);
-            let events = survey()?.events;
-            if !room.allow(events, said) {
-                return Err(ReplayError::TooLarge {
-                    input: recording.name().to_owned(),
-                    span,
-                    highest: machine.base() + machine.frames() as u64 - 1,
-                    needs: room.least(),
-                    events,
-                    allowed: room.allowed(),
-                });
-            }
-        }
+        let (machine, room) = machine_and_room(&mut recording, &state, options, keep, progress)?;
         let mut scan = Scan::new(&machine, state.pfnmap_before.as_ref());
         recording.pass(Stage::Scan, progress, &mut scan)?;
         scan.close();
@@ -111,21 +78,21 @@ impl Prepared {
         recording.pass(Stage::Mirror, progress, &mut mirror)?;
         mirror.finish();
         let start = Start::new(&machine, &mirror, frame_map);
+        let enabled = recording.enabled_events.as_ref().or(state.enabled_events.as_ref());
+        let enabled = enabled.map(Vec::as_slice);
+        // Where none of them happened, no request was slow.
+        let efforts_enabled =
+            enabled.is_some_and(|all| EFFORTS.iter().all(|e| all.iter().any(|known| known == e)));
         // The mirror counts from the pages that were on the lists at the start.
         let (idle_peak, idle_mean) = mirror.idle.figures(start.figures.cached as i64);
-        let recorded = Figures {
+        let figures = Figures {
             moved: mirror.holds.moved,
             idle_peak,
             idle_mean,
             unusable_9: recorded_unusable(&state),
             ..mirror.recorded
         };
-        let enabled = recording.enabled_events.as_ref().or(state.enabled_events.as_ref());
-        let absent = Absent::new(&recording.kinds, enabled.map(Vec::as_slice));
-        // Where none of them happened, no request was slow.
-        let efforts_enabled = enabled
-            .is_some_and(|all| EFFORTS.iter().all(|event| all.iter().any(|known| known == event)));
-        let recorded = RecordedFigures::new(recorded, absent);
+        let recorded = RecordedFigures::new(figures, Absent::new(&recording.kinds, enabled));
         let understanding = Understanding {
             live_before: mirror.understanding.live_before - start.figures.arrived,
             migrations: scan.migrations.source(),
@@ -192,6 +159,53 @@ impl Prepared {
             explain: false,
         }
     }
+}
+
+/// Describes the machine that the trace is of, reading the trace for what the state files don't tell,
+/// and checks that there is room to replay it.
+fn machine_and_room(
+    recording: &mut Recording,
+    state: &StateDir,
+    options: &Options,
+    keep: Keep,
+    progress: &mut (dyn FnMut(Stage, u64, Option<u64>) + Send),
+) -> Result<(Machine, Room), ReplayError> {
+    let declared = recording.declared_cpus.map_or(0, u32::from);
+    let release = recording.kernel_release.take();
+    let mut seen = None;
+    let mut survey = || -> Result<Survey, ReplayError> {
+        if let Some(survey) = seen {
+            return Ok(survey);
+        }
+        let mut survey = Survey::default();
+        recording.pass(Stage::Scan, progress, &mut survey)?;
+        seen = Some(survey);
+        Ok(survey)
+    };
+    let machine = Machine::new(state, &options.machine, release.as_deref(), || {
+        let survey = survey()?;
+        Ok((survey.highest, survey.cpus.max(declared)))
+    })?;
+    if let Some(map) = &state.pfnmap_before {
+        machine.check_map(map)?;
+    }
+    let mut room = Room::new(&machine, options, keep)?;
+    if room.is_large() {
+        let span = machine.frames() as u64 * 4096;
+        let said = options.machine.memory.is_some_and(|memory| memory >= span);
+        let events = survey()?.events;
+        if !room.allow(events, said) {
+            return Err(ReplayError::TooLarge {
+                input: recording.name().to_owned(),
+                span,
+                highest: machine.base() + machine.frames() as u64 - 1,
+                needs: room.least(),
+                events,
+                allowed: room.allowed(),
+            });
+        }
+    }
+    Ok((machine, room))
 }
 
 /// Returns the unusable index of the free blocks of all zones just before recording ended.

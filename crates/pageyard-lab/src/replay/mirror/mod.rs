@@ -3,25 +3,25 @@
 //! that left a list without an event, and the list on which each free lands. Rule numbers in
 //! comments refer to the list in `docs/replay.md`.
 
+mod events;
+
 use std::collections::HashSet;
 
 use pageyard::PAGEBLOCK_ORDER;
-use pageyard_trace::{Compaction, Event, Kind, Tasks};
+use pageyard_trace::Event;
 use serde::Serialize;
 
-use super::counts::{Holds, Idle};
-use super::error::ReplayError;
-use super::figures::Figures;
-use super::follow::Follow;
-use super::input::{Refused, Visitor};
-use super::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
-use super::machine::Machine;
-use super::migrations::MigrationSource;
-use super::names::Names;
-use super::plan::{Op, OpKind, Origin, Plan, PlanWriter, pack_gfp};
-use super::reclaim::ends_work;
-use super::requests::Requests;
-use super::scan::{Scan, place};
+use crate::replay::counts::{Holds, Idle};
+use crate::replay::error::ReplayError;
+use crate::replay::figures::Figures;
+use crate::replay::follow::Follow;
+use crate::replay::lists::{LISTS, Lists, is_cached, list_index, list_order, list_type};
+use crate::replay::machine::Machine;
+use crate::replay::migrations::MigrationSource;
+use crate::replay::names::Names;
+use crate::replay::plan::{Op, OpKind, Origin, Plan, PlanWriter, pack_gfp};
+use crate::replay::requests::Requests;
+use crate::replay::scan::Scan;
 
 /// Frame flag: the frame appears in the trace.
 pub(super) const SEEN: u8 = 1;
@@ -520,154 +520,5 @@ impl<'m, 's> Mirror<'m, 's> {
         let len = self.block_types.len();
         let range = first.saturating_sub(base)..(first + blocks - base).min(len);
         self.block_types[range].fill(migratetype);
-    }
-}
-
-impl Visitor for Mirror<'_, '_> {
-    fn event(&mut self, record: u64, event: &Event, tasks: &Tasks) -> Result<(), Refused> {
-        let place = place(self.machine, event)?;
-        self.take_snapshots(record);
-        let cpu = usize::from(event.cpu);
-        self.reclaim_until(event.t_ns, cpu);
-        self.t_ns = event.t_ns;
-        if let Some(names) = &mut self.names {
-            names.see(event.task, tasks);
-        }
-        let gfp = if let Kind::Alloc { gfp, .. } = event.kind { gfp } else { 0 };
-        self.origin = Origin { task: event.task, gfp };
-        if let Some(follower) = &mut self.follower {
-            follower.event(event, place);
-        }
-        self.idle.until(event.t_ns);
-        if !matches!(event.kind, Kind::Drain { .. }) {
-            let at = &mut self.cpus[cpu];
-            (at.drain, at.ended, at.run) = (0, false, at.run + 1);
-        }
-        let claimed = std::mem::take(&mut self.claimed[cpu]);
-        let Some((frame, zone)) = place else {
-            self.holds.other(cpu);
-            if let Kind::Alloc { order, migratetype, gfp, .. } = event.kind {
-                self.cpus[cpu].refill = 0;
-                self.recorded.failed += 1;
-                self.refused(event, order, migratetype, gfp);
-            }
-            return Ok(());
-        };
-        match event.kind {
-            Kind::Alloc { order, migratetype, gfp, .. } => {
-                self.holds.other(cpu);
-                self.cpus[cpu].refill = 0;
-                self.recorded.alloc_blocks += 1;
-                self.recorded.alloc_pages += 1 << order;
-                let slot = zone * self.cpus.len() + cpu;
-                let direct = std::mem::take(&mut self.cpus[cpu].direct) == frame + 1;
-                let captured = !direct && self.is_captured(slot, order, migratetype, frame);
-                if is_cached(order) && !direct && !captured {
-                    self.take(slot, order, migratetype, frame);
-                }
-                self.understanding.captured += u64::from(captured);
-                let kind = if captured { OpKind::Captured } else { OpKind::Alloc };
-                self.emit(kind, slot, frame, order, migratetype, pack_gfp(gfp));
-                if let Some(requests) = &mut self.requests {
-                    requests.note_request(frame, order, gfp, event.t_ns, event.task, tasks);
-                }
-            }
-            Kind::Free { order, .. } => {
-                self.holds.other(cpu);
-                self.cpus[cpu].refill = 0;
-                self.recorded.free_blocks += 1;
-                self.recorded.free_pages += 1 << order;
-                self.orders[frame as usize] = order;
-                let task = event.task as usize;
-                if self.scan.followed.get(record) {
-                    if self.pending.len() <= task {
-                        self.pending.resize(task + 1, 0);
-                    }
-                    self.pending[task] += 1;
-                    self.cpus[cpu].commit = 0;
-                } else {
-                    let locked = self.cpus[cpu].commit == event.task + 1;
-                    let in_run = self.scan.migrations.is_in_run(record);
-                    self.free(event, frame, zone, locked, in_run);
-                }
-            }
-            Kind::FreeBatched { .. } => {
-                self.holds.other(cpu);
-                self.cpus[cpu].refill = 0;
-                let left = self.pending.get_mut(event.task as usize).map_or(0, |n| {
-                    *n -= 1;
-                    *n
-                });
-                self.cpus[cpu].commit = if left > 0 { event.task + 1 } else { 0 };
-                self.free(event, frame, zone, false, false);
-            }
-            Kind::ZoneLocked { order, migratetype, .. } => {
-                self.zone_event(record, frame, order, true);
-                let block = self.machine.block_of(frame);
-                self.block_types[block] = migratetype;
-                let announced = claimed == frame + 1;
-                if !announced {
-                    self.recorded.zone_pages += 1 << order;
-                }
-                if is_cached(order) {
-                    let followed = self.scan.followed.get(record);
-                    let refills = self.refill(cpu, zone, frame, order, migratetype, followed);
-                    if refills && !announced {
-                        self.holds.refill(cpu, 1 << order);
-                    }
-                } else {
-                    self.holds.other(cpu);
-                    self.unlist(frame, order);
-                }
-            }
-            Kind::ExtFrag { alloc_order, fallback_order, alloc_type, change_ownership, .. } => {
-                if change_ownership {
-                    self.relabel(frame, fallback_order, alloc_type);
-                    self.recorded.claims += 1;
-                } else {
-                    self.recorded.steals += 1;
-                }
-                self.recorded.zone_pages += 1 << alloc_order;
-                if is_cached(alloc_order) {
-                    self.holds.refill(cpu, 1 << alloc_order);
-                }
-                self.claimed[cpu] = frame + 1;
-                if !self.scan.followed.get(record) {
-                    self.zone_event(record, frame, alloc_order, true);
-                    if is_cached(alloc_order) {
-                        self.refill(cpu, zone, frame, alloc_order, alloc_type, false);
-                    }
-                }
-            }
-            Kind::Drain { order, migratetype, .. } => {
-                self.cpus[cpu].refill = 0;
-                self.zone_event(record, frame, order, false);
-                self.holds.drain(cpu, 1 << order);
-                if !self.machine.kernel.types_carried {
-                    let block = self.machine.block_of(frame);
-                    self.block_types[block] = migratetype;
-                }
-                self.drain(cpu, zone, frame, order, migratetype);
-            }
-        }
-        Ok(())
-    }
-
-    fn mark(&mut self, record: u64, _: u64, _: &str) {
-        self.take_snapshots(record);
-    }
-
-    fn point(&mut self, t_ns: u64, cpu: u16, task: u32, what: &Compaction) {
-        if let Some(at) = self.cpus.get_mut(usize::from(cpu)).filter(|_| ends_work(what)) {
-            (at.ended, at.run) = (true, at.run + 1);
-        }
-        match what {
-            Compaction::Begin(_) => _ = self.compacting.insert(task),
-            Compaction::End { .. } => _ = self.compacting.remove(&task),
-            _ => {}
-        }
-        if let Some(follower) = &mut self.follower {
-            follower.point(t_ns, cpu, task, what);
-        }
     }
 }
