@@ -1,4 +1,5 @@
-//! Reads recordings and says how fast: `speed FILE...`.
+//! Reads recordings and prints how fast:
+//! `cargo run --release -p pageyard-trace --example read_speed FILE...`
 
 use std::error::Error;
 use std::time::Instant;
