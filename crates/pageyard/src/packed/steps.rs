@@ -68,7 +68,7 @@ impl<R: RawMutex> Region<'_, R> {
     }
 
     /// Rolls back [`begin_free`](Self::begin_free).
-    pub(crate) fn undo_free(&self, frame: u32, order: u8, t: usize) {
+    pub(crate) fn roll_back_free(&self, frame: u32, order: u8, t: usize) {
         if let Some(state) = self.state(frame) {
             state.set_allocated(order, t);
         }
@@ -125,7 +125,7 @@ mod tests {
         let before = region.frame_state(pfn).unwrap().state();
         let (frame, t) = region.begin_free::<false>(pfn, 2).unwrap();
         assert_eq!(region.allocated(pfn), None);
-        region.undo_free(frame, 2, t);
+        region.roll_back_free(frame, 2, t);
         assert_eq!(region.frame_state(pfn).unwrap().state(), before);
         region.free(CpuId(0), pfn, order).unwrap();
     }

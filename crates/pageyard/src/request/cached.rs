@@ -232,8 +232,8 @@ impl Pageset {
     fn note_high<C: Config>(&self, at: &At<'_, '_, C>, was: i32, reason: HighReason) {
         let limits = self.tuning.limits;
         let within = clamp(was, limits.high_min, limits.high_max);
-        at.tell_high(was, &self.tuning, within, HighReason::Limits);
-        at.tell_high(within, &self.tuning, self.tuning.high, reason);
+        at.trace_high(was, &self.tuning, within, HighReason::Limits);
+        at.trace_high(within, &self.tuning, self.tuning.high, reason);
     }
 
     #[cold]
@@ -510,14 +510,14 @@ impl<C: Config> At<'_, '_, C> {
         let was = pageset.tuning.high;
         let todo = pageset.tune(&self.rules().pcp, |t| t.decay(&self.rules().pcp));
         self.slot.counters.ticks.add(1);
-        self.tell_high(was, &pageset.tuning, pageset.tuning.high, HighReason::Decay);
+        self.trace_high(was, &pageset.tuning, pageset.tuning.high, HighReason::Decay);
         todo
     }
 
     /// Reports a change of `high`. Guarded by a constant: otherwise the counters would be read even
     /// if no hook observes the event.
     #[inline(always)]
-    pub(super) fn tell_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
+    pub(super) fn trace_high(&self, from: i32, tuning: &Tuning, to: i32, reason: HighReason) {
         if <C::Hooks as Observer>::SEES_TUNING && from != to {
             let counters = &self.slot.counters;
             let change = HighChange {

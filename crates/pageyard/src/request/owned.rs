@@ -69,7 +69,7 @@ impl Pageset {
         if whole {
             let was = self.tuning.high;
             self.tune(&at.rules().pcp, |t| t.hold_blocks(&at.rules().pcp));
-            at.tell_high(was, &self.tuning, self.tuning.high, HighReason::Refill);
+            at.trace_high(was, &self.tuning, self.tuning.high, HighReason::Refill);
         }
     }
 

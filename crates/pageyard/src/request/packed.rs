@@ -80,7 +80,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             return None;
         }
         let (frame, t) = region.begin_free::<OWNED>(pfn, order)?;
-        let untold = Rollback::new(|| region.undo_free(frame, order, t));
+        let untold = Rollback::new(|| region.roll_back_free(frame, order, t));
         self.note_free(frame, order);
         untold.disarm();
         self.slot.counters.frees.add(order, MigrateType::from_bits(t as u32));

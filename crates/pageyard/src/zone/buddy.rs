@@ -63,7 +63,7 @@ impl<C: Config> Locked<'_, '_, C> {
             if order >= PAGEBLOCK_ORDER && !self.may_merge(idx, buddy, order, t) {
                 break;
             }
-            self.tell_links(buddy, order, theirs);
+            self.trace_links(buddy, order, theirs);
             self.unlist(buddy, order, theirs, false);
             if self.rules().carried_types && theirs != t {
                 // The pages change lists, so the counts kept by list change too.
@@ -85,7 +85,7 @@ impl<C: Config> Locked<'_, '_, C> {
     #[inline(always)]
     pub(crate) fn list_free(&self, idx: u32, order: u8, t: MigrateType, end: End) {
         self.zone.areas.insert(&self.zone.map, idx, order, t, end);
-        self.tell_links(idx, order, t);
+        self.trace_links(idx, order, t);
         self.note_part(idx, order);
         if let Some(least) = self.hooks.report_order()
             && order >= least.get()
@@ -201,7 +201,7 @@ impl<C: Config> Locked<'_, '_, C> {
             self.guard(idx, order, t);
         } else {
             self.zone.areas.insert(&self.zone.map, idx, order, t, End::Head);
-            self.tell_links(idx, order, t);
+            self.trace_links(idx, order, t);
         }
     }
 
@@ -241,7 +241,7 @@ impl<C: Config> Locked<'_, '_, C> {
     #[inline]
     pub(crate) fn take(&self, idx: u32, low: u8, high: u8, t: MigrateType) {
         self.check_type(idx, t);
-        self.tell_links(idx, high, t);
+        self.trace_links(idx, high, t);
         self.unlist(idx, high, t, true);
         let back = self.expand(idx, low, high, t) as i32;
         self.account(back - (1 << high), t);
@@ -266,7 +266,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// Reports to observers that price memory which descriptors are accessed where a free block is
     /// on its list: its own and its neighbours'.
     #[inline(always)]
-    pub(crate) fn tell_links(&self, idx: u32, order: u8, t: MigrateType) {
+    pub(crate) fn trace_links(&self, idx: u32, order: u8, t: MigrateType) {
         if !<C::Hooks as Observer>::SEES_TOUCHES {
             return;
         }

@@ -91,7 +91,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let (first, found) = (order..=MAX_ORDER).find_map(|o| Some((areas.first(o, t)?, o)))?;
         let blocks = most.min(1 << (found - order));
         self.check_type(first, t);
-        self.tell_links(first, found, t);
+        self.trace_links(first, found, t);
         self.unlist(first, found, t, true);
         // Reinserts the rest, from the end of the taken blocks up, each piece as large as its
         // position allows. The lists below `found` were empty, so the order of these insertions is
@@ -100,7 +100,7 @@ impl<C: Config> Locked<'_, '_, C> {
         while rest < 1 << found {
             let o = rest.trailing_zeros() as u8;
             areas.insert(map, first + rest, o, t, End::Head);
-            self.tell_links(first + rest, o, t);
+            self.trace_links(first + rest, o, t);
             rest += 1 << o;
         }
         self.account_each(blocks, -(1 << order), t);

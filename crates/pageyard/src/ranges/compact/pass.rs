@@ -150,7 +150,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
     /// Runs the scanners from where they are until the pass is done.
     #[inline(always)]
     pub(super) fn run(&mut self) -> Outcome {
-        self.tell_begin();
+        self.trace_begin();
         let zone = self.at.zone;
         let cursors = &zone.compaction.migrate_at;
         // As long as an asynchronous run finds nothing, a synchronous one need not look there
@@ -194,7 +194,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         if self.captured.is_some() {
             result = CompactResult::Success;
         }
-        self.tell_end(result);
+        self.trace_end(result);
         zone.compaction.count(Count::Moved, self.moved.into());
         Outcome { result, captured: self.captured.take(), moved: self.moved }
     }
@@ -460,7 +460,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         }
     }
 
-    fn tell_begin(&self) {
+    fn trace_begin(&self) {
         let zone = self.at.zone;
         let (zone_start, zone_end) = (zone.start, zone.end());
         let (migrate, free) = (zone.pfn(self.migrate), zone.pfn(self.free));
@@ -468,7 +468,7 @@ impl<'z, 'a, C: Config> Pass<'z, 'a, C> {
         self.at.tell(CompactEvent::Begin { zone_start, migrate, free, zone_end, mode });
     }
 
-    fn tell_end(&self, result: CompactResult) {
+    fn trace_end(&self, result: CompactResult) {
         let zone = self.at.zone;
         let (zone_start, zone_end) = (zone.start, zone.end());
         let (migrate, free) = (zone.pfn(self.migrate), zone.pfn(self.free));
