@@ -40,7 +40,10 @@ static MEMORY: memory::OrEnd = memory::OrEnd;
 const START: &str = "\
 Begin with:
   pageyard replay samples/kbuild.pgy
-  pageyard help replay";
+  pageyard help replay
+
+A trace named - is read from standard input. A file named - is written to standard output, and the
+command's text goes to standard error.";
 
 /// The Linux page allocator, outside Linux: replay a real kernel's page events under several
 /// policies, and check the allocator against recorded answers of the real kernel.

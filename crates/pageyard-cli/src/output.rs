@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pageyard_trace::is_active;
@@ -174,6 +175,9 @@ pub(crate) fn named(name: &str, e: &io::Error) -> io::Error {
 
 pub(crate) const STDOUT: &str = "standard output";
 
+/// Whether a file of this command is written to standard output. Text then goes to standard error.
+static IS_A_FILE: AtomicBool = AtomicBool::new(false);
+
 /// Standard output, whose writes fail if it was closed at the start.
 pub(crate) struct Stdout(StdoutLock<'static>);
 
@@ -185,6 +189,9 @@ impl Stdout {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if IS_A_FILE.load(Ordering::Relaxed) {
+            return io::stderr().write(bytes);
+        }
         closed::check()?;
         self.0.write(bytes)
     }
@@ -225,6 +232,11 @@ fn to_json(to: impl Write, value: &impl serde::Serialize) -> Result<(), Box<dyn 
     Ok(())
 }
 
+/// Returns an output's name for messages.
+pub(crate) fn name_of(path: &Path) -> String {
+    if path == Path::new("-") { STDOUT.into() } else { path.display().to_string() }
+}
+
 /// Returns the folder of a file: the current one if the path does not name any.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -235,6 +247,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn Error>> {
     // Only regular files are replaced; a device takes any number of outputs.
     let place = |path: &Path| match path.canonicalize() {
+        _ if path == Path::new("-") => None,
         Ok(whole) => whole.is_file().then_some(whole),
         Err(_) => Some(folder_of(path).canonicalize().ok()?.join(path.file_name()?)),
     };
@@ -257,12 +270,15 @@ pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
             let _unfinished = lock(&UNFINISHED);
             part_of(output)?;
         }
+        if descriptor(output) == Some(1) {
+            IS_A_FILE.store(true, Ordering::Relaxed);
+        }
     }
     Ok(())
 }
 
 /// Whether a path is not replaced by a file: a device, a pipe, or a descriptor of this process, such as
-/// `/dev/stdout`, whatever it is open for. Does not open it: a pipe's reader would see its end.
+/// `-` or `/dev/stdout`, whatever it is open for. Does not open it: a pipe's reader would see its end.
 fn is_written_directly(path: &Path) -> bool {
     descriptor(path).is_some() || path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
@@ -270,14 +286,20 @@ fn is_written_directly(path: &Path) -> bool {
 fn open_directly(path: &Path) -> io::Result<File> {
     let of = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from);
     match descriptor(path) {
-        Some(1) => of(io::stdout().as_fd()),
+        Some(1) => {
+            closed::check()?;
+            of(io::stdout().as_fd())
+        }
         Some(2) => of(io::stderr().as_fd()),
         _ => File::options().write(true).open(path),
     }
 }
 
-/// Returns the descriptor of this process that a path leads to.
+/// Returns the descriptor of this process that a path leads to: standard output for `-`.
 fn descriptor(path: &Path) -> Option<u32> {
+    if path == Path::new("-") {
+        return Some(1);
+    }
     let descriptors = Path::new("/proc/self/fd").canonicalize().ok()?;
     let mut path = path.to_owned();
     // As many links as the system follows.
@@ -316,12 +338,13 @@ fn part_of(path: &Path) -> io::Result<NamedTempFile> {
 
 /// Writes a file. The data goes to a temporary file in the same folder, which replaces `path` when
 /// it is complete, so a failure leaves nothing behind. A file that is replaced keeps its mode. A
-/// path that leads to a device, a pipe or a descriptor, such as `/dev/stdout`, is written directly.
+/// path that leads to a device, a pipe or a descriptor, such as `/dev/stdout` or `-`, is written
+/// directly.
 pub(crate) fn write_file<T>(
     path: &Path,
     write: impl FnOnce(Named<File>) -> Result<T, Box<dyn Error>>,
 ) -> Result<T, Box<dyn Error>> {
-    let name = path.display().to_string();
+    let name = name_of(path);
     let failed = |e: io::Error| named(&name, &e);
     if is_written_directly(path) {
         let to = open_directly(path).map_err(failed)?;

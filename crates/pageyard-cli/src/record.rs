@@ -87,6 +87,7 @@ type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     let folder = spool_folder(&args.output)?;
+    output::check(&[], &[&args.output])?;
     let options = RecordOptions {
         tracefs: args.tracefs.clone(),
         proc: args.proc.clone(),

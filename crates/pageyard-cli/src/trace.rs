@@ -227,7 +227,7 @@ pub(crate) fn stored(
     let events = summary.kinds.total() + summary.compaction.total();
     format!(
         "{}: {} events, {} marks, {} state files, {}{}",
-        printable(&output.to_string_lossy()),
+        printable(&output::name_of(output)),
         grouped(events),
         grouped(summary.marks),
         attachments.len(),

@@ -395,6 +395,17 @@ fn an_output_appears_only_when_complete() {
     let log = std::fs::read_to_string(&log).unwrap();
     assert!(log.starts_with("first\n") && log.contains("mm_page_alloc: "), "{log}");
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    // A file named - is standard output, and nothing else is there.
+    let o = pageyard(&["trace", "import", &text, "-"]);
+    assert!(o.stdout.starts_with(b"\x89PGY"), "{o:?}");
+    assert!(err(&o).contains("standard output: 2 events"), "{}", err(&o));
+    let shell = "\"$0\" trace import - - < \"$1\" | \"$0\" trace export -";
+    let piped = Command::new("sh").args(["-c", shell, crate::PROGRAM, &text]).output().unwrap();
+    assert!(out(&piped).contains("mm_page_alloc: "), "{piped:?}");
+    let o = pageyard(&["replay", sample("kbuild.pgy").to_str().unwrap(), "--html", "-"]);
+    assert!(out(&o).starts_with("<!") && out(&o).trim_end().ends_with("</html>"));
+    assert!(err(&o).contains("Linux612"), "{}", err(&o));
+    assert!(!std::path::Path::new("-").exists());
     // A named pipe is opened once: its reader would take the end of a first opening for its own.
     let shell =
         "mkfifo \"$2\"; timeout 60 \"$0\" trace export \"$1\" -o \"$2\" & cat \"$2\"; wait $!";
