@@ -19,6 +19,7 @@
 #
 # What it cannot run, and why, stands at `skips` below.
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "$0")/.."
 
 fail() { printf 'aarch64: %s\n' "$*" >&2; exit 2; }

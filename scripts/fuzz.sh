@@ -4,6 +4,7 @@
 # that replay it on stable. Needs a nightly toolchain, cargo-fuzz (cargo install cargo-fuzz), and zstd.
 # Failing inputs are written to fuzz/artifacts/.
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "$0")/../fuzz"
 targets=(ftrace perf perfetto pgy state machine knobs operations oracle results topology replay)
 # Small corpora: tests of the crates read them all. Text is compressed.

@@ -13,6 +13,7 @@
 # order and flags that the compiler does not know; everywhere else the order is a constant, as it
 # is in most callers. Needs valgrind. The numbers are the same on every run of the same build.
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "$0")/.."
 
 command -v valgrind >/dev/null || { echo "valgrind is not installed" >&2; exit 1; }

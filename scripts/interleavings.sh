@@ -7,6 +7,7 @@
 #
 # CI runs loom's models (scripts/outside.sh), shuttle's and the machine's tests in their short form.
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "$0")/.."
 times=${1:-1}
 

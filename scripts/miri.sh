@@ -12,6 +12,7 @@
 # Not seen: the statistics page, whose tests map files. crates/pageyard-host/src/miri.rs says what of the system is replaced. Files that are mapped, forks, the
 # worker's waiting and membarrier itself do not run under it.
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "$0")/.."
 seeds=${1:-64}
 if ! cargo +nightly miri --version >/dev/null 2>&1; then

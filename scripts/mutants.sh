@@ -14,6 +14,7 @@
 #
 # Needs cargo-mutants, which lists the mutants (cargo install --locked cargo-mutants).
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "$0")/.."
 if ! command -v cargo-mutants >/dev/null; then
     echo "mutants: cargo-mutants is not installed; run cargo install --locked cargo-mutants" >&2

@@ -7,6 +7,7 @@
 # thread also its sources (rustup component add rust-src --toolchain nightly): the standard library is
 # built with it too. What is missing is named, and ends it with 2. Each has a target directory of its own.
 set -euo pipefail
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0; }
 cd "$(dirname "$0")/.."
 
 fail() { printf 'sanitizers: %s\n' "$*" >&2; exit 2; }
