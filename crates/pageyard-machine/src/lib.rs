@@ -66,6 +66,11 @@ mod threads;
 mod traffic;
 mod wait;
 
+/// Compiles the example of docs/machine.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/machine.md")]
+struct Chapter;
+
 pub use cache::{LEVELS, LINE, Level};
 pub use costs::Costs;
 pub use histogram::Histogram;

@@ -49,8 +49,8 @@
 //! this CPU's list. If the list is full, it drains a tuned number of pages in one pass.
 //!
 //! # Behaviour
-//! A [`policy`] is a type. [`policy::Linux612`], the default, behaves exactly like Linux 6.12.117,
-//! operation by operation. "§" in these pages refers to a section of `docs/spec.md` in the
+//! A [`policy`] is a type. [`policy::Linux612`], the default, answers as Linux 6.12.117 does in every
+//! recording of it; direct reclaim, compaction, CMA, hotplug and several nodes were not recorded. "§" in these pages refers to a section of `docs/spec.md` in the
 //! repository.
 //!
 //! # Checks and defences
@@ -88,6 +88,11 @@ mod zone;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/needs.md")]
 struct Needed;
+
+/// Compiles the example of docs/packed.md.
+#[cfg(all(doctest, feature = "alloc", feature = "packed"))]
+#[doc = include_str!("../../../docs/packed.md")]
+struct PackedChapter;
 
 pub use allocator::init_error::InitError;
 pub use allocator::knob_error::{Excerpt, KnobError};
