@@ -29,7 +29,7 @@ pub(crate) struct Picture {
 fn plots() -> String {
     let line = |(name, what): &(&str, &str)| format!("\n  {name:15} {what}");
     let lines: String = PLOTS.iter().map(line).collect();
-    format!("Which plot --svg writes [default: the first available]. Plots:{lines}")
+    format!("Which plot --svg writes [default: the first available]. Plots of all commands:{lines}")
 }
 
 impl Picture {

@@ -52,10 +52,10 @@ pub(crate) struct Args {
     /// Folder where tracefs is mounted [default: /sys/kernel/tracing]
     #[arg(long, value_name = "DIR")]
     tracefs: Option<PathBuf>,
-    /// Root of the process file system
+    /// Root of procfs
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     proc: PathBuf,
-    /// Root of the device file system
+    /// Root of sysfs
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     sys: PathBuf,
     /// Compression level, 1 to 19

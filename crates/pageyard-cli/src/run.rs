@@ -29,7 +29,12 @@ Examples:
   pageyard run page_fault1 --on host --policy Base,Linux612 --iterations 10
   pageyard run sctp --html sctp.html
   pageyard run trace --on machine:desktop --set trace=samples/kbuild.pgy
+  pageyard run hygiene --rounds 5";
+
+const HYGIENE: &str = "\
+Examples:
   pageyard run hygiene --rounds 5
+  pageyard run hygiene --rounds 5 --svg rounds.svg
   pageyard run hygiene --rounds 1 --memory 256M --trace events.txt";
 
 /// Run a workload on a simulated machine or on this host, under one or more policies
@@ -178,7 +183,7 @@ enum Workload {
     /// the seed. A run of 50 rounds takes minutes.
     ///
     /// Exit code: 0, or 2 for an invalid argument.
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = HYGIENE)]
     Hygiene(Hygiene),
 }
 
@@ -197,6 +202,9 @@ struct Hygiene {
     /// round
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write the results to a file, as JSON
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     picture: Picture,
     /// Print JSON instead of text
@@ -416,8 +424,8 @@ fn shared_lines(result: &RunResult) -> String {
 }
 
 fn run_hygiene(args: &Hygiene) -> output::Outcome {
-    let outputs = args.trace.iter().map(PathBuf::as_path).chain(args.picture.outputs());
-    output::check(&[], &outputs.collect::<Vec<_>>())?;
+    let files = args.trace.iter().chain(&args.output).map(PathBuf::as_path);
+    output::check(&[], &files.chain(args.picture.outputs()).collect::<Vec<_>>())?;
     let default = hygiene::Options::default();
     let memory = args.memory.unwrap_or(default.memory);
     let options = hygiene::Options { seed: args.seed, rounds: args.rounds, memory, ..default };
@@ -431,15 +439,19 @@ fn run_hygiene(args: &Hygiene) -> output::Outcome {
         page.hygiene(&report);
         Ok(page)
     });
+    let json = Json {
+        version: env!("CARGO_PKG_VERSION"),
+        vanilla_summary: report.vanilla.summary(),
+        linux612_summary: report.linux612.summary(),
+        claims: report.claims(),
+        report: &report,
+    };
+    if let Some(path) = &args.output {
+        write_json(path, &json)?;
+    }
     if args.json {
-        print_json(&Json {
-            version: env!("CARGO_PKG_VERSION"),
-            vanilla_summary: report.vanilla.summary(),
-            linux612_summary: report.linux612.summary(),
-            claims: report.claims(),
-            report: &report,
-        })?;
-    } else {
+        print_json(&json)?;
+    } else if args.output.is_none() {
         write!(output::stdout(), "{report}")?;
     }
     drawn?;
