@@ -175,11 +175,11 @@ fn check(engine: Engine, layout: &Layout<'_>) -> Result<(), InitError> {
 /// any address, with any contents. It must not overlap memory that the yard allocates, unless the
 /// layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
 /// it receives a sentence that says what is wrong with the layout, the room, the engine, or a function of
-/// the platform's that this core does without, at most `why_size` bytes with its terminating zero. It is
+/// the platform that this core is built without, at most `why_size` bytes with its terminating zero. It is
 /// empty after other errors, such as invalid hooks or flags.
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks, an unknown engine or unknown flags, or a
-/// platform with another engine or with a function that this core does without; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
+/// platform with another engine or with a function that this core is built without; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
 /// PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room
 /// may then have been written to.
 ///

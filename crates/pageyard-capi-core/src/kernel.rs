@@ -228,7 +228,7 @@ fn write_lists(start: &Start<'_>, own: Range<Pfn>, carver: &mut Carver<'static>)
 /// terminating zero, or an empty text.
 ///
 /// Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs, engine or flag,
-/// invalid hooks, or a function of the platform that this core does without; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
+/// invalid hooks, or a function of the platform that this core is built without; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
 /// memory; PAGEYARD_ERR_ROOM if no free memory has room for the maps; PAGEYARD_ERR_CPU for an invalid
 /// answer of `cpu`; PAGEYARD_ERR_LOCKS. Free memory may then have been written to.
 ///

@@ -56,7 +56,7 @@ pub struct pageyard_layout {
     pub usable: *const pageyard_range,
     /// Number of usable ranges.
     pub usable_count: usize,
-    /// Ranges that are already in use and never become free.
+    /// Ranges that are already in use. They stay so until pageyard_core_release.
     pub reserved: *const pageyard_range,
     /// Number of reserved ranges.
     pub reserved_count: usize,

@@ -41,7 +41,7 @@ pub unsafe extern "C" fn pageyard_core_tick(
 ///
 /// Errors: PAGEYARD_ERR_HANDLE.
 ///
-/// Threads: any. Owner: no ownership changes.
+/// Threads: any, but not interrupt handlers. Owner: no ownership changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_drain(yard: *const pageyard_core) -> pageyard_status {
     // SAFETY: the header requires a valid handle.

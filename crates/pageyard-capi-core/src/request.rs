@@ -222,7 +222,7 @@ pub(crate) fn free<C: Config>(yard: &Yard<'_, C>, block: Pfn, order: Order) -> p
     }
 }
 
-/// Allocates up to `count` single pages in one call, which is cheaper than one call per page.
+/// Allocates up to `count` single pages in one call, on the exact engine cheaper than one call per page.
 /// Stores the frames in `pfns` and their number in `got`. Allocating fewer pages than requested, or
 /// none, is not an error.
 ///
@@ -625,7 +625,7 @@ pub unsafe extern "C" fn pageyard_core_alloc_range_or_scatter(
 /// Errors: as pageyard_core_free, for the first invalid frame; PAGEYARD_ERR_RANGE if the range ends before
 /// it begins.
 ///
-/// Threads: any. Owner: the library owns the frames again.
+/// Threads: any, but not interrupt handlers. Owner: the library owns the frames again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pageyard_core_free_contig(
     yard: *const pageyard_core,

@@ -67,8 +67,8 @@ pub const PAGEYARD_ERR_NOT_RESERVED: pageyard_status = -27;
 /// The range is invalid: empty, across zone boundaries, not in whole sections, or with memory that
 /// is unexpectedly present or absent.
 pub const PAGEYARD_ERR_RANGE: pageyard_status = -30;
-/// A frame of the range is in use and cannot be migrated; pageyard_unregister was called from a
-/// registered function; or a hook or interrupt handler used the batch or balloon of the call that it
+/// A frame of the range is in use and cannot be migrated; pageyard_unregister or pageyard_destroy was
+/// called from a registered function; or a hook or interrupt handler used the batch or balloon of the call that it
 /// is in.
 pub const PAGEYARD_ERR_BUSY: pageyard_status = -31;
 /// A CPU has not acknowledged the epoch yet.

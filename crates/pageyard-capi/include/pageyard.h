@@ -55,7 +55,8 @@
 // Like PAGEYARD_HUGETLB_2M, with pages of 1 GiB.
 #define PAGEYARD_HUGETLB_1G (1 << 6)
 
-// Use ordinary memory if PAGEYARD_HUGETLB or PAGEYARD_HUGE_COLLAPSE is refused by the system.
+// Use ordinary memory if PAGEYARD_HUGETLB_2M, PAGEYARD_HUGETLB_1G or PAGEYARD_HUGE_COLLAPSE is refused
+// by the system.
 #define PAGEYARD_FALLBACK (1 << 7)
 
 // Return idle memory by MADV_FREE: the system takes it when it needs it. Not for memory that is a
@@ -113,8 +114,8 @@ typedef struct pageyard_options {
     // PAGEYARD_GIVE_BACK_LAZILY, PAGEYARD_THREAD_CACHE.
     uint32_t flags;
     // Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
-    // lists. 0: no thread; the caller must call pageyard_tick, which does these two. Nothing does the
-    // thread's other work then: idle memory is not returned to the system, the pressure level stays
+    // lists. 0: no thread; the caller must call pageyard_tick, which does these two, drains what threads'
+    // caches did not use, and takes what a limit lacks. Nothing does the thread's other work then: idle memory is not returned to the system, the pressure level stays
     // PAGEYARD_CALM, shrinkers are called on behalf of requests only, not for `soft_limit`, and
     // statistics are not published to other processes.
     uint64_t tick_ns;
@@ -122,7 +123,8 @@ typedef struct pageyard_options {
     // pages, as the next field. pageyard_set_limits_bytes changes both, and pageyard_get_usable says
     // what the reserves leave: in a yard whose reserves are larger, no ordinary request is served.
     uint64_t hard_limit;
-    // Number of bytes in use above which shrinkers are called; 0: never.
+    // Number of bytes in use above which shrinkers are called; 0: above `hard_limit` only. They are also
+    // called where free memory is low.
     uint64_t soft_limit;
     // One of the PAGEYARD_ENGINE numbers.
     uint64_t engine;
@@ -550,7 +552,7 @@ pageyard_status pageyard_unregister(struct pageyard_registration *registration);
 // pageyard_options 0 means none). The hard limit is at least 4 MiB for each of the yard's nodes. Requests
 // that would exceed it fail; above the soft limit, the yard's thread calls shrinkers for the excess. If
 // more than the hard limit is already in use, the thread, or pageyard_tick, takes what is freed. Until
-// that is enough, requests fail, but for those that get freed pages first.
+// that is enough, a request succeeds only if it finds freed pages before the limit takes them.
 //
 // Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
 // describes the problem, and nothing changes.

@@ -469,7 +469,7 @@ typedef struct pageyard_layout {
     const struct pageyard_range *usable;
     // Number of usable ranges.
     size_t usable_count;
-    // Ranges that are already in use and never become free.
+    // Ranges that are already in use. They stay so until pageyard_core_release.
     const struct pageyard_range *reserved;
     // Number of reserved ranges.
     size_t reserved_count;
@@ -1018,8 +1018,8 @@ typedef struct pageyard_stats {
 // is unexpectedly present or absent.
 #define PAGEYARD_ERR_RANGE -30
 
-// A frame of the range is in use and cannot be migrated; pageyard_unregister was called from a
-// registered function; or a hook or interrupt handler used the batch or balloon of the call that it
+// A frame of the range is in use and cannot be migrated; pageyard_unregister or pageyard_destroy was
+// called from a registered function; or a hook or interrupt handler used the batch or balloon of the call that it
 // is in.
 #define PAGEYARD_ERR_BUSY -31
 
@@ -1076,11 +1076,11 @@ pageyard_status pageyard_core_room(const struct pageyard_layout *layout,
 // any address, with any contents. It must not overlap memory that the yard allocates, unless the
 // layout reserves it. `platform` may be null: one CPU, spin locks, no hooks. If `why` is not null,
 // it receives a sentence that says what is wrong with the layout, the room, the engine, or a function of
-// the platform's that this core does without, at most `why_size` bytes with its terminating zero. It is
+// the platform that this core is built without, at most `why_size` bytes with its terminating zero. It is
 // empty after other errors, such as invalid hooks or flags.
 //
 // Errors: PAGEYARD_ERR_ARGUMENT, also for invalid hooks, an unknown engine or unknown flags, or a
-// platform with another engine or with a function that this core does without; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
+// platform with another engine or with a function that this core is built without; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_ENGINE,
 // PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_LAYOUT; PAGEYARD_ERR_ROOM; PAGEYARD_ERR_LOCKS. The room
 // may then have been written to.
 //
@@ -1119,7 +1119,7 @@ pageyard_status pageyard_core_destroy(struct pageyard_core *yard);
 // terminating zero, or an empty text.
 //
 // Errors: PAGEYARD_ERR_ARGUMENT for a null list or yard, an invalid number of CPUs, engine or flag,
-// invalid hooks, or a function of the platform that this core does without; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
+// invalid hooks, or a function of the platform that this core is built without; PAGEYARD_ERR_ENGINE, PAGEYARD_ERR_NOT_ON_PACKED; PAGEYARD_ERR_VERSION; PAGEYARD_ERR_LAYOUT for an invalid range or without any usable
 // memory; PAGEYARD_ERR_ROOM if no free memory has room for the maps; PAGEYARD_ERR_CPU for an invalid
 // answer of `cpu`; PAGEYARD_ERR_LOCKS. Free memory may then have been written to.
 //
@@ -1188,7 +1188,7 @@ pageyard_status pageyard_core_alloc_on(const struct pageyard_core *yard,
 // returns PAGEYARD_OK. Owner: the library owns the block again.
 pageyard_status pageyard_core_free(const struct pageyard_core *yard, uint64_t pfn, uint32_t order);
 
-// Allocates up to `count` single pages in one call, which is cheaper than one call per page.
+// Allocates up to `count` single pages in one call, on the exact engine cheaper than one call per page.
 // Stores the frames in `pfns` and their number in `got`. Allocating fewer pages than requested, or
 // none, is not an error.
 //
@@ -1313,7 +1313,7 @@ pageyard_status pageyard_core_alloc_range_or_scatter(const struct pageyard_core 
 // Errors: as pageyard_core_free, for the first invalid frame; PAGEYARD_ERR_RANGE if the range ends before
 // it begins.
 //
-// Threads: any. Owner: the library owns the frames again.
+// Threads: any, but not interrupt handlers. Owner: the library owns the frames again.
 pageyard_status pageyard_core_free_contig(const struct pageyard_core *yard,
                                           uint64_t start,
                                           uint64_t end);
@@ -1530,7 +1530,7 @@ pageyard_status pageyard_core_tick(const struct pageyard_core *yard, uint32_t cp
 //
 // Errors: PAGEYARD_ERR_HANDLE.
 //
-// Threads: any. Owner: no ownership changes.
+// Threads: any, but not interrupt handlers. Owner: no ownership changes.
 pageyard_status pageyard_core_drain(const struct pageyard_core *yard);
 
 // Runs one step of background compaction of a node. `sleep_ns` receives the longest time to sleep

@@ -43,7 +43,8 @@ pub const PAGEYARD_PINNED: u32 = 1 << 4;
 pub const PAGEYARD_HUGETLB_2M: u32 = 1 << 5;
 /// Like PAGEYARD_HUGETLB_2M, with pages of 1 GiB.
 pub const PAGEYARD_HUGETLB_1G: u32 = 1 << 6;
-/// Use ordinary memory if PAGEYARD_HUGETLB or PAGEYARD_HUGE_COLLAPSE is refused by the system.
+/// Use ordinary memory if PAGEYARD_HUGETLB_2M, PAGEYARD_HUGETLB_1G or PAGEYARD_HUGE_COLLAPSE is refused
+/// by the system.
 pub const PAGEYARD_FALLBACK: u32 = 1 << 7;
 /// Return idle memory by MADV_FREE: the system takes it when it needs it. Not for memory that is a
 /// file.
@@ -82,8 +83,8 @@ pub struct pageyard_options {
     /// PAGEYARD_GIVE_BACK_LAZILY, PAGEYARD_THREAD_CACHE.
     pub flags: u32,
     /// Interval in nanoseconds at which a thread of the yard folds statistics and shrinks unused
-    /// lists. 0: no thread; the caller must call pageyard_tick, which does these two. Nothing does the
-    /// thread's other work then: idle memory is not returned to the system, the pressure level stays
+    /// lists. 0: no thread; the caller must call pageyard_tick, which does these two, drains what threads'
+    /// caches did not use, and takes what a limit lacks. Nothing does the thread's other work then: idle memory is not returned to the system, the pressure level stays
     /// PAGEYARD_CALM, shrinkers are called on behalf of requests only, not for `soft_limit`, and
     /// statistics are not published to other processes.
     pub tick_ns: u64,
@@ -91,7 +92,8 @@ pub struct pageyard_options {
     /// pages, as the next field. pageyard_set_limits_bytes changes both, and pageyard_get_usable says
     /// what the reserves leave: in a yard whose reserves are larger, no ordinary request is served.
     pub hard_limit: u64,
-    /// Number of bytes in use above which shrinkers are called; 0: never.
+    /// Number of bytes in use above which shrinkers are called; 0: above `hard_limit` only. They are also
+    /// called where free memory is low.
     pub soft_limit: u64,
     /// One of the PAGEYARD_ENGINE numbers.
     pub engine: u64,

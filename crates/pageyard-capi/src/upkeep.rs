@@ -361,7 +361,7 @@ pub unsafe extern "C" fn pageyard_unregister(
 /// pageyard_options 0 means none). The hard limit is at least 4 MiB for each of the yard's nodes. Requests
 /// that would exceed it fail; above the soft limit, the yard's thread calls shrinkers for the excess. If
 /// more than the hard limit is already in use, the thread, or pageyard_tick, takes what is freed. Until
-/// that is enough, requests fail, but for those that get freed pages first.
+/// that is enough, a request succeeds only if it finds freed pages before the limit takes them.
 ///
 /// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_OPTION for invalid limits. pageyard_last_error
 /// describes the problem, and nothing changes.

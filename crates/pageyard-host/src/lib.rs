@@ -44,9 +44,7 @@
 //! the fork, give them no worker thread ([`Builder::tick`] with `None`): the standard library holds
 //! a lock then, and a child that starts a thread would wait for it forever.
 //!
-//! Of the parent's yards the child may only use the methods of
-//! blocks, `alloc`, `alloc_on`, `free_raw`, `drain`, `tick` and `drop`. A child created by the bare
-//! system call, not through the C library, is not detected.
+//! A child created by the bare system call, not through the C library, is not detected.
 
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]

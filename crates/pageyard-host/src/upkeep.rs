@@ -79,8 +79,8 @@ impl<P: Policy> HostYard<P> {
     ///
     /// If more is in use than the hard limit allows, free pages are taken out of circulation now.
     /// The worker takes the rest as blocks are freed, and calls the shrinkers for it; without one,
-    /// [`tick`](HostYard::tick) takes it. Until then requests fail, but for those that get freed
-    /// pages before it does.
+    /// [`tick`](HostYard::tick) takes it. Until then a request succeeds only if it finds freed
+    /// pages before the limit takes them.
     ///
     /// # Errors
     /// [`LimitError`]; nothing has changed then.

@@ -167,16 +167,16 @@ costs! {
         "PAUSE takes 140 cycles per iteration (Intel optimization manual, Skylake)";
     /// The instructions of a successful request, without locks and descriptors.
     alloc_path = 6_000, Measured,
-        "docs/performance.md: alloc-64k 9.9 ns, less the lock's share";
+        "the core's bench of 2026-11-21: alloc-64k 9.9 ns, less the lock's share";
     /// The instructions of a free.
-    free_path = 5_000, Measured, "docs/performance.md: free-in-order 8.7 ns, less the lock's share";
+    free_path = 5_000, Measured, "that bench: free-in-order 8.7 ns, less the lock's share";
     /// The instructions of a request on the packed engine, refills included, without locks and
     /// lines.
     packed_alloc_path = 8_500, Assumed,
-        "alloc_path by instructions: 69 for each page of alloc-64k against 49 (docs/performance.md)";
+        "alloc_path by instructions, 2026-11-23: 69 for each page of alloc-64k against 49";
     /// The instructions of a free on the packed engine, frees to the zone included.
     packed_free_path = 4_700, Assumed,
-        "free_path by instructions: 86 for each page of free-in-order against 92 (docs/performance.md)";
+        "free_path by instructions, 2026-11-23: 86 for each page of free-in-order against 92";
     /// Cost of each page of a bulk request, without its descriptor.
     bulk_page = 2_000, Assumed, "a pop and a store";
     /// The instructions for a block that leaves a free list, under the zone lock.

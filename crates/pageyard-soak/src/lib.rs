@@ -3,8 +3,7 @@
 //! A soak consists of phases of about a second. Each phase creates its own yards and its own
 //! threads, which start and end during the phase. The seed and the phase's number determine the
 //! yards' sizes, thread caches and workers. The threads allocate and free memory by every public
-//! method while settings, limits and memory change ([the table](https://docs.rs/pageyard-soak) of
-//! methods is `src/operations.rs`).
+//! method while settings, limits and memory change (the table of methods is `src/operations.rs`).
 //!
 //! A shadow map holds the owner of every page. One atomic exchange enters an allocated page, and
 //! finds a page that already has an owner. Another exchange removes it when it is freed. In half of

@@ -20,9 +20,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The share of memory that is its resident set (§8.6).
+    /// The share of memory that is its resident set (assumed).
     pub(super) const SHARE: f64 = 0.40;
-    /// The part of the set that is replaced per second (§8.6: 2% a minute).
+    /// The part of the set that is replaced per second: 2% a minute (assumed).
     const REPLACED: f64 = 0.02 / 60.0;
 
     pub(super) fn new(seed: u64) -> Server {
@@ -68,14 +68,14 @@ struct Pair {
 }
 
 impl Network {
-    /// Buffers per second and CPU (§8.9: 3100 a second on 8 CPUs).
+    /// Buffers per second and CPU: a published measurement of memcached counted 3,100 a second on 8 CPUs.
     const RATE: f64 = 3100.0 / 8.0;
-    /// The share of blocks of order 2; the others are of order 3 (§8.9: 60.7 to 39.1).
+    /// The share of blocks of order 2; the others are of order 3 (in that measurement 60.7 to 39.1).
     const ORDER_2: f64 = 0.608;
-    /// Pairs of a writer and a reader (§8.9).
+    /// Pairs of a writer and a reader.
     const PAIRS: usize = 4;
-    /// Maximum number of blocks that wait for their reader: 17 per connection (§8.7, from the size
-    /// of a socket's buffer); a pair represents five connections (assumed).
+    /// Maximum number of blocks that wait for their reader: 17 per connection, from the size
+    /// of a socket's buffer; a pair represents five connections (assumed).
     const DEPTH: usize = 5 * 17;
 
     pub(super) fn new(seed: u64) -> Network {
@@ -116,7 +116,7 @@ impl Network {
 }
 
 /// Requests many huge pages at once, holds them for a while, and frees them. If a request fails,
-/// allocates small pages instead (§8.6).
+/// allocates small pages instead (assumed: the published load's parameters are not public).
 pub(super) struct Prober {
     rng: Rng,
     /// This machine's memory relative to the recipe's.
@@ -130,7 +130,7 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    /// Seconds between two bursts, and number of huge pages in a burst (§8.6; the published rounds
+    /// Seconds between two bursts, and number of huge pages in a burst (assumed; the published rounds
     /// requested 2,168 every ten seconds, A.3).
     pub(super) const PERIOD: u64 = 10;
     const BURST: (f64, f64) = (500.0, 2000.0);

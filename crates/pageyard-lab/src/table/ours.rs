@@ -394,7 +394,8 @@ impl Table {
         let n: Vec<usize> = cells().map(|c| c.n).filter(|n| *n > 0).collect();
         let (least, most) = (n.iter().min().unwrap_or(&0), n.iter().max().unwrap_or(&0));
         let samples = if least == most { format!("{least}") } else { format!("{least} to {most}") };
-        let mut first = format!("{samples} samples each");
+        let plural = if *most == 1 { "" } else { "s" };
+        let mut first = format!("{samples} sample{plural} each");
         if self.columns.len() > 1 {
             first += &format!("; changes are relative to {}", self.columns[0]);
         }

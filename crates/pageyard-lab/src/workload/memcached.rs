@@ -17,7 +17,7 @@ use crate::hygiene::build::{flags, gfp, order};
 
 /// Buffers of order 2 in a thousand (measured).
 const ORDER_2: u64 = 608;
-/// Maximum number of buffers that wait for their reader (§8.7).
+/// Maximum number of buffers that wait for their reader, from the size of a socket's buffer.
 const DEPTH: usize = 17;
 /// Reading or writing a request's data, without its bytes. Assumed: two system calls.
 const REQUEST: u64 = 2_000;

@@ -57,7 +57,7 @@ const MARGIN: u64 = 16;
 /// the builds; that holds a compiler at its 90th percentile (3,430 pages, measured). With fewer, nothing is
 /// left to reclaim in a burst, and requests fail for seconds.
 const PER_JOB: u64 = 70_000;
-/// Pages freed at a time (stated in §8.12), and the reclaimer's sleep in nanoseconds (assumed).
+/// Pages freed at a time (§1.1), and the reclaimer's sleep in nanoseconds (assumed).
 const RECLAIMED: usize = 32;
 const NAP: u64 = 100_000;
 
@@ -431,7 +431,7 @@ impl Plan for Thp {
         let rounds: Vec<[u64; 3]> = rounds.collect();
         let names = ["steals", "claims", "mismatches"];
         for (i, name) in names.into_iter().enumerate() {
-            // The median over the rounds, as in A.3's column of fallbacks (§8.6).
+            // The median over the rounds, as in A.3's column of fallbacks.
             let values: Vec<f64> = rounds.iter().map(|r| r[i] as f64).collect();
             let median = (!values.is_empty()).then(|| stats::median(&values));
             all.push(row(&format!("{name}_median"), "a round", Better::Lower, median));
