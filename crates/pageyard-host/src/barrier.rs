@@ -4,7 +4,7 @@
 //! exclude it. The rare excluding thread sets its own flag, makes all threads pass a barrier, and
 //! then checks the user's flag. At least one of the two sees the other.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Commands of the system call, a stable interface.
 const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
@@ -22,8 +22,17 @@ fn call(command: libc::c_int) -> bool {
 /// Registers the process for the barrier. Returns whether the system supports it. Also tries it: a
 /// filter of system calls may refuse one command only.
 pub(crate) fn is_available() -> bool {
-    static WORKS: OnceLock<bool> = OnceLock::new();
-    *WORKS.get_or_init(|| call(REGISTER_PRIVATE_EXPEDITED) && all_threads())
+    const UNTRIED: u8 = 2;
+    // No `OnceLock`: registering takes milliseconds, and a child that is forked meanwhile would wait for
+    // it for ever. Several threads may register (`a_child_builds_a_yard_while_its_parent_does`).
+    static WORKS: AtomicU8 = AtomicU8::new(UNTRIED);
+    let known = WORKS.load(Relaxed);
+    if known != UNTRIED {
+        return known == 1;
+    }
+    let works = call(REGISTER_PRIVATE_EXPEDITED) && all_threads();
+    WORKS.store(works.into(), Relaxed);
+    works
 }
 
 /// Makes every thread of the process pass a full barrier between the call and the return. Returns

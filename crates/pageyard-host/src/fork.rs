@@ -1,8 +1,7 @@
 //! Forks: a child has a copy of every yard, and of its locks in whatever state other threads left
 //! them. So a yard works only in the process that built it, and detects when it is elsewhere.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::magazine;
 #[cfg(miri)]
@@ -24,13 +23,16 @@ pub(crate) struct Birthplace(u32);
 impl Birthplace {
     /// Returns the current process. From the first call on, forks by the C library are detected.
     pub(crate) fn here() -> Birthplace {
-        static WATCHED: Once = Once::new();
-        WATCHED.call_once(|| {
+        // No `Once`, for which a child that is forked meanwhile would wait for ever. Several threads may
+        // register the function, each before it returns: in a child it then runs several times.
+        static WATCHED: AtomicBool = AtomicBool::new(false);
+        if !WATCHED.load(Relaxed) {
             // SAFETY: the function lives as long as the program and does only what is allowed in a
             // child. The call fails only without memory; then a child goes undetected
             // (`a_child_keeps_its_copy_and_cannot_allocate`).
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        });
+            WATCHED.store(true, Relaxed);
+        }
         Birthplace(FORKS.load(Relaxed))
     }
 
