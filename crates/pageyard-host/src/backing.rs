@@ -141,10 +141,22 @@ impl Backing {
     }
 }
 
+/// Returns the largest size of a file that this process may make (`ulimit -f`), in bytes.
+fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: writes a local of that type (`a_file_above_the_size_limit_is_an_error`).
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    limit.rlim_cur
+}
+
 /// Creates an anonymous file of `bytes` bytes, whose size no process can change.
 pub(crate) fn memfd(name: &CStr, flags: libc::c_uint, bytes: u64) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | flags;
     let length = i64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // The system would send SIGXFSZ, which ends the program.
+    if bytes > file_size_limit() {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     if fd < 0 {
