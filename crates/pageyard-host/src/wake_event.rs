@@ -49,6 +49,11 @@ impl WakeEvent {
         // SAFETY: the vector is of this length and lives until the call returns
         // (`sources_are_distinguished` fails with a shorter one).
         let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, ms) };
+        if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            // Refused, by a filter or a limit of 0 descriptors. A caller that came back at once would
+            // take a whole CPU. Signals are late then (`any_system_call_may_fail`).
+            std::thread::sleep(most.min(LATE));
+        }
         if ready <= 0 {
             return Vec::new();
         }
@@ -63,6 +68,9 @@ impl WakeEvent {
         all.into_iter().map(|f| (f.fd, f.revents)).collect()
     }
 }
+
+/// The longest sleep that no signal ends.
+const LATE: Duration = Duration::from_millis(100);
 
 static ONE: u64 = 1;
 

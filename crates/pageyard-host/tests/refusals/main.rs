@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pageyard::{Gfp, NodeId, Order, ZoneId};
 use pageyard_host::{
@@ -26,7 +26,7 @@ use pageyard_host::{
     SystemFiles, Topology, cpu,
 };
 
-use refuse::{CALLS, Refuser, name};
+use refuse::{CALLS, POLL, Refuser, name};
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
@@ -259,6 +259,12 @@ fn child(wanted: &str) {
         }
         refuser.disarm();
         assert_eq!(cpu::allowed().unwrap(), home, "the thread stayed where it ticked last");
+        // A worker that cannot wait for events still sleeps.
+        refuser.arm_always(POLL, libc::EPERM);
+        let (began, most) = (Instant::now(), Duration::from_millis(30));
+        worker.wait(most);
+        assert_eq!(refuser.disarm(), Some(POLL));
+        assert!(began.elapsed() >= most, "the worker would run without a pause");
     }
     if wanted == "hugetlb" {
         // As where the kernel has no such pages. The backing's file is the first one.

@@ -9,8 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+/// The call behind `poll`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const POLL: i64 = libc::SYS_poll;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const POLL: i64 = libc::SYS_ppoll;
+
 /// System calls that may be refused.
-pub(crate) const CALLS: [(i64, &str); 18] = [
+pub(crate) const CALLS: [(i64, &str); 19] = [
     (libc::SYS_mmap, "mmap"),
     (libc::SYS_mprotect, "mprotect"),
     (libc::SYS_madvise, "madvise"),
@@ -25,6 +31,7 @@ pub(crate) const CALLS: [(i64, &str); 18] = [
     (libc::SYS_clone3, "clone3"),
     (libc::SYS_clone, "clone"),
     (libc::SYS_eventfd2, "eventfd2"),
+    (POLL, "poll"),
     (libc::SYS_openat, "openat"),
     (libc::SYS_read, "read"),
     (libc::SYS_pread64, "pread64"),
