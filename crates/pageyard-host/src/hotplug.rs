@@ -48,6 +48,9 @@ impl<P: Policy> HostYard<P> {
             self.raw().adjust_balloon();
             return answer;
         }
+        if !self.is_here() {
+            return Err(HotplugError::Refused(ContigError::NoMemory));
+        }
         // If the system refuses it (hugetlbfs), the memory stays with the process.
         let pages = sections.end.0 - sections.start.0;
         let _ = self.raw().region().discard(sections.start, pages, false);

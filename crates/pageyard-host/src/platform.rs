@@ -96,6 +96,12 @@ impl<E> HostPlatform<E> {
         &self.service
     }
 
+    /// Whether a callback forked, and this is the child, which continues what its parent was doing. The
+    /// memory may be the parent's: it must not change (`a_callback_may_fork`).
+    fn is_elsewhere(&self) -> bool {
+        self.exclusive && !self.service.born.is_here()
+    }
+
     /// Returns the embedder's hooks.
     pub fn embedder(&self) -> &E {
         &self.embedder
@@ -111,7 +117,7 @@ impl<E> HostPlatform<E> {
 
     /// Returns the memory of free pages to the system ([`Region::discard`]).
     pub(crate) fn discard(&self, pfn: Pfn, order: Order, lazily: bool) -> io::Result<()> {
-        if self.region.is_pinned() {
+        if self.region.is_pinned() || self.is_elsewhere() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let pages = u64::from(order.pages());
@@ -159,12 +165,15 @@ impl<E> HostPlatform<E> {
     }
 
     fn fill(&self, pfn: Pfn, order: Order, word: u64) {
+        if self.is_elsewhere() {
+            return;
+        }
         store(self.words(pfn, order).unwrap_or_default(), word);
     }
 
     #[inline(never)]
     fn clear(&self, pfn: Pfn, order: Order) {
-        if !self.exclusive {
+        if !self.exclusive || self.is_elsewhere() {
             return self.fill(pfn, order, 0);
         }
         let pages = u64::from(order.pages());
@@ -253,6 +262,9 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
     };
 
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
+        if self.is_elsewhere() {
+            return Relocation::Refused;
+        }
         // In a pinned yard too: no program has the address of a block that the hard limit keeps.
         let discard = || _ = self.discard(to, order, false);
         if let Some(answer) = self.service.balloon.relocate((from, to), order, discard) {

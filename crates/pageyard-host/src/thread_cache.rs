@@ -427,6 +427,10 @@ impl Shared {
         }
         let mut got = [None; ROOM];
         let n = self.backend.alloc(gfp.difference(Gfp::ZERO), &mut got[..wanted]);
+        if !self.born.is_here() {
+            // A callback of the request forked, and the blocks may be the parent's.
+            return None;
+        }
         if n < 2 && self.backend.room() < wanted as i64 {
             self.press();
         }

@@ -224,6 +224,10 @@ impl<'y, P: Policy> Worker<'y, P> {
         let level = self.judge(&usage, limits, now);
         self.reclaim(usage.low, now);
         self.compact(now);
+        if !self.is_here() {
+            // A callback forked.
+            return Duration::from_nanos(ASLEEP);
+        }
         self.drain_unused(now);
         let spare = self.give_back(level >= Level::Moderate && self.system_is_short(now), now);
 
@@ -472,6 +476,28 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Runs `f` with all signals blocked, so that a thread that it starts receives none of those that are
+/// for the process: a program that waits for them (`sigwait`, `signalfd`) blocks them in its own threads.
+/// Except those that an instruction of the thread itself causes.
+fn signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+    if cfg!(miri) {
+        return f();
+    }
+    const OWN: [libc::c_int; 6] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+    // SAFETY: the sets are locals, which `sigfillset` and `pthread_sigmask` initialise
+    // (`the_yards_own_thread_receives_no_signals_of_the_process`).
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        OWN.iter().for_each(|&signal| _ = libc::sigdelset(&mut all, signal));
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let done = f();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        done
+    }
+}
+
 thread_local! {
     /// Set on a yard's worker thread.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
@@ -505,7 +531,7 @@ impl Keeper {
             IS_WORKER.set(true);
             Worker::begin(&*own, &plan, working).run(&seen);
         };
-        let thread = thread::Builder::new().name("pageyard".into()).spawn(run)?;
+        let thread = signals_blocked(|| thread::Builder::new().name("pageyard".into()).spawn(run))?;
         let signal = Box::new(move || raw.service().wake_event.signal());
         Ok(Keeper { stop, signal, thread: Some(thread) })
     }

@@ -116,7 +116,9 @@ impl<P: Policy> HostYard<P> {
             return AllocError::NoMemory.into();
         }
         match self.raw.alloc(order, gfp) {
-            Ok(pfn) => self.start_of(pfn, order).into(),
+            Ok(pfn) if self.born.is_here() => self.start_of(pfn, order).into(),
+            // A callback forked.
+            Ok(_) => AllocError::NoMemory.into(),
             Err(error) => self.retry_alloc(error, order, gfp, given_back),
         }
     }
@@ -159,6 +161,8 @@ impl<P: Policy> HostYard<P> {
     /// If memory was short, drains the threads' magazines, and repeats the request if they gave
     /// back any blocks since they had done so `given_back` times, which the caller read before the
     /// first attempt: another thread may have drained them meanwhile. Records a failed request.
+    ///
+    /// In a child that a callback of the request forked, it fails: what it got may be its parent's.
     fn retry<T, E: PartialEq + From<AllocError>>(
         &self,
         first: Result<T, E>,
@@ -170,11 +174,14 @@ impl<P: Policy> HostYard<P> {
         let short = E::from(AllocError::NoMemory);
         let is_short = |answer: &Result<T, E>| answer.as_ref().is_err_and(|error| *error == short);
         let mut answer = first;
-        if is_short(&answer) {
+        if is_short(&answer) && self.born.is_here() {
             self.drain_threads();
             if self.thread_caches.given_back() != given_back {
                 answer = again();
             }
+        }
+        if !self.born.is_here() {
+            return Err(short);
         }
         if is_short(&answer) {
             self.raw.service().failed(order, gfp);

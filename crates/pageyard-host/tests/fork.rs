@@ -485,3 +485,135 @@ fn a_child_gets_no_fragments() {
     assert!(first.iter().all(|&b| b == 7) && second.iter().all(|&b| b == 8));
     drop(std::mem::ManuallyDrop::into_inner(cache));
 }
+
+/// A shrinker that forks once, while it frees nothing. Its child goes on with what the parent did.
+struct Forks {
+    /// The child's wait status, and what the parent then reads. A panic here would be caught.
+    ended: std::sync::OnceLock<i32>,
+    seen: AtomicU64,
+    page: std::sync::OnceLock<usize>,
+    /// 0 in the child, its number in the parent.
+    child: std::sync::OnceLock<libc::pid_t>,
+    /// Blocks that it drops, so that the request finds free pages.
+    kept: std::sync::Mutex<Vec<Block<'static>>>,
+}
+
+impl Forks {
+    fn new() -> &'static Forks {
+        Box::leak(Box::new(Forks {
+            ended: Default::default(),
+            seen: AtomicU64::new(0),
+            page: Default::default(),
+            child: Default::default(),
+            kept: Default::default(),
+        }))
+    }
+
+    fn is_child(&self) -> bool {
+        self.child.get() == Some(&0)
+    }
+}
+
+impl Shrinker for &'static Forks {
+    fn count(&self) -> u64 {
+        u64::from(self.child.get().is_none())
+    }
+
+    fn shrink(&self, _: &ReclaimJob) -> u64 {
+        if self.child.get().is_some() {
+            return 0;
+        }
+        let freed = std::mem::take(&mut *self.kept.lock().unwrap());
+        let pages = freed.len() as u64;
+        drop(freed);
+        // SAFETY: the child uses only the yard, which documents what it may do, and exits after its
+        // request or step.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        self.child.set(child).unwrap();
+        if child == 0 {
+            // SAFETY: takes a number.
+            unsafe { libc::alarm(SECONDS) };
+        } else {
+            let mut status = 1;
+            // SAFETY: the pointer is to a local number.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            self.ended.set(status).unwrap();
+            if let Some(&page) = self.page.get() {
+                // SAFETY: the yard maps the page for as long as it lives; nothing else uses it.
+                let seen = unsafe { (page as *const u8).read() };
+                self.seen.store(seen.into(), Relaxed);
+            }
+        }
+        pages
+    }
+}
+
+/// In a child that a callback forks, a request fails, and a step of the worker leaves the memory alone
+/// that it shares with its parent.
+#[test]
+fn a_callback_may_fork() {
+    for front in [ThreadCache::Off, ThreadCache::Auto] {
+        let builder = Builder::new(64 << 20).backing(Backing::Memfd).thread_cache(front);
+        let yard: &HostYard = Box::leak(Box::new(builder.tick(None).build().unwrap()));
+        let forks = Forks::new();
+        let all: Vec<_> =
+            std::iter::from_fn(|| yard.alloc(ONE, Gfp::NOWAIT | Gfp::NOWARN).ok()).collect();
+        yard.drain();
+        let mut all = all;
+        forks.kept.lock().unwrap().extend(all.drain(..2000));
+        yard.register_shrinker(forks).keep();
+        let got = yard.alloc(ONE, Gfp::KERNEL | Gfp::ZERO);
+        if forks.is_child() {
+            let failed = matches!(got, Err(AllocError::NoMemory));
+            // SAFETY: takes a number.
+            unsafe { libc::_exit(i32::from(!failed)) };
+        }
+        assert!(got.is_ok(), "{front:?}: {got:?}");
+        assert_eq!(forks.ended.get(), Some(&0), "{front:?}: the child's wait status");
+    }
+
+    let at_once = GiveBack { after: Duration::ZERO, ..GiveBack::default() };
+    let builder = Builder::new(16 << 20).backing(Backing::Memfd).thread_cache(ThreadCache::Off);
+    let builder = builder.give_back(Some(at_once)).soft_limit(4096).tick(None);
+    let yard: &HostYard = Box::leak(Box::new(builder.build().unwrap()));
+    let mut block = yard.alloc(order(9), GFP).unwrap();
+    block.fill(77);
+    let forks = Forks::new();
+    forks.page.set(block.as_ptr().addr().get()).unwrap();
+    let _above = [yard.alloc(ONE, GFP).unwrap(), yard.alloc(ONE, GFP).unwrap()];
+    let mut worker = yard.worker().unwrap();
+    drop(block);
+    yard.drain();
+    // It sees that the block was in use until now, and returns idle memory in its next step.
+    worker.step();
+    yard.register_shrinker(forks).keep();
+    while forks.child.get().is_none() {
+        worker.step();
+    }
+    if forks.is_child() {
+        (0..20).for_each(|_| _ = worker.step());
+        // SAFETY: takes a number.
+        unsafe { libc::_exit(0) };
+    }
+    assert_eq!(forks.ended.get(), Some(&0), "the child's wait status");
+    assert_eq!(forks.seen.load(Relaxed), 77, "the child returned memory to the system");
+}
+
+/// The system would end the process by a signal.
+#[test]
+fn a_file_above_the_size_limit_is_an_error() {
+    let limited = || {
+        let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
+        // SAFETY: the structure lives until the call returns.
+        hold(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) } == 0, line!())?;
+        let small = || Builder::new(16 << 20).tick(None);
+        let says = |builder: Builder, what: &str| {
+            builder.build().is_err_and(|e| e.to_string().starts_with(what))
+        };
+        hold(says(small(), "publish"), line!())?;
+        hold(says(small().backing(Backing::Memfd).publish(false), "backing"), line!())?;
+        hold(small().publish(false).build().is_ok(), line!())
+    };
+    assert_eq!(in_child(SECONDS, limited), End::Well);
+}

@@ -503,3 +503,31 @@ fn the_peak_does_not_count_what_the_hard_limit_keeps() {
     assert_eq!(yard.status().used, 0);
     assert_eq!(yard.status().target, 4096 + 4096 / 8);
 }
+
+/// A program that waits for a signal blocks it in its own threads.
+#[test]
+fn the_yards_own_thread_receives_no_signals_of_the_process() {
+    // Threads of other tests, which have the name too, may end meanwhile.
+    let of = |thread: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+        let blocked = status.lines().find_map(|l| l.strip_prefix("SigBlk:"))?;
+        u64::from_str_radix(blocked.trim(), 16).ok()
+    };
+    let before = of("thread-self");
+    let yard: HostYard = Builder::new(16 * MIB).build().unwrap();
+    assert!(before.is_some() && of("thread-self") == before);
+    let workers = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
+        let path = task.ok()?.path();
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        let task = path.file_name()?.to_string_lossy().into_owned();
+        (name.trim() == "pageyard").then(|| of(&format!("self/task/{task}")))?
+    });
+    let workers: Vec<u64> = workers.collect();
+    assert!(!workers.is_empty());
+    for blocked in workers {
+        let is_blocked = |signal: i32| blocked >> (signal - 1) & 1 != 0;
+        assert!(is_blocked(libc::SIGTERM) && is_blocked(libc::SIGUSR1), "{blocked:x}");
+        assert!(!is_blocked(libc::SIGSEGV) && !is_blocked(libc::SIGBUS), "{blocked:x}");
+    }
+    drop(yard);
+}
