@@ -84,10 +84,9 @@ impl Balloon {
         // Read under the lock: what another call keeps for a limit that was changed meanwhile is
         // corrected by the one that follows the change.
         let target = self.limits().hard.map_or(0, |hard| present.saturating_sub(hard));
-        let kept = blocks.release(core, self.pages(), target);
-        let kept = blocks.keep(core, &discard, kept, target);
-        self.pages.store(kept, Relaxed);
-        kept >= target
+        blocks.release(core, &self.pages, target);
+        blocks.keep(core, &discard, &self.pages, target);
+        self.pages() >= target
     }
 
     /// Returns whether a frame lies in one of its blocks.
@@ -100,10 +99,9 @@ impl Balloon {
     /// take some of the pages again before the caller has isolated them.
     pub(crate) fn leave<C: Config>(&self, core: &Yard<'_, C>, range: &Range<Pfn>) -> bool {
         let mut blocks = self.blocks.lock();
-        let kept = self.pages();
-        let left = blocks.release_in(core, range.clone(), kept, 0);
-        self.pages.store(left, Relaxed);
-        left < kept
+        let before = self.pages();
+        blocks.release_in(core, range.clone(), &self.pages, 0);
+        self.pages() < before
     }
 
     /// Moves a block, if it is one of these. `discard` returns its new memory to the system.
@@ -162,11 +160,11 @@ impl Blocks {
         Some((Pfn(range.start.0 + at as u64), Order::new(orders[at] - 1)?))
     }
 
-    /// Frees blocks until no more than `target` of `kept` pages are left. Returns how many are.
-    fn release<C: Config>(&mut self, core: &Yard<'_, C>, kept: u64, target: u64) -> u64 {
+    /// Frees blocks until no more than `target` of the `kept` pages are left.
+    fn release<C: Config>(&mut self, core: &Yard<'_, C>, kept: &AtomicU64, target: u64) {
         let all = Pfn(self.first)..Pfn(self.first + self.orders.len() as u64);
-        let mut kept = self.release_in(core, all.clone(), kept, target);
-        while kept > target {
+        self.release_in(core, all.clone(), kept, target);
+        while kept.load(Relaxed) > target {
             // Only part of a block must go: one half of it stays.
             let Some((pfn, order)) = self.next(all.clone()) else { break };
             let Some(half) = order.get().checked_sub(1).and_then(Order::new) else { break };
@@ -178,9 +176,8 @@ impl Blocks {
                 let _ = core.set_movable(pfn, half, true);
                 self.set(pfn, half.get() + 1);
             }
-            kept = self.release_in(core, pfn..Pfn(other.0 + 1), kept, target);
+            self.release_in(core, pfn..Pfn(other.0 + 1), kept, target);
         }
-        kept
     }
 
     /// Frees the blocks of a range that fit into what is to go.
@@ -188,53 +185,55 @@ impl Blocks {
         &mut self,
         core: &Yard<'_, C>,
         range: Range<Pfn>,
-        mut kept: u64,
+        kept: &AtomicU64,
         target: u64,
-    ) -> u64 {
+    ) {
         let mut from = range.start;
-        while kept > target
+        while kept.load(Relaxed) > target
             && let Some((pfn, order)) = self.next(from..range.end)
         {
             let pages = u64::from(order.pages());
             from = Pfn(pfn.0 + pages);
-            if kept.saturating_sub(pages) >= target {
+            let left = kept.load(Relaxed).saturating_sub(pages);
+            if left >= target {
                 self.set(pfn, 0);
-                kept = kept.saturating_sub(pages);
                 // Fails only if a page of the block was taken out of use in the meantime.
                 let _ = core.free(pfn, order);
+                kept.store(left, Relaxed);
             }
         }
-        kept
     }
 
-    /// Allocates blocks until `kept` is the target, or nothing more is free. Returns what it is.
+    /// Allocates blocks until `kept` is the target, or nothing more is free. It counts each block at
+    /// once: others see these pages as in use otherwise.
     fn keep<C: Config>(
         &mut self,
         core: &Yard<'_, C>,
         discard: &impl Fn(Pfn, Order),
-        mut kept: u64,
+        kept: &AtomicU64,
         target: u64,
-    ) -> u64 {
+    ) {
         for order in (0..=MAX_ORDER).rev().filter_map(Order::new) {
             let pages = u64::from(order.pages());
             let mut more = true;
-            while more && kept + pages <= target {
+            let fits = || kept.load(Relaxed) + pages <= target;
+            while more && fits() {
                 more = false;
                 // Take from all nodes in turn.
                 for node in (0..core.nodes()).map(|n| NodeId(n as u16)) {
-                    if kept + pages > target {
+                    if !fits() {
                         break;
                     }
                     let Ok(pfn) = core.alloc_on(node, order, QUIETLY) else { continue };
                     more = true;
-                    kept += pages;
+                    // The lock is held: no other thread stores it.
+                    kept.fetch_add(pages, Relaxed);
                     self.set(pfn, order.get() + 1);
                     let _ = core.set_movable(pfn, order, true);
                     discard(pfn, order);
                 }
             }
         }
-        kept
     }
 }
 

@@ -14,6 +14,7 @@ use crate::block::Block;
 use crate::free_batch::FreeBatch;
 use crate::magazine::Kind;
 use crate::memory::LARGEST;
+use crate::service::Meanwhile;
 use crate::yard::HostYard;
 
 /// Pages requested per batch.
@@ -151,7 +152,12 @@ impl<P: Policy> HostYard<P> {
         let all = self.raw().region().frames();
         // As single pages, because they are freed as single pages.
         let gfp = gfp.difference(Gfp::COMP);
+        let isolating = Meanwhile::add(&self.raw().service().isolating, 1);
         let first = self.raw().core().alloc_contig_pages(pages, align, all, t, gfp)?;
+        drop(isolating);
+        if !self.is_here() {
+            return Err(ContigError::NoMemory);
+        }
         self.raw().service().requests.count_range(pages);
         let start = self.raw().region().address(first, pages).ok_or(ContigError::NoPlace)?;
         Ok(PageRange { yard: self, start, frames: first..Pfn(first.0 + pages) })

@@ -7,6 +7,7 @@ use pageyard::{ContigError, HotplugError, IsolateError, Pfn, PoisonError, Poison
 
 use crate::platform::current_task;
 use crate::service::HotplugGuard;
+use crate::service::Meanwhile;
 use crate::yard::HostYard;
 
 impl<P: Policy> HostYard<P> {
@@ -28,6 +29,7 @@ impl<P: Policy> HostYard<P> {
         let _hotplug = self.begin_hotplug(&sections)?;
         self.drain();
         let core = self.raw().core();
+        let isolating = Meanwhile::add(&self.raw().service().isolating, 1);
         let mut answer = core.offline(sections.clone());
         let balloon = &self.raw().service().balloon;
         let is_in_the_way = |error| match error {
@@ -44,6 +46,7 @@ impl<P: Policy> HostYard<P> {
             // Without what the hard limit keeps there.
             answer = core.offline(sections.clone());
         }
+        drop(isolating);
         if answer.is_err() {
             self.raw().adjust_balloon();
             return answer;

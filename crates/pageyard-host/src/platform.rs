@@ -19,7 +19,7 @@ use crate::backing::Backing;
 use crate::known_zero::KnownZero;
 use crate::memory::Region;
 use crate::relocate::Moving;
-use crate::service::Service;
+use crate::service::{Meanwhile, Service};
 use crate::{clock, cpu};
 
 /// Words per page.
@@ -339,6 +339,8 @@ impl<E: Hooks> Reclaim for HostPlatform<E> {
             return self.embedder.report_free(blocks);
         }
         let lazily = self.service.lazily.load(Relaxed);
+        let pages = blocks.iter().map(|(_, order)| u64::from(order.pages())).sum();
+        let _returning = Meanwhile::add(&self.service.returning, pages);
         blocks.iter().all(|&(pfn, order)| self.discard(pfn, order, lazily).is_ok())
     }
 

@@ -143,11 +143,31 @@ pub(crate) struct Service {
     pub(crate) moved: AtomicU64,
     pub(crate) requests: Requests,
     pub(crate) ticks: AtomicU64,
+    /// Operations that isolate pageblocks: their free pages are neither free nor in use meanwhile.
+    pub(crate) isolating: AtomicU64,
+    /// Free pages that are being returned to the system.
+    pub(crate) returning: AtomicU64,
     states: Mutex<Arc<States>>,
 }
 
 /// Whether stalls and the control group are watched, and why idle memory is not returned.
 pub(crate) type States = (Watching, Watching, Option<String>);
+
+/// A number that is added to a counter until this is dropped.
+pub(crate) struct Meanwhile<'s>(&'s AtomicU64, u64);
+
+impl<'s> Meanwhile<'s> {
+    pub(crate) fn add(counter: &'s AtomicU64, n: u64) -> Self {
+        counter.fetch_add(n, SeqCst);
+        Meanwhile(counter, n)
+    }
+}
+
+impl Drop for Meanwhile<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, SeqCst);
+    }
+}
 
 /// Busy flag for onlining and offlining memory.
 #[derive(Debug)]
@@ -224,6 +244,8 @@ impl Service {
             moved: AtomicU64::new(0),
             requests: Requests::default(),
             ticks: AtomicU64::new(0),
+            isolating: AtomicU64::new(0),
+            returning: AtomicU64::new(0),
             states: Mutex::new(Class::States, Arc::new((none(), none(), Some(NOT_YET.into())))),
         })
     }

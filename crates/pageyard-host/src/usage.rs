@@ -1,5 +1,7 @@
 //! How much of a yard is in use and resident.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use pageyard::ZoneInfo;
 use pageyard::policy::Policy;
 
@@ -67,7 +69,7 @@ impl Usage {
             sum.below_high |= is_below_high(&info);
             sum.all_low &= is_low(&info);
         }
-        let kept = raw.service().balloon.pages();
+        let kept = raw.service().balloon.pages() + raw.service().returning.load(Relaxed);
         sum.used = sum.managed.saturating_sub(idle + kept);
         sum
     }

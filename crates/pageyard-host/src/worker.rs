@@ -219,7 +219,13 @@ impl<'y, P: Policy> Worker<'y, P> {
         if !self.signals.refresh(now) {
             service.set_states(states(&self.signals, self.plan));
         }
-        let usage = Usage::of(self.raw);
+        let is_isolating = || service.isolating.load(SeqCst) > 0;
+        let before = is_isolating();
+        let mut usage = Usage::of(self.raw);
+        if before || is_isolating() {
+            // Free pages of isolated pageblocks look as if they were in use.
+            usage.used = usage.used.min(self.used);
+        }
         let limits = service.balloon.limits();
         let level = self.judge(&usage, limits, now);
         self.reclaim(usage.low, now);
@@ -352,12 +358,17 @@ impl<'y, P: Policy> Worker<'y, P> {
             if !woken && n.nap.is_none_or(|until| now < until) {
                 continue;
             }
-            let mut freed = 0;
+            let core = self.raw.core();
+            let all_freed = || -> u64 {
+                self.zones.iter().filter_map(|&z| core.zone_totals(z)).map(|t| t.free_pages).sum()
+            };
+            let (before, mut claimed, mut freed) = (all_freed(), 0, 0);
             n.nap = Some(now);
             for _ in 0..RECLAIMS {
                 match n.kswapd.next(freed) {
                     ReclaimTask::Reclaim(job) => {
                         freed = service.reclaim_in_background(&job);
+                        claimed += freed;
                         service.events.reclaimed(Some(n.node), job.order, job.pages, freed);
                     }
                     ReclaimTask::Nap(ns) => {
@@ -369,6 +380,10 @@ impl<'y, P: Policy> Worker<'y, P> {
                         break;
                     }
                 }
+            }
+            // A shrinker that claims pages which nobody freed would keep this thread busy for ever.
+            if n.nap == Some(now) && all_freed() - before < claimed / 2 {
+                n.nap = Some(now + BUSY);
             }
         }
     }

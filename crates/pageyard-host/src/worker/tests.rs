@@ -2,7 +2,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::sync::Mutex;
 
-use pageyard::{Gfp, Order, PAGE_SIZE};
+use pageyard::{Gfp, Order, PAGE_SIZE, Pfn};
 
 use super::*;
 use crate::block::Block;
@@ -141,6 +141,57 @@ fn reclaim_that_gave_up_is_tried_again_once_a_second() {
     assert!(asks(true, now) && gave_up());
     assert!(!asks(true, now + SECOND - 1), "within a second");
     assert!(asks(true, now + SECOND));
+}
+
+#[test]
+fn a_shrinker_that_claims_too_much_does_not_keep_the_worker_busy() {
+    let yard: &HostYard = Box::leak(Box::new(bare(64 * MIB).build().unwrap()));
+    let mut worker = one_node(yard);
+    let wakes = Gfp::NOWAIT | Gfp::NOWARN;
+    let fill = || std::iter::from_fn(|| yard.alloc(Order::ZERO, wakes).ok()).collect::<Vec<_>>();
+    let blocks = fill();
+    let lie = yard.register_shrinker(|job: &ReclaimJob| job.pages);
+    worker.reclaim(false, SECOND);
+    assert_eq!(worker.nodes[0].nap, Some(SECOND + BUSY));
+    drop(lie);
+    // One whose pages become free is called again at once, as long as they do not suffice.
+    let kept = Mutex::new(blocks);
+    let honest = move |_: &ReclaimJob| u64::from(kept.lock().unwrap().pop().is_some());
+    yard.register_shrinker(honest).keep();
+    worker.reclaim(false, 2 * SECOND);
+    assert_eq!(worker.nodes[0].nap, Some(2 * SECOND));
+}
+
+/// Takes a step of the worker while it is asked to move a block.
+struct Steps(Mutex<Worker<'static>>);
+
+// SAFETY: it moves nothing.
+unsafe impl crate::relocate::Relocator for Steps {
+    fn relocate(&self, _: &crate::relocate::Moving) -> pageyard::Relocation {
+        self.0.lock().unwrap().step();
+        pageyard::Relocation::Refused
+    }
+}
+
+/// The free pages of a section that goes offline are not in use.
+#[test]
+fn memory_that_is_being_isolated_is_not_above_a_limit() {
+    let yard: &HostYard =
+        Box::leak(Box::new(bare(512 * MIB).soft_limit(64 * MIB).build().unwrap()));
+    let block = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    yard.raw().core().set_movable(block.pfn(), Order::ZERO, true).unwrap();
+    yard.drain();
+    let mut worker = yard.worker().unwrap();
+    worker.step();
+    let asked = Asked::default();
+    yard.register_shrinker(asked.clone()).keep();
+    yard.register_relocator(Steps(Mutex::new(worker))).keep();
+    const SECTION: u64 = 1 << 15;
+    let zone = yard.zone_info(yard.zones().next().unwrap()).unwrap();
+    let first = zone.start.0;
+    let start = Pfn(first + (block.pfn().0 - first) / SECTION * SECTION);
+    assert!(yard.offline(start..Pfn(start.0 + SECTION)).is_err());
+    assert_eq!(asked.take().0, [0; 0], "shrinkers were called");
 }
 
 #[test]
@@ -516,14 +567,22 @@ fn the_yards_own_thread_receives_no_signals_of_the_process() {
     let before = of("thread-self");
     let yard: HostYard = Builder::new(16 * MIB).build().unwrap();
     assert!(before.is_some() && of("thread-self") == before);
-    let workers = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
-        let path = task.ok()?.path();
-        let name = std::fs::read_to_string(path.join("comm")).ok()?;
-        let task = path.file_name()?.to_string_lossy().into_owned();
-        (name.trim() == "pageyard").then(|| of(&format!("self/task/{task}")))?
-    });
-    let workers: Vec<u64> = workers.collect();
-    assert!(!workers.is_empty());
+    let named = || {
+        let workers = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
+            let path = task.ok()?.path();
+            let name = std::fs::read_to_string(path.join("comm")).ok()?;
+            let task = path.file_name()?.to_string_lossy().into_owned();
+            (name.trim() == "pageyard").then(|| of(&format!("self/task/{task}")))?
+        });
+        workers.collect::<Vec<u64>>()
+    };
+    // A thread names itself.
+    let workers = loop {
+        match named() {
+            none if none.is_empty() => std::thread::yield_now(),
+            some => break some,
+        }
+    };
     for blocked in workers {
         let is_blocked = |signal: i32| blocked >> (signal - 1) & 1 != 0;
         assert!(is_blocked(libc::SIGTERM) && is_blocked(libc::SIGUSR1), "{blocked:x}");

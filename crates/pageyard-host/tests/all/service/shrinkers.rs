@@ -1,11 +1,13 @@
 //! Shrinkers under pressure and for requests, and the limits.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use pageyard::policy::{Linux612, Packed, StaticPolicy};
 use pageyard::{Gfp, ReclaimJob};
-use pageyard_host::{Block, Cause, HostYard, Level, LimitError, Limits, SystemFiles, Watching};
+use pageyard_host::{
+    Block, Builder, Cause, HostYard, Level, LimitError, Limits, SystemFiles, Watching,
+};
 
 use super::group::Group;
 use super::{MIB, QUIET, builder, fill, forever, order, until};
@@ -281,6 +283,29 @@ fn a_shrinker_of_unknown_count_is_called_until_it_frees_enough() {
     .keep();
     let block = yard.alloc(order(0), QUIET);
     assert!(block.is_ok() && calls.load(Relaxed) > 1, "{calls:?} calls: {:?}", block.err());
+}
+
+/// Each block that a limit takes is counted at once.
+#[test]
+fn what_a_limit_takes_is_not_in_use_meanwhile() {
+    let yard: HostYard = Builder::new(1 << 30).tick(None).build().unwrap();
+    let done = AtomicBool::new(false);
+    let most = std::thread::scope(|s| {
+        let looks = s.spawn(|| {
+            let mut most = 0;
+            while !done.load(Relaxed) {
+                most = most.max(yard.status().used);
+            }
+            most
+        });
+        for hard in [Some(1 << 16), None, Some(1 << 16)] {
+            yard.set_limits(Limits { hard, soft: None }).unwrap();
+        }
+        done.store(true, Relaxed);
+        looks.join().unwrap()
+    });
+    // One block, and the parts of a counter that are folded meanwhile.
+    assert!(most < 4096, "{most} pages seemed to be in use");
 }
 
 #[test]
