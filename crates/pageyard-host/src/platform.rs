@@ -124,7 +124,9 @@ impl<E> HostPlatform<E> {
         if let Some(known_zero) = self.known_zero.as_ref().filter(|_| lazily) {
             known_zero.mark_lazily_freed(pfn, pages);
         }
-        self.region.discard(pfn, pages, lazily)?;
+        let done = self.region.discard(pfn, pages, lazily);
+        self.service.refused.store(done.is_err(), Relaxed);
+        done?;
         if !lazily {
             self.note_returned(&(pfn..Pfn(pfn.0 + pages)));
         }

@@ -147,6 +147,8 @@ pub(crate) struct Service {
     pub(crate) isolating: AtomicU64,
     /// Free pages that are being returned to the system.
     pub(crate) returning: AtomicU64,
+    /// Whether the system refused the last ones, as for locked memory.
+    pub(crate) refused: AtomicBool,
     states: Mutex<Arc<States>>,
 }
 
@@ -246,6 +248,7 @@ impl Service {
             ticks: AtomicU64::new(0),
             isolating: AtomicU64::new(0),
             returning: AtomicU64::new(0),
+            refused: AtomicBool::new(false),
             states: Mutex::new(Class::States, Arc::new((none(), none(), Some(NOT_YET.into())))),
         })
     }

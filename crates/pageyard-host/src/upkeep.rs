@@ -165,6 +165,8 @@ impl<P: Policy> HostYard<P> {
             true => (*service.states()).clone(),
             false => (not_here(), not_here(), None),
         };
+        let refused = || "the system refuses to take it: is it locked (mlock)?".to_owned();
+        let keeps = keeps.or_else(|| (here && service.refused.load(Relaxed)).then(refused));
         let usage = if here { Usage::of(self.raw()) } else { Usage::default() };
         let pages = self.raw().region().pages();
         Status {

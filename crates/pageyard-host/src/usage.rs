@@ -76,8 +76,11 @@ impl Usage {
 
     /// Returns the pages that the system backs, as far as the allocator knows.
     pub(crate) fn resident<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> u64 {
+        let service = raw.service();
+        let is_discarded =
+            raw.region().discarding(false).is_some() && !service.refused.load(Relaxed);
         // What the hard limit keeps was discarded, where that is possible.
-        let kept = raw.region().discarding(false).map_or(0, |_| raw.service().balloon.pages());
+        let kept = if is_discarded { service.balloon.pages() } else { 0 };
         self.managed.saturating_sub(self.reported + kept)
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use pageyard::{Gfp, NodeId, Order, ZoneId};
 use pageyard_host::{
-    Backing, BuildError, Builder, GiveBack, HostYard, HugePages, HugeSize, RawYard, Region,
+    Backing, BuildError, Builder, GiveBack, HostYard, HugePages, HugeSize, Limits, RawYard, Region,
     SystemFiles, Topology, cpu,
 };
 
@@ -265,6 +265,16 @@ fn child(wanted: &str) {
         worker.wait(most);
         assert_eq!(refuser.disarm(), Some(POLL));
         assert!(began.elapsed() >= most, "the worker would run without a pause");
+        // As for locked memory: it stays, and the status says why.
+        let half = Limits { hard: Some(2048), soft: None };
+        refuser.arm_always(libc::SYS_madvise, libc::EINVAL);
+        yard.set_limits(half).unwrap();
+        assert_eq!(refuser.disarm(), Some(libc::SYS_madvise));
+        assert!(yard.status().keeps.is_some_and(|why| why.contains("locked")));
+        for limits in [Limits::default(), half] {
+            yard.set_limits(limits).unwrap();
+        }
+        assert_eq!(yard.status().keeps, None);
     }
     if wanted == "hugetlb" {
         // As where the kernel has no such pages. The backing's file is the first one.
