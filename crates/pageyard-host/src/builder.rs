@@ -298,6 +298,8 @@ impl Builder {
     /// per-CPU lists; once a second by default. With `None` there is no worker thread: the caller
     /// runs [`HostYard::worker`] on its own thread, or at least calls [`HostYard::tick`]. A
     /// [`RawYard`] never has a worker thread.
+    ///
+    /// The thread blocks the signals of the process, also while it calls registered functions.
     pub fn tick(mut self, interval: Option<Duration>) -> Self {
         self.tick = interval;
         self

@@ -60,7 +60,8 @@ pub struct YardStats {
     pub moved: u64,
     /// Blocks that callers allocated and freed, by order, including those that the thread cache
     /// served, and blocks that the hard limit takes out of circulation. A range counts as single
-    /// pages. Empty if the process publishes none, because its pageyard-host is older.
+    /// pages. A block that compaction moves counts as freed, on the packed engine also as
+    /// allocated. Empty if the process publishes none, because its pageyard-host is older.
     #[serde(default)]
     pub allocs: Vec<u64>,
     /// See `allocs`.
