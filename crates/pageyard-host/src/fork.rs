@@ -1,7 +1,9 @@
 //! Forks: a child has a copy of every yard, and of its locks in whatever state other threads left
 //! them. So a yard works only in the process that built it, and detects when it is elsewhere.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use crate::magazine;
 #[cfg(miri)]
@@ -26,12 +28,12 @@ impl Birthplace {
         // No `Once`, for which a child that is forked meanwhile would wait for ever. Several threads may
         // register the function, each before it returns: in a child it then runs several times.
         static WATCHED: AtomicBool = AtomicBool::new(false);
-        if !WATCHED.load(Relaxed) {
+        if !WATCHED.load(Acquire) {
             // SAFETY: the function lives as long as the program and does only what is allowed in a
             // child. The call fails only without memory; then a child goes undetected
             // (`a_child_keeps_its_copy_and_cannot_allocate`).
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            WATCHED.store(true, Relaxed);
+            WATCHED.store(true, Release);
         }
         Birthplace(FORKS.load(Relaxed))
     }
