@@ -30,7 +30,12 @@ impl<P: Policy> HostYard<P> {
         self.drain();
         let core = self.raw().core();
         let isolating = Meanwhile::add(&self.raw().service().isolating, 1);
+        // A relocator may fork. Its child waits for no lock that another thread had, and changes nothing.
+        let elsewhere = HotplugError::Refused(ContigError::NoMemory);
         let mut answer = core.offline(sections.clone());
+        if !self.is_here() {
+            return Err(elsewhere);
+        }
         let balloon = &self.raw().service().balloon;
         let is_in_the_way = |error| match error {
             ContigError::NoMemory => true,
@@ -46,13 +51,13 @@ impl<P: Policy> HostYard<P> {
             // Without what the hard limit keeps there.
             answer = core.offline(sections.clone());
         }
+        if !self.is_here() {
+            return Err(elsewhere);
+        }
         drop(isolating);
         if answer.is_err() {
             self.raw().adjust_balloon();
             return answer;
-        }
-        if !self.is_here() {
-            return Err(HotplugError::Refused(ContigError::NoMemory));
         }
         // If the system refuses it (hugetlbfs), the memory stays with the process.
         let pages = sections.end.0 - sections.start.0;

@@ -382,7 +382,7 @@ impl<'y, P: Policy> Worker<'y, P> {
                 }
             }
             // A shrinker that claims pages which nobody freed would keep this thread busy for ever.
-            if n.nap == Some(now) && all_freed() - before < claimed / 2 {
+            if n.nap == Some(now) && all_freed().saturating_sub(before) < claimed / 2 {
                 n.nap = Some(now + BUSY);
             }
         }
