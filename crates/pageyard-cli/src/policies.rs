@@ -15,7 +15,7 @@ use crate::output::{self, print_json, say};
 #[derive(clap::Args)]
 pub(crate) struct Choices {
     /// Policies, one column each; changes are against the first. `pageyard policies` lists them
-    /// [default: Base,Step5,Step10,Linux612; in a replay also that of the recording kernel]
+    /// [default: Base,Step5,Step10,Linux612], and in a replay also that of the recording kernel
     ///
     /// Modifiers compose, as in TwoPassBulkFree<Vanilla<Base>>. Settings can follow a policy and
     /// apply only to its column: Linux612,Linux612+high=400,Linux612+percpu_pagelist_high_fraction=8.

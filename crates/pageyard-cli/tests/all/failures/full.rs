@@ -30,6 +30,7 @@ const SLOW_WRITERS: &[&str] = &[
     "reproduce bulk-free --small -o OUT",
     "reproduce bulk-free --small --html OUT",
     "reproduce bulk-free --small --svg OUT",
+    "run hygiene --rounds 1 --memory 256M -o OUT",
     "run hygiene --rounds 1 --memory 256M --html OUT",
     "run hygiene --rounds 1 --memory 256M --svg OUT",
 ];
