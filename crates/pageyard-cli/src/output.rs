@@ -232,9 +232,14 @@ fn to_json(to: impl Write, value: &impl serde::Serialize) -> Result<(), Box<dyn 
     Ok(())
 }
 
+/// Whether a path stands for standard output.
+fn is_dash(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 /// Returns an output's name for messages.
 pub(crate) fn name_of(path: &Path) -> String {
-    if path == Path::new("-") { STDOUT.into() } else { path.display().to_string() }
+    if is_dash(path) { STDOUT.into() } else { path.display().to_string() }
 }
 
 /// Returns the folder of a file: the current one if the path does not name any.
@@ -247,14 +252,16 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn Error>> {
     // Only regular files are replaced; a device takes any number of outputs.
     let place = |path: &Path| match path.canonicalize() {
-        _ if path == Path::new("-") => None,
+        _ if is_dash(path) => Some(path.to_owned()),
         Ok(whole) => whole.is_file().then_some(whole),
         Err(_) => Some(folder_of(path).canonicalize().ok()?.join(path.file_name()?)),
     };
     let mut taken: Vec<PathBuf> = Vec::new();
     for output in outputs {
         let Some(whole) = place(output) else { continue };
-        let what = if inputs.iter().any(|input| place(input).as_ref() == Some(&whole)) {
+        // As an input, - is standard input.
+        let mut inputs = inputs.iter().filter(|input| !is_dash(input));
+        let what = if inputs.any(|input| place(input).as_ref() == Some(&whole)) {
             "input and output are the same file; name another output"
         } else if taken.contains(&whole) {
             "two outputs are the same file; name another file for one of them"
@@ -262,7 +269,7 @@ pub(crate) fn check(inputs: &[&Path], outputs: &[&Path]) -> Result<(), Box<dyn E
             taken.push(whole);
             continue;
         };
-        return Err(format!("{}: {what}", output.display()).into());
+        return Err(format!("{}: {what}", name_of(output)).into());
     }
     for output in outputs {
         if !is_written_directly(output) {
@@ -297,7 +304,7 @@ fn open_directly(path: &Path) -> io::Result<File> {
 
 /// Returns the descriptor of this process that a path leads to: standard output for `-`.
 fn descriptor(path: &Path) -> Option<u32> {
-    if path == Path::new("-") {
+    if is_dash(path) {
         return Some(1);
     }
     let descriptors = Path::new("/proc/self/fd").canonicalize().ok()?;

@@ -405,6 +405,9 @@ fn an_output_appears_only_when_complete() {
     let o = pageyard(&["replay", sample("kbuild.pgy").to_str().unwrap(), "--html", "-"]);
     assert!(out(&o).starts_with("<!") && out(&o).trim_end().ends_with("</html>"));
     assert!(err(&o).contains("Linux612"), "{}", err(&o));
+    let o = pageyard(&["compare", &text, "--html", "-", "--svg", "-"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("standard output: two outputs are the same file"), "{}", err(&o));
     assert!(!std::path::Path::new("-").exists());
     // A named pipe is opened once: its reader would take the end of a first opening for its own.
     let shell =
