@@ -6,8 +6,7 @@ use pageyard::policy::Policy;
 use pageyard::{ContigError, HotplugError, IsolateError, Pfn, PoisonError, Poisoned};
 
 use crate::platform::current_task;
-use crate::service::HotplugGuard;
-use crate::service::Meanwhile;
+use crate::service::{HotplugGuard, Meanwhile};
 use crate::yard::HostYard;
 
 impl<P: Policy> HostYard<P> {

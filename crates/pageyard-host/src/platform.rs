@@ -175,7 +175,10 @@ impl<E> HostPlatform<E> {
 
     #[inline(never)]
     fn clear(&self, pfn: Pfn, order: Order) {
-        if !self.exclusive || self.is_elsewhere() {
+        if self.is_elsewhere() {
+            return;
+        }
+        if !self.exclusive {
             return self.fill(pfn, order, 0);
         }
         let pages = u64::from(order.pages());

@@ -51,7 +51,7 @@ impl WakeEvent {
         let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, ms) };
         if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             // Refused, by a filter or a limit of 0 descriptors. A caller that came back at once would
-            // take a whole CPU. Signals are late then (`any_system_call_may_fail`).
+            // take a whole CPU. A wake-up is noticed late then (`any_system_call_may_fail`).
             std::thread::sleep(most.min(LATE));
         }
         if ready <= 0 {
@@ -69,7 +69,7 @@ impl WakeEvent {
     }
 }
 
-/// The longest sleep that no signal ends.
+/// The longest sleep that no wake-up ends.
 const LATE: Duration = Duration::from_millis(100);
 
 static ONE: u64 = 1;

@@ -381,7 +381,7 @@ impl<'y, P: Policy> Worker<'y, P> {
                     }
                 }
             }
-            // A shrinker that claims pages which nobody freed would keep this thread busy for ever.
+            // A shrinker that claims more pages than were freed would keep this thread busy for ever.
             if n.nap == Some(now) && all_freed().saturating_sub(before) < claimed / 2 {
                 n.nap = Some(now + BUSY);
             }
@@ -491,9 +491,9 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Runs `f` with all signals blocked, so that a thread that it starts receives none of those that are
-/// for the process: a program that waits for them (`sigwait`, `signalfd`) blocks them in its own threads.
-/// Except those that an instruction of the thread itself causes.
+/// Runs `f` with all signals blocked except those that an instruction of the thread causes. A thread
+/// that `f` starts inherits this mask, so it takes no signal of the process from a program that waits
+/// for it (`sigwait`, `signalfd`) and blocks it in all threads of its own.
 fn signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     if cfg!(miri) {
         return f();
