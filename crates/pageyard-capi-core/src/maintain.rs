@@ -36,6 +36,28 @@ pub unsafe extern "C" fn pageyard_core_tick(
     })
 }
 
+/// Folds a CPU's parts of the zones' counters, without the rest of a tick. Call it when a CPU stops its
+/// tick because it is idle, so that what other CPUs read is exact, on that CPU or while that CPU makes no
+/// requests.
+///
+/// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_CPU if the CPU is unknown or offline.
+///
+/// Threads: one at a time per CPU. Owner: no ownership changes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pageyard_core_fold(
+    yard: *const pageyard_core,
+    cpu: u32,
+) -> pageyard_status {
+    // SAFETY: the header requires a valid handle.
+    on_yard!(unsafe { of(yard) }, |yard, cpu: u32| {
+        if !yard.is_up(CpuId(cpu)) {
+            return Err(PAGEYARD_ERR_CPU);
+        }
+        yard.fold(CpuId(cpu));
+        Ok(())
+    })
+}
+
 /// Drains the per-CPU lists of all CPUs to the zones, where blocks merge. Returns at once if
 /// another thread is already draining.
 ///

@@ -156,6 +156,7 @@ fn stay_within_their_memory(engine: u64) {
         let (from, to) = (FIRST + 512, FIRST + 1024);
         assert_eq!(pageyard_core_alloc_contig(y, from, to, movable, kernel), PAGEYARD_OK);
         assert_eq!(pageyard_core_free_contig(y, from, to), PAGEYARD_OK);
+        assert_eq!(pageyard_core_fold(y, 0), PAGEYARD_OK);
         assert_eq!(pageyard_core_tick(y, 0), PAGEYARD_OK);
         assert_eq!(pageyard_core_cpu_dead(y, 1), PAGEYARD_OK);
         assert_eq!(pageyard_core_cpu_up(y, 1), PAGEYARD_OK);

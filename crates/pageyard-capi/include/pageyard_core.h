@@ -1525,6 +1525,16 @@ pageyard_status pageyard_core_balloon_acknowledge(const struct pageyard_core *ya
 // Threads: one at a time per CPU. Owner: no ownership changes.
 pageyard_status pageyard_core_tick(const struct pageyard_core *yard, uint32_t cpu);
 
+// Folds a CPU's parts of the zones' counters, without the rest of a tick. Call it when a CPU stops its
+// tick because it is idle, so that what other CPUs read is exact, on that CPU or while that CPU makes no
+// requests.
+//
+// Errors: PAGEYARD_ERR_HANDLE; PAGEYARD_ERR_CPU if the CPU is unknown or offline.
+//
+// Threads: one at a time per CPU. Owner: no ownership changes.
+pageyard_status pageyard_core_fold(const struct pageyard_core *yard,
+                                   uint32_t cpu);
+
 // Drains the per-CPU lists of all CPUs to the zones, where blocks merge. Returns at once if
 // another thread is already draining.
 //

@@ -102,6 +102,7 @@ calls! {
         -> Result<Pfn, AllocError> { y.alloc_interleaved(turns, order, gfp) }
     call_alloc_preferring(y, nodes: NodeMask = NodeMask(2), order: Order = Order::ZERO, gfp: Gfp = Gfp::KERNEL)
         -> Result<Pfn, AllocError> { y.alloc_preferring(nodes, order, gfp) }
+    call_fold(y, cpu: CpuId = CpuId(0)) -> () { y.fold(cpu) }
     call_tick(y, cpu: CpuId = CpuId(0)) -> bool { y.tick(cpu) }
     call_drain_cpu(y, cpu: CpuId = CpuId(0)) -> () { y.drain_cpu(cpu, None) }
     call_drain_all(y, zone: ZoneId = ZONE) -> () { y.drain_all(Some(zone)) }

@@ -292,10 +292,13 @@ static void requests(void) {
 
     OK(pageyard_core_tick(yard, 3));
     EXPECT_STATUS(pageyard_core_tick(yard, CPUS), PAGEYARD_ERR_CPU);
+    OK(pageyard_core_fold(yard, 3));
+    EXPECT_STATUS(pageyard_core_fold(yard, CPUS), PAGEYARD_ERR_CPU);
     EXPECT_STATUS(pageyard_core_cpu_up(yard, 3), PAGEYARD_ERR_CPU);
     OK(pageyard_core_cpu_dead(yard, 3));
     EXPECT_STATUS(pageyard_core_cpu_dead(yard, 3), PAGEYARD_ERR_CPU);
     EXPECT_STATUS(pageyard_core_tick(yard, 3), PAGEYARD_ERR_CPU);
+    EXPECT_STATUS(pageyard_core_fold(yard, 3), PAGEYARD_ERR_CPU);
     OK(pageyard_core_cpu_up(yard, 3));
     OK(pageyard_core_compact(yard));
     OK(pageyard_core_compact_background(yard, 0, &sleep_ns));

@@ -751,6 +751,13 @@ static void h_pageyard_core_free_contig(void) {
     }
 }
 
+static void h_pageyard_core_fold(void) {
+    EACH(uint32_t, cpu) {
+        CALL(pageyard_core_fold, cpu);
+        EXPECT(known(pageyard_core_fold(yard, cpu)) == (cpu < 2));
+    }
+}
+
 static void h_pageyard_core_tick(void) {
     EACH(uint32_t, cpu) {
         CALL(pageyard_core_tick, cpu);
@@ -1027,6 +1034,7 @@ static const row ROWS[] = {
     ROW(pageyard_core_balloon_acknowledge),
     ROW(pageyard_core_balloon_ask),
     ROW(pageyard_core_balloon_lend),
+    ROW(pageyard_core_fold),
     ROW(pageyard_core_tick),
     ROW(pageyard_core_drain),
     ROW(pageyard_core_compact_background),

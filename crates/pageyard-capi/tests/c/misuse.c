@@ -225,6 +225,7 @@ static void core_handles(void) {
     BAD_HANDLE(pageyard_core_shootdown_free, pageyard_core, &batch, &out.size);
     BAD_HANDLE(pageyard_core_balloon_lend, pageyard_core, &balloon, PAGEYARD_KERNEL, &out.number);
     BAD_HANDLE(pageyard_core_balloon_acknowledge, pageyard_core, &balloon, FIRST);
+    BAD_HANDLE(pageyard_core_fold, pageyard_core, 0);
     BAD_HANDLE(pageyard_core_tick, pageyard_core, 0);
     BAD_HANDLE(pageyard_core_drain, pageyard_core);
     BAD_HANDLE(pageyard_core_compact_background, pageyard_core, 0, &out.number);

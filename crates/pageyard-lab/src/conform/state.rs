@@ -238,6 +238,7 @@ impl State {
                 },
                 expire: p.expire,
                 diff: p.diff,
+                cma_diff: 0,
                 threshold: p.stat_threshold,
             }));
             for (list, pfns) in p.lists.iter().enumerate() {

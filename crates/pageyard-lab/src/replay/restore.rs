@@ -30,6 +30,7 @@ impl Parts {
                 // A replay has no reclaim, so nothing would reset a boost (spec §3.4).
                 watermark_boost_factor: 0,
                 percpu_pagelist_high_fraction: machine.high_fraction,
+                stat_interval: machine.stat_interval_s,
                 ..Knobs::default()
             },
         }
@@ -185,6 +186,7 @@ fn records<'a>(
             },
             expire: 0,
             diff: 0,
+            cma_diff: 0,
             threshold: zone.stat_threshold,
         });
         let cached = lists.iter().enumerate().filter(move |&(l, _)| kept(l));

@@ -350,6 +350,7 @@ fn records(zone: &Zone, types: &PageTypeInfo, cpus: &[NodeId]) -> Vec<Record> {
             },
             expire: 0,
             diff: 0,
+            cma_diff: 0,
             threshold: set.stat_threshold.unwrap() as u32,
         }));
         for _ in 0..set.count {

@@ -298,9 +298,7 @@ fn populate<C: Config>(
         from = next;
     }
     // Fold the counters, so that no CPU starts with a difference.
-    let locked = at.lock();
-    locked.fold(locked.slot.diff());
-    drop(locked);
+    at.lock().fold_all();
     if let Some(seed) = layout.knobs.shuffle_seed {
         zone.seed_shuffle(seed);
         if !zone.deferred_part.is_deferred() {

@@ -358,16 +358,6 @@ impl Pageblock {
         type_in(self.0.load(Relaxed))
     }
 
-    /// Returns the pageblock's type if a block in it may go to a per-CPU list: it is not isolated
-    /// and not tainted by a poisoned frame. Call it under the list's lock: isolation and poisoning
-    /// change the entry first and drain the lists afterwards.
-    #[inline]
-    pub(crate) fn cached_type(&self) -> Option<MigrateType> {
-        let entry = self.0.load(Relaxed);
-        let t = type_in(entry);
-        (entry & TAINTED == 0 && t != MigrateType::Isolate).then_some(t)
-    }
-
     /// Returns the pageblock's type if a block in it may go straight to a per-CPU list. It must be
     /// one of the three list types, not isolated and not tainted by a poisoned frame; one comparison
     /// checks all.
@@ -450,10 +440,20 @@ impl<'a> Map<'a> {
         self.block(idx).migrate_type()
     }
 
-    /// Like [`Pageblock::cached_type`], for the pageblock that contains the frame.
+    /// Returns the type of a block's pageblock if the block may go to a per-CPU list: the pageblock
+    /// is not isolated, and no frame of the block is poisoned. Call it under the list's lock: isolation
+    /// and poisoning change the pageblock's entry first and look at the lists afterwards.
     #[inline]
-    pub(crate) fn cached_type(&self, idx: u32) -> Option<MigrateType> {
-        self.block(idx).cached_type()
+    pub(crate) fn cached_type(&self, idx: u32, order: u8) -> Option<MigrateType> {
+        let t = self.block_type(idx);
+        let faulty = self.is_tainted(idx, order) && self.has_poisoned(idx, order);
+        (!faulty && t != MigrateType::Isolate).then_some(t)
+    }
+
+    /// Returns whether a frame of the block is poisoned.
+    #[inline(never)]
+    pub(crate) fn has_poisoned(&self, idx: u32, order: u8) -> bool {
+        self.run(idx, 1 << order).iter().any(Frame::is_poisoned)
     }
 
     /// Returns the entry of the pageblock that contains the frame.

@@ -170,17 +170,17 @@ impl AllocFlags {
     }
 
     /// Returns the flags that an attempt always derives from the request: its KSWAPD bit, and CMA
-    /// for movable pages.
+    /// for movable pages. None are movable where grouping is disabled, whatever `gfp` says (§2.4).
     #[inline]
-    pub(crate) const fn of(gfp: Gfp) -> AllocFlags {
+    pub(crate) const fn of(gfp: Gfp, t: MigrateType) -> AllocFlags {
         let kswapd = gfp.bits() & AllocFlags::KSWAPD.bits();
-        let cma = (gfp.bits() & Gfp::MOVABLE.bits()) << 4;
+        let cma = if matches!(t, MigrateType::Movable) { AllocFlags::CMA.bits() } else { 0 };
         AllocFlags::from_bits_retain(kswapd | cma)
     }
 
     /// Returns the flags of the slow path (spec §2.9).
-    pub(crate) const fn slow(gfp: Gfp, order: u8) -> AllocFlags {
-        let mut f = AllocFlags::WMARK_MIN.union(AllocFlags::of(gfp));
+    pub(crate) const fn slow(gfp: Gfp, order: u8, t: MigrateType) -> AllocFlags {
+        let mut f = AllocFlags::WMARK_MIN.union(AllocFlags::of(gfp, t));
         let high = gfp.contains(Gfp::HIGH);
         if high {
             f = f.union(AllocFlags::MIN_RESERVE);
@@ -240,13 +240,21 @@ mod tests {
 
     #[test]
     fn slow_path_flags_of_2_9() {
-        let f = AllocFlags::slow(Gfp::ATOMIC, 1);
+        let slow = |gfp, order| AllocFlags::slow(gfp, order, MigrateType::Unmovable);
+        let f = slow(Gfp::ATOMIC, 1);
         assert!(f.contains(AllocFlags::HIGHATOMIC | AllocFlags::NON_BLOCK));
         assert!(f.contains(AllocFlags::MIN_RESERVE | AllocFlags::KSWAPD));
-        assert!(!AllocFlags::slow(Gfp::ATOMIC, 0).contains(AllocFlags::HIGHATOMIC));
-        assert!(!AllocFlags::slow(Gfp::NOWAIT, 1).contains(AllocFlags::HIGHATOMIC));
-        let none = AllocFlags::slow(Gfp::ATOMIC | Gfp::NOMEMALLOC, 1);
+        assert!(!slow(Gfp::ATOMIC, 0).contains(AllocFlags::HIGHATOMIC));
+        assert!(!slow(Gfp::NOWAIT, 1).contains(AllocFlags::HIGHATOMIC));
+        let none = slow(Gfp::ATOMIC | Gfp::NOMEMALLOC, 1);
         assert!(!none.intersects(AllocFlags::NON_BLOCK | AllocFlags::HIGHATOMIC));
-        assert!(!AllocFlags::slow(Gfp::KERNEL, 0).contains(AllocFlags::NON_BLOCK));
+        assert!(!slow(Gfp::KERNEL, 0).contains(AllocFlags::NON_BLOCK));
+    }
+
+    #[test]
+    fn cma_is_for_the_movable_type_2_6() {
+        let of = |t| AllocFlags::of(Gfp::HIGHUSER_MOVABLE, t);
+        assert!(of(MigrateType::Movable).contains(AllocFlags::CMA));
+        assert!(!of(MigrateType::Unmovable).contains(AllocFlags::CMA), "grouping is disabled");
     }
 }

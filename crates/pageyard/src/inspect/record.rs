@@ -83,7 +83,9 @@ pub struct CpuRecord {
     pub expire: u8,
     /// The CPU's delta of the free counter.
     pub diff: i32,
-    /// The delta is folded when it exceeds this.
+    /// Its delta of the counter of free CMA pages; 0 on the packed engine, which ignores it.
+    pub cma_diff: i32,
+    /// A delta is folded when it exceeds this.
     pub threshold: u32,
 }
 
@@ -201,6 +203,7 @@ impl<R: RawMutex> PerCpu<R> {
             tuning,
             expire: self.expire.load(Relaxed),
             diff: self.diff(),
+            cma_diff: self.cma_diff(),
             threshold: self.threshold.load(Relaxed),
         }
     }

@@ -375,12 +375,17 @@ impl<R: RawMutex> Zone<'_, R> {
         ensure(c.threshold <= 1 << 16, "the threshold is above 2^16")?;
         // Where the threshold fell, a part stays as it is until it changes.
         let most = c.threshold.max(MOST_THRESHOLD);
-        ensure(c.diff.unsigned_abs() <= most, "the CPU's part exceeds any threshold")?;
+        let fits = [c.diff, c.cma_diff].iter().all(|part| part.unsigned_abs() <= most);
+        ensure(fits, "the CPU's part exceeds any threshold")?;
         slot.pageset.lock().tune(&rules.pcp, |now| *now = *t);
         slot.expire.store(c.expire, Relaxed);
         slot.threshold.store(c.threshold, Relaxed);
         match self.region() {
-            None => slot.set_diff(c.diff),
+            None => {
+                slot.set_diff(c.diff);
+                slot.set_cma_diff(c.cma_diff);
+                self.free_cma.fetch_sub(c.cma_diff.into(), Relaxed);
+            }
             Some(region) => slot.restore_diff(region, c.cpu, c.diff),
         }
         Ok(())
@@ -424,6 +429,7 @@ impl<R: RawMutex> Zone<'_, R> {
             slot.expire.store(0, Relaxed);
             slot.threshold.store(0, Relaxed);
             slot.set_diff(0);
+            slot.set_cma_diff(0);
         }
         if let Some(region) = self.region() {
             return self.make_blank_packed(region);

@@ -199,7 +199,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
             self.count(Tally::Cached(cpu), pageset.tuning.count.into(), cached)?;
             // A lowered threshold takes effect with the next change of the delta.
             let most = slot.threshold.load(Relaxed).max(MOST_THRESHOLD);
-            let fits = slot.diff().unsigned_abs() <= most;
+            let fits = [slot.diff(), slot.cma_diff()].iter().all(|n| n.unsigned_abs() <= most);
             self.ensure(fits, None, Broken::Threshold(cpu))?;
         }
         Ok(all)
@@ -387,7 +387,9 @@ impl<R: RawMutex> Look<'_, '_, R> {
             let (highatomic, cma) = (&z.free_highatomic, &z.free_cma);
             let highatomic = highatomic.load(Relaxed) as i64;
             self.count(Tally::FreeHighatomic, highatomic, of_type(MigrateType::HighAtomic))?;
-            self.count(Tally::FreeCma, cma.load(Relaxed) as i64, of_type(MigrateType::Cma))?;
+            let parts: i64 = z.cpus.iter().map(|c| i64::from(c.cma_diff())).sum();
+            let cma = cma.load(Relaxed).saturating_add(parts);
+            self.count(Tally::FreeCma, cma, of_type(MigrateType::Cma))?;
         }
         let in_use = seen.cached + seen.allocated + seen.guards + seen.bad + seen.poisoned;
         self.count(Tally::Managed, z.managed.load(Relaxed) as i64, all + in_use)?;

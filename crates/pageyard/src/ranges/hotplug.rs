@@ -17,7 +17,7 @@ use crate::base::units::{
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
-use crate::pcp::tuning::Limits;
+use crate::pcp::tuning::{Limits, Tuning};
 use crate::ranges::contig::{ContigError, no_room};
 use crate::ranges::isolate::{IsolateError, Purpose};
 use crate::zone::at::{At, Locked};
@@ -213,7 +213,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
     }
 
-    /// Disables the per-CPU lists of a zone without memory and makes its free counter exact.
+    /// Resets the per-CPU lists of a zone without memory (§8.4, §5.5) and makes its free counter exact.
     #[inline(never)]
     fn forget_pagesets(&self, zone: &Zone<'a, C::Lock>) {
         let _held = zone.limits_lock.lock();
@@ -223,8 +223,11 @@ impl<'a, C: Config> Yard<'a, C> {
             if zone.region().is_some() {
                 zone.enable_packed(cpu, false);
             } else if let Some(at) = self.at(zone, cpu) {
-                let locked = at.lock();
-                locked.fold(at.slot.diff());
+                at.lock().fold_all();
+                at.slot.expire.store(0, Relaxed);
+                at.slot.pageset.lock().tune(&self.rules().pcp, |t| {
+                    *t = Tuning { count: t.count, limits: Limits::DISABLED, ..Tuning::new() };
+                });
             }
         }
     }

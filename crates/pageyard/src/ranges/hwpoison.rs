@@ -104,16 +104,21 @@ impl<C: Config> Yard<'_, C> {
                 return Ok(Poisoned::Removed);
             }
         }
+        // A free that missed the mark has put its block on a list by now, others keep it off the lists.
+        for slot in zone.cpus {
+            drop(slot.pageset.lock());
+        }
         for _ in 0..TRIES {
-            for cpu in 0..self.cpus {
-                at.drain(CpuId(cpu));
-            }
             let locked = at.lock();
             if locked.remove_poisoned(idx) {
                 return Ok(Poisoned::Removed);
             }
             if !zone.may_be_cached(idx) {
                 break;
+            }
+            drop(locked);
+            for cpu in 0..self.cpus {
+                at.drain(CpuId(cpu));
             }
         }
         Ok(Poisoned::WhenFreed)

@@ -322,24 +322,21 @@ impl<R: RawMutex> Zone<'_, R> {
         if self.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Held) {
             return Some(idx);
         }
+        // Whatever a MOVABLE zone has in use passes as movable.
+        let anything = self.kind == ZoneKind::Movable;
         while idx < frames.end {
             let state = self.state(idx);
             idx = match state.kind() {
+                // Blocks held by compaction are about to be allocated or freed.
+                Kind::Reserved | Kind::Held => return Some(idx),
                 Kind::Poisoned if purpose == Purpose::Leave => idx + 1,
-                // Blocks held by compaction are about to be allocated or freed. Guards and faulty
-                // frames stay where they are.
-                Kind::Reserved | Kind::Held | Kind::Guard | Kind::Bad | Kind::Poisoned => {
-                    return Some(idx);
-                }
-                Kind::Allocated | Kind::BeingFreed
-                    if !state.is_movable() && self.kind != ZoneKind::Movable =>
-                {
+                // Guards and faulty frames stay where they are.
+                Kind::Guard | Kind::Bad | Kind::Poisoned if !anything => return Some(idx),
+                Kind::Allocated | Kind::BeingFreed if !anything && !state.is_movable() => {
                     return Some(idx);
                 }
                 Kind::Tail => idx + 1,
-                Kind::Free | Kind::Cached | Kind::Allocated | Kind::BeingFreed => {
-                    idx.saturating_add(1 << state.order())
-                }
+                _ => idx.saturating_add(1 << state.order()),
             };
         }
         None

@@ -125,7 +125,7 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         let at =
             self.at(zone, req.cpu).ok_or(PlaceError::Alloc(AllocError::UnknownCpu(req.cpu)))?;
-        let flags = AllocFlags::of(gfp);
+        let flags = AllocFlags::of(gfp, req.migrate_type);
         if let Some(region) = zone.region() {
             at.take_packed_at(region, idx, order.get(), req.migrate_type, flags)?;
             self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);
@@ -193,8 +193,9 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Searches the free lists of all zones, then once more with the per-CPU lists drained.
     fn search(&self, req: &Request, gfp: Gfp, wanted: Wanted) -> Option<Pfn> {
-        let low = AllocFlags::WMARK_LOW | AllocFlags::of(gfp) | AllocFlags::NOFRAGMENT;
-        let slow = AllocFlags::slow(gfp, wanted.order);
+        let derived = AllocFlags::of(gfp, req.migrate_type);
+        let low = AllocFlags::WMARK_LOW | derived | AllocFlags::NOFRAGMENT;
+        let slow = AllocFlags::slow(gfp, wanted.order, req.migrate_type);
         let zones = || self.zones_for(req).filter(|z| z.start < wanted.limit);
         for drained in [false, true] {
             for flags in [low, slow] {

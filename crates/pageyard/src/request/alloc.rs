@@ -382,7 +382,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Makes the first attempt, at the low watermark (§2.7).
     #[inline]
     fn fast_path(&self, req: &Request) -> Option<Pfn> {
-        let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(req.gfp);
+        let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(req.gfp, req.migrate_type);
         if req.context.cpuset.is_some() {
             flags |= AllocFlags::CPUSET;
         }
@@ -448,7 +448,6 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Option<u32> {
         let zone = at.zone;
         if !at.watermark_holds(req, flags)
-            && !flags.contains(AllocFlags::NO_WATERMARKS)
             && (flags.contains(AllocFlags::NO_WAIT) || !self.make_room(at, preferred, req, flags))
         {
             return None;
@@ -466,7 +465,8 @@ impl<'a, C: Config> Yard<'a, C> {
     }
 
     /// Whether a zone that failed its watermark may serve after all: because it has grown (§8.2),
-    /// or because node reclaim on a near node lifted it above the watermark (§2.8 step 6).
+    /// because the request may ignore watermarks, or because node reclaim on a near node lifted the
+    /// zone above the watermark (§2.8 step 6).
     #[cold]
     fn make_room(
         &self,
@@ -477,6 +477,9 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> bool {
         let zone = at.zone;
         if self.growths(zone, req.gfp).any(|grown| grown || at.mark_holds(req, flags)) {
+            return true;
+        }
+        if flags.contains(AllocFlags::NO_WATERMARKS) {
             return true;
         }
         let near = self.node(preferred.node).is_some_and(|n| n.distance(zone.node) <= NEAR);

@@ -178,7 +178,7 @@ impl<'a, C: Config> Yard<'a, C> {
             return Ok(Start::Nothing);
         }
         let Request { cpu, migrate_type, .. } = req;
-        let flags = bulk_flags(req.gfp);
+        let flags = bulk_flags(&req);
         Ok(match self.bulk_zone(&req, wanted as u64) {
             Some(zone) => Start::From(Source { zone, cpu, migrate_type, flags }),
             None => Start::One,
@@ -195,7 +195,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// growing zones if needed (§8.2). Tests no other watermark, so a bulk request never sets
     /// BELOW_HIGH.
     fn bulk_zone(&self, req: &Request, wanted: u64) -> Option<&'a Zone<'a, C::Lock>> {
-        let flags = bulk_flags(req.gfp);
+        let flags = bulk_flags(req);
         let zones = self.zones_for(req);
         let near = zones.clone().next()?.node;
         let allowed = |z: &&Zone<'_, _>| req.may_use(z.node, AllocFlags::CPUSET);
@@ -268,8 +268,8 @@ impl<C: Config> Drop for Chunk<'_, '_, C> {
 const CHUNK: usize = 64;
 
 /// Without KSWAPD and NOFRAGMENT: a bulk request may boost watermarks but wakes no reclaim.
-fn bulk_flags(gfp: Gfp) -> AllocFlags {
-    let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(gfp);
+fn bulk_flags(req: &Request) -> AllocFlags {
+    let mut flags = AllocFlags::WMARK_LOW | AllocFlags::of(req.gfp, req.migrate_type);
     flags.remove(AllocFlags::KSWAPD);
     flags
 }

@@ -467,14 +467,19 @@ impl<C: Config> At<'_, '_, C> {
         }
     }
 
+    /// Folds the CPU's parts of the zone's counters (§9.2), from which on a remote pageset expires if it
+    /// is not used (§5.15).
+    pub(crate) fn fold(&self) {
+        let has_parts = self.slot.diff() != 0 || self.slot.cma_diff() != 0;
+        if has_parts && self.lock().fold_all() {
+            self.slot.expire.store(3, Relaxed);
+        }
+    }
+
     /// Runs one tick of the statistics worker for this CPU and zone (§5.14, §5.15, §9.2): fold,
     /// decay, expiry, in this order. Returns whether another tick is needed.
     pub(crate) fn tick(&self) -> bool {
-        if self.slot.diff() != 0 {
-            let zone = self.lock();
-            zone.fold(self.slot.diff());
-            self.slot.expire.store(3, Relaxed);
-        }
+        self.fold();
         self.flush_queue();
         let mut todo = self.decay();
         let drained = todo > 0;

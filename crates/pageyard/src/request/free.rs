@@ -353,7 +353,7 @@ impl<'a, C: Config> Yard<'a, C> {
             }
             match &mut held {
                 Some((_, pageset)) => {
-                    let t = zone.map.cached_type(idx);
+                    let t = zone.map.cached_type(idx, order.get());
                     if let Some(t) = t.filter(|_| at.takes_frees()) {
                         if let Some(rest) = pageset.put(at, idx, order.get(), t) {
                             drop(held.take());
@@ -497,7 +497,7 @@ impl<C: Config> At<'_, '_, C> {
             let at = owner.as_ref().unwrap_or(self);
             match at.slot.pageset.try_lock() {
                 Some(mut pageset) => {
-                    let t = self.zone.map.cached_type(idx);
+                    let t = self.zone.map.cached_type(idx, order);
                     if let Some(t) = t.filter(|_| at.takes_frees()) {
                         let rest = pageset.put(at, idx, order, t);
                         drop(pageset);

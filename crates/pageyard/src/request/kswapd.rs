@@ -400,9 +400,6 @@ impl<C: Config> Drop for Kswapd<'_, '_, C> {
                 z.clear_flag(RECLAIM_ACTIVE);
             }
         }
-        if self.pressed {
-            self.set_thresholds(false);
-        }
         if !self.node.wakeups.lie_down() && !self.node.wakeups.is_hopeless() {
             self.yard.hooks.wake_reclaim(self.node.id, self.order, self.highest);
         }

@@ -73,7 +73,8 @@ impl<'a, C: Config> Yard<'a, C> {
         if !is_cached_order(self.rules(), order.get()) || self.hooks.fail(order, gfp) {
             return Err(AllocError::NoMemory);
         }
-        let flags = AllocFlags::WMARK_MIN | AllocFlags::NO_WAIT | AllocFlags::of(gfp);
+        let derived = AllocFlags::of(gfp, req.migrate_type);
+        let flags = AllocFlags::WMARK_MIN | AllocFlags::NO_WAIT | derived;
         let pfn = self.attempt(&req, flags).ok_or(AllocError::NoMemory)?;
         let undelivered = Rollback::new(|| self.return_unprepared_for(pfn, order, flags));
         self.report_and_prepare(req.cpu, pfn, order, req.migrate_type, gfp);
@@ -136,7 +137,9 @@ impl<C: Config> At<'_, '_, C> {
         };
         // Disabled lists stay empty (§5.5).
         let is_open = pageset.tuning.limits.high_max > 0 && at.takes_frees();
-        let Some(t) = self.zone.map.cached_type(idx).filter(|_| is_open) else { return false };
+        let Some(t) = self.zone.map.cached_type(idx, order).filter(|_| is_open) else {
+            return false;
+        };
         pageset.push(at, idx, self.zone.map.frame(idx), order, t);
         pageset.tuning.count += 1 << order;
         true

@@ -386,16 +386,25 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     /// another tick. (No tick empties magazines.)
     pub(crate) fn tick_packed(&self, most: &mut u32) -> bool {
         let Some(region) = self.zone.region() else { return false };
-        let Some(part) = region.cpus.get(self.cpu.0 as usize) else { return false };
-        let mut own = part.own.lock();
-        region.flush(&mut own);
-        self.slot.fold(self.zone, &mut own);
+        let Some(own) = self.fold_packed(region) else { return false };
         self.slot.counters.ticks.add(1);
         drop(own);
         self.zone.note_above_high();
         let depots_keep = region.tick_cpu(self.cpu.0, most);
         self.count_frees(region);
         depots_keep
+    }
+
+    /// Returns the frees that the CPU has collected, and folds its parts of the zone's counter (§9.2).
+    /// Returns what the CPU owns, still locked.
+    pub(crate) fn fold_packed(
+        &self,
+        region: &'z Region<'a, C::Lock>,
+    ) -> Option<MutexGuard<'z, C::Lock, Cpu>> {
+        let mut own = region.cpus.get(self.cpu.0 as usize)?.own.lock();
+        region.flush(&mut own);
+        self.slot.fold(self.zone, &mut own);
+        Some(own)
     }
 }
 

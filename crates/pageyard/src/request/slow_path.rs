@@ -162,7 +162,8 @@ impl<'a, C: Config> Yard<'a, C> {
         c.zonelists = self.zonelists(c.req.gfp);
         c.req.spread_dirty = false;
         c.req.nodes = c.req.asked;
-        c.flags = AllocFlags::slow(c.req.gfp, c.req.order.get()) | AllocFlags::CPUSET;
+        let slow = AllocFlags::slow(c.req.gfp, c.req.order.get(), c.req.migrate_type);
+        c.flags = slow | AllocFlags::CPUSET;
         if self.policy.defragments() {
             c.flags |= AllocFlags::NOFRAGMENT;
         }
@@ -224,6 +225,8 @@ impl<'a, C: Config> Yard<'a, C> {
         self.try_for(c.req, c.flags)
     }
 
+    /// Outlined: inlined, the frames of some steps grow, below which all of an attempt lies.
+    #[inline(never)]
     fn try_for(&self, req: &Request, flags: AllocFlags) -> Step {
         match self.attempt(req, flags) {
             Some(pfn) => {
@@ -331,7 +334,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let reserves = self.reserve_flags(c.req);
         if let Some(flags) = reserves {
             // These replace the other flags: neither NON_BLOCK nor HIGHATOMIC is kept.
-            c.flags = flags | AllocFlags::of(c.req.gfp);
+            c.flags = flags | AllocFlags::of(c.req.gfp, c.req.migrate_type);
         }
         if reserves.is_some() || !c.flags.contains(AllocFlags::CPUSET) {
             c.req.nodes = c.req.reachable();
@@ -619,9 +622,9 @@ impl<'a, C: Config> Yard<'a, C> {
     fn no_page(&self, c: &mut SlowPath<'_>) -> Step {
         if c.req.gfp.contains(Gfp::NOFAIL | Gfp::DIRECT_RECLAIM) {
             // Does not go further into the reserves: tasks that free memory need the rest.
-            let some = AllocFlags::MIN_RESERVE | AllocFlags::of(c.req.gfp);
             for cpuset in [AllocFlags::CPUSET, AllocFlags::empty()] {
-                if let served @ Step::Served(_) = self.try_for(c.req, some | cpuset) {
+                let flags = AllocFlags::MIN_RESERVE | cpuset;
+                if let served @ Step::Served(_) = self.try_for(c.req, flags) {
                     return served;
                 }
             }

@@ -79,8 +79,7 @@ impl<'a, C: Config> Yard<'a, C> {
         for zone in self.zones.iter().filter(|z| z.region().is_none()) {
             if let Some(at) = self.at(zone, cpu) {
                 at.disown_all(cpu);
-                let locked = at.lock();
-                locked.fold(at.slot.diff());
+                at.lock().fold_all();
             }
         }
         self.apply_limits(&self.knobs(), 0);

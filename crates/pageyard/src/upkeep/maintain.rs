@@ -36,6 +36,33 @@ impl<'a, C: Config> Yard<'a, C> {
         again
     }
 
+    /// Folds a CPU's parts of the zones' counters, without the rest of a [`tick`](Self::tick). The kernel
+    /// does this when a CPU stops its tick because it is idle (§9.2): nothing then corrects what other
+    /// CPUs read. Pages in the CPU's lists stay there.
+    ///
+    /// Call it on that CPU, or while that CPU does not allocate.
+    ///
+    /// ```
+    /// # use pageyard::{Bare, CpuId, Gfp, Order, Yard, ZoneKind};
+    /// # type Lock = spin::mutex::SpinMutex<()>;
+    /// # let ram = [0x100_0000..0x500_0000];
+    /// let yard: Yard<'_, Bare<Lock, ()>> = Yard::from_memory_map(&ram, &[], 1, ())?;
+    /// let page = yard.alloc(Order::ZERO, Gfp::KERNEL)?;
+    /// yard.fold(CpuId(0));
+    /// let zone = yard.zone_info(ZoneKind::Dma32).unwrap();
+    /// assert_eq!(zone.free, zone.free_exact);
+    /// # yard.free(page, Order::ZERO)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fold(&self, cpu: CpuId) {
+        for at in self.zones.iter().filter_map(|zone| self.at(zone, cpu)) {
+            match at.zone.region() {
+                None => at.fold(),
+                Some(region) => drop(at.fold_packed(region)),
+            }
+        }
+    }
+
     /// Drains one CPU's lists, for one zone or all zones (§5.16).
     pub fn drain_cpu(&self, cpu: CpuId, zone: Option<ZoneId>) {
         let by = self.hooks.cpu();

@@ -6,10 +6,10 @@ use lock_api::{MutexGuard, RawMutex};
 
 use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{CpuId, MigrateType, PAGEBLOCK_PAGES};
+use crate::base::units::{CpuId, PAGEBLOCK_PAGES};
 use crate::base::watermark::{HIGH, boost_cap};
 use crate::embedder::config::Config;
-use crate::embedder::hooks::{Observer, Reclaim};
+use crate::embedder::hooks::Observer;
 use crate::embedder::platform::Platform;
 use crate::embedder::policy::{Policy, Rules};
 use crate::zone::area::End;
@@ -187,50 +187,6 @@ impl<C: Config> Locked<'_, '_, C> {
             return self.free_around(idx, order);
         }
         self.free_pieces(idx, order, End::Head);
-    }
-
-    /// Accounts for every change of the number of free pages (§4.7), in exactly the steps of the
-    /// spec. The steps decide when the CPU's part is folded (§9.2) and are therefore observable.
-    #[inline]
-    pub(crate) fn account(&self, pages: i32, t: MigrateType) {
-        if t == MigrateType::Isolate {
-            return;
-        }
-        let x = self.slot.diff() + pages;
-        if x.unsigned_abs() > self.slot.threshold.load(Relaxed) {
-            self.fold(x);
-        } else {
-            self.slot.set_diff(x);
-        }
-        self.account_special(pages.into(), t);
-    }
-
-    /// Accounts for free pages of the types that are also counted separately.
-    #[inline]
-    pub(crate) fn account_special(&self, pages: i64, t: MigrateType) {
-        let part = match t {
-            MigrateType::HighAtomic => &self.zone.free_highatomic,
-            MigrateType::Cma => &self.zone.free_cma,
-            _ => return,
-        };
-        part.store(part.load(Relaxed).wrapping_add_signed(pages), Relaxed);
-        self.zone.refresh_cached_mark(self.rules());
-    }
-
-    /// Adds the CPU's part to the zone's free counter.
-    pub(crate) fn fold(&self, part: i32) {
-        self.add_free(part.into());
-        self.slot.set_diff(0);
-    }
-
-    /// Changes the zone's free counter.
-    #[inline]
-    pub(crate) fn add_free(&self, pages: i64) {
-        let free = self.zone.nr_free.load(Relaxed).wrapping_add(pages);
-        self.zone.nr_free.store(free, Relaxed);
-        if self.hooks.report_order().is_some() {
-            self.zone.report.saw(free);
-        }
     }
 
     /// Boosts the watermarks after a claim for a request of another type (§3.4).

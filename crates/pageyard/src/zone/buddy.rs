@@ -67,8 +67,8 @@ impl<C: Config> Locked<'_, '_, C> {
             self.unlist(buddy, order, theirs, false);
             if self.rules().carried_types && theirs != t {
                 // The pages change lists, so the counts kept by list change too.
-                self.account_special(-(1 << order), theirs);
-                self.account_special(1 << order, t);
+                self.account_special(1, -(1 << order), theirs);
+                self.account_special(1, 1 << order, t);
             }
             idx &= buddy;
             order += 1;

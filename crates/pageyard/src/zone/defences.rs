@@ -216,7 +216,7 @@ impl<C: Config> Locked<'_, '_, C> {
         let end = idx.saturating_add(1 << order);
         let mut at = idx;
         while at < end {
-            let clean = |o: &u8| !map.run(at, 1 << o).iter().any(|f| f.is_poisoned());
+            let clean = |o: &u8| !map.has_poisoned(at, *o);
             let most = (at.trailing_zeros() as u8).min((end - at).ilog2() as u8);
             match (0..=most.min(PAGEBLOCK_ORDER)).rev().find(clean) {
                 Some(o) => {

@@ -1,5 +1,6 @@
 //! One zone under its lock: free lists by order and type, fallbacks, the state of each mechanism.
 
+pub(crate) mod accounting;
 pub(crate) mod area;
 pub(crate) mod at;
 pub(crate) mod buddy;

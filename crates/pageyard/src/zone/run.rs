@@ -6,7 +6,6 @@
 //! result is done here. The accounting is still done block by block, because its steps are
 //! observable (§4.7, §9.2).
 
-use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
 use crate::embedder::config::Config;
 use crate::embedder::events::Event;
@@ -138,49 +137,6 @@ impl<C: Config> Locked<'_, '_, C> {
             self.hooks.event(self.cpu, Event::Drain { pfn, order, migrate_type });
         }
     }
-
-    /// Calls [`account`](Self::account) `times` times in effect.
-    #[inline]
-    fn account_each(&self, times: u32, pages: i32, t: MigrateType) {
-        if t == MigrateType::Isolate {
-            return;
-        }
-        let threshold = self.slot.threshold.load(Relaxed);
-        let (folded, part) = fold_each(self.slot.diff(), threshold, times, pages);
-        self.slot.set_diff(part);
-        self.add_free(folded);
-        self.account_special(i64::from(pages) * i64::from(times), t);
-    }
-}
-
-/// Returns what `times` changes by `step` add to the counter, because the CPU's part exceeded the
-/// threshold, and the part left after them (§9.2).
-#[inline]
-fn fold_each(part: i32, threshold: u32, times: u32, step: i32) -> (i64, i32) {
-    if step == 0 || times < 8 {
-        // For few changes a loop is cheaper than the divisions.
-        let (mut folded, mut part) = (0, part);
-        for _ in 0..times {
-            part += step;
-            if part.unsigned_abs() > threshold {
-                folded += i64::from(part);
-                part = 0;
-            }
-        }
-        return (folded, part);
-    }
-    // Normalise the sign so that the part climbs towards the threshold.
-    let up = i64::from(step.signum());
-    let (part, step) = (i64::from(part) * up, i64::from(step.unsigned_abs()));
-    let (threshold, times) = (i64::from(threshold), i64::from(times));
-    let first = (threshold - part).max(0) / step + 1;
-    if first > times {
-        return (0, ((part + times * step) * up) as i32);
-    }
-    let period = threshold / step + 1;
-    let left = times - first;
-    let folded = part + first * step + left / period * period * step;
-    (folded * up, (left % period * step * up) as i32)
 }
 
 #[cfg(test)]
@@ -204,29 +160,6 @@ mod tests {
         assert_eq!(parts(large), [(0, 9), (512, 9), (1024, 9)]);
         let order3 = Run { first: 8, blocks: 3, order: 3, descending: false };
         assert_eq!(parts(order3), [(8, 3), (16, 4)]);
-    }
-
-    #[test]
-    fn batched_folding_equals_single_folding_9_2() {
-        for threshold in [0, 1, 6, 18, 125] {
-            for part in -(threshold as i32)..=threshold as i32 {
-                for step in [1, -1, 2, -2, 8, -8, 512, -512] {
-                    let (mut folded, mut now) = (0, part);
-                    for times in 1..300 {
-                        now += step;
-                        if now.unsigned_abs() > threshold {
-                            folded += i64::from(now);
-                            now = 0;
-                        }
-                        assert_eq!(
-                            fold_each(part, threshold, times, step),
-                            (folded, now),
-                            "{part} {threshold} {times} {step}"
-                        );
-                    }
-                }
-            }
-        }
     }
 
     #[test]

@@ -58,7 +58,9 @@ pub struct PerCpu<R: RawMutex> {
     pub(crate) pageset: Mutex<R, Pageset>,
     /// The CPU's part of the zone's free counter (§9.2). Zone lock.
     pub(crate) diff: AtomicU32,
-    /// Above this value, the part is folded into the zone's counter.
+    /// Its part of the counter of free CMA pages (exact engine). Zone lock.
+    cma_diff: AtomicU32,
+    /// Above this value, a part is folded into the zone's counter.
     pub(crate) threshold: AtomicU32,
     /// Above this value, the part of the CPU's cache domain is folded (packed engine). 0: it has none.
     pub(crate) domain_threshold: AtomicU32,
@@ -78,6 +80,7 @@ impl<R: RawMutex> PerCpu<R> {
         PerCpu {
             pageset: Mutex::new(Pageset::new()),
             diff: AtomicU32::new(0),
+            cma_diff: AtomicU32::new(0),
             threshold: AtomicU32::new(0),
             domain_threshold: AtomicU32::new(0),
             expire: AtomicU8::new(0),
@@ -96,6 +99,16 @@ impl<R: RawMutex> PerCpu<R> {
     #[inline]
     pub(crate) fn set_diff(&self, n: i32) {
         self.diff.store(n as u32, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn cma_diff(&self) -> i32 {
+        self.cma_diff.load(Relaxed) as i32
+    }
+
+    #[inline]
+    pub(crate) fn set_cma_diff(&self, n: i32) {
+        self.cma_diff.store(n as u32, Relaxed);
     }
 }
 
@@ -159,7 +172,7 @@ pub struct Zone<'a, R: RawMutex> {
     /// The zone's free counter, without the CPUs' parts. May be negative temporarily.
     pub(crate) nr_free: OwnLine<AtomicI64>,
     pub(crate) free_highatomic: AtomicU64,
-    pub(crate) free_cma: AtomicU64,
+    pub(crate) free_cma: AtomicI64,
 
     pub(crate) lock: Mutex<R, ()>,
     /// Frees that could not take the lock.
@@ -223,7 +236,7 @@ impl<R: RawMutex> Zone<'_, R> {
             watermarks: Watermarks::new(),
             nr_free: OwnLine(AtomicI64::new(0)),
             free_highatomic: AtomicU64::new(0),
-            free_cma: AtomicU64::new(0),
+            free_cma: AtomicI64::new(0),
             lock: Mutex::new(()),
             queue: FreeQueue::new(),
             packed: None,
@@ -371,9 +384,15 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         let counter = if self.region().is_some() { loads(&self.nr_free) } else { &self.nr_free };
         let (highatomic, cma) = match self.region() {
             Some(region) if region.blocks.has_set_apart() => region.blocks.free_in_set_apart(),
-            _ => (self.free_highatomic.load(Relaxed), self.free_cma.load(Relaxed)),
+            _ => (self.free_highatomic.load(Relaxed), self.free_cma()),
         };
         Supply { free: counter.load(Relaxed).max(0) as u64, highatomic, cma }
+    }
+
+    /// Returns the counter of free CMA pages, without the CPUs' parts (exact engine).
+    #[inline]
+    fn free_cma(&self) -> u64 {
+        self.free_cma.load(Relaxed).max(0) as u64
     }
 
     /// Returns the supply with the CPUs' parts of the counter (§3.7, *snapshot*).
@@ -481,7 +500,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     pub(crate) fn most_withheld(&self) -> Supply {
         let (highatomic, cma) = match self.region() {
             Some(region) => region.blocks.pages_set_apart(),
-            None => (self.free_highatomic.load(Relaxed), self.free_cma.load(Relaxed)),
+            None => (self.free_highatomic.load(Relaxed), self.free_cma()),
         };
         Supply { free: self.nr_free.load(Relaxed).max(0) as u64, highatomic, cma }
     }

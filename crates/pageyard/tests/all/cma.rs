@@ -9,7 +9,7 @@ use common::state::State;
 use common::view::normal;
 use common::{Lock, Machine, Y, frames, o};
 use pageyard::MigrateType::{Cma, Movable, Unmovable};
-use pageyard::{CmaArea, CmaError, ContigError, Gfp, IsolateError, Pfn, ZoneKind};
+use pageyard::{CmaArea, CmaError, ContigError, CpuId, Gfp, IsolateError, Pfn, Place, ZoneKind};
 
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
 const GFP: Gfp = Gfp::KERNEL;
@@ -34,6 +34,65 @@ fn s4_3_step_0_cma_first_while_more_than_half_of_free_memory() {
         let got: String = (0..23).map(|_| from()).collect();
         assert_eq!(got, "ccc".to_owned() + &"oc".repeat(10));
         assert!(y.alloc(o(0), MOVABLE).is_err());
+    });
+}
+
+#[test]
+fn s9_1_free_cma_pages_are_counted_in_cpu_parts() {
+    // As above, but neither counter learns of what is taken: 13 is more than half of 23 until no CMA
+    // page is left.
+    mixed(10, 13).cpu(0, |c| c.threshold = 20).run(|y: &Y<'_>| {
+        let from = || y.alloc(o(0), MOVABLE).map(|p| if p.0 < 512 { 'o' } else { 'c' }).unwrap();
+        let supply = || y.supply(ZoneKind::Normal).map(|s| (s.free, s.cma)).unwrap();
+        let got: String = (0..20).map(|_| from()).collect();
+        assert_eq!(got, "c".repeat(13) + &"o".repeat(7));
+        assert_eq!(supply(), (23, 13));
+        y.fold(CpuId(0));
+        assert_eq!(supply(), (3, 0));
+        let v = normal(y);
+        assert_eq!((v.cpus[0].diff, v.cpus[0].cma_diff, v.cpus[0].expire), (0, 0, 3), "§5.15");
+    });
+}
+
+#[test]
+fn s9_1_a_cma_part_is_in_a_snapshot() {
+    let s = mixed(40, 40).cpu(0, |c| (c.threshold, c.cma_diff) = (20, -7));
+    s.run(|y: &Y<'_>| {
+        // The counter says 47, and 40 are free.
+        assert_eq!(y.supply(ZoneKind::Normal).unwrap().cma, 47);
+        for n in 8..=20 {
+            y.alloc(o(0), MOVABLE).unwrap();
+            assert_eq!(normal(y).cpus[0].cma_diff, -n);
+        }
+        y.alloc(o(0), MOVABLE).unwrap();
+        assert_eq!((normal(y).cpus[0].cma_diff, y.supply(ZoneKind::Normal).unwrap().cma), (0, 26));
+    });
+}
+
+#[test]
+fn s3_6_cma_pages_are_withheld_as_the_counters_say() {
+    // 544 pages free. 20 are taken, of which no counter knows: 544 − 512 are not above 32.
+    let s = State::new(1024).label(1, Cma).free(512, 9);
+    let s = (0..64).step_by(2).fold(s, |s, p| s.free(p, 0)).limits(4, 0, 0);
+    let s = s.cpu(0, |c| c.threshold = 20).set(|z| z.watermarks = [32; 4]);
+    s.run(|y: &Y<'_>| {
+        for _ in 0..20 {
+            assert!(y.alloc(o(0), MOVABLE).unwrap().0 >= 512);
+        }
+        assert!(y.alloc(o(0), GFP | Gfp::NOWARN).is_err());
+    });
+}
+
+/// Every request is of the unmovable type then, and CMA pages are for the movable one.
+#[test]
+fn s2_4_without_grouping_no_request_gets_cma_pages() {
+    mixed(2, 100).set(|z| z.grouping_disabled = true).run(|y: &Y<'_>| {
+        let atomic = MOVABLE | Gfp::NOWARN;
+        let got: Vec<_> = std::iter::from_fn(|| y.alloc(o(0), atomic).ok()).collect();
+        assert_eq!(got, [Pfn(0), Pfn(2)]);
+        assert_eq!(y.alloc_bulk_each(3, atomic, |_| ()), Ok(0));
+        assert!(y.alloc_at(Pfn(512), o(0), MOVABLE).is_err());
+        assert!(y.alloc_with(o(0), atomic, Place { align: 2, below: None }).is_err());
     });
 }
 

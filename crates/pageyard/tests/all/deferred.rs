@@ -121,6 +121,18 @@ fn s2_8_a_request_without_watermarks_grows_the_zone() {
     assert_eq!(n * 1024, 4 * S, "all of it: no watermark applies");
 }
 
+/// §2.8 step 6: a zone grows before a request ignores its watermark.
+#[test]
+fn s2_8_a_failed_watermark_grows_the_zone_before_it_is_ignored() {
+    let machine = Machine::normal(4 * S);
+    let y = deferred(&machine, Stage::default(), LINUX612);
+    y.set_min_free_kbytes(4 * 45_000).unwrap();
+    assert!(y.zone_info(NORMAL).unwrap().watermarks[0] > managed(y, NORMAL));
+    assert_eq!(managed(y, NORMAL), S);
+    y.alloc(o(0), Gfp::ATOMIC | Gfp::MEMALLOC).unwrap();
+    assert_eq!(managed(y, NORMAL), 2 * S);
+}
+
 /// §2.8 step 7: a request that holds its watermark but finds no block grows the zone, here before it mixes
 /// types. One that must not wait does not.
 #[test]

@@ -18,7 +18,8 @@ use common::state::State;
 use common::view::view;
 use common::{LINUX612, Machine, Reused, frames, o};
 use pageyard::MigrateType::HighAtomic;
-use pageyard::policy::{Packed, StaticPolicy};
+use pageyard::policy::{Guarded, Packed, StaticPolicy};
+use pageyard::tuning::{Limits, Tuning};
 use pageyard::{
     AllocError, ContigError, CpuId, Defences, Gfp, HotplugError, IsolateError, MigrateType, NodeId,
     Observer, Order, Pfn, PlaceError, Platform, PoisonError, Poisoned, Reclaim, ReclaimJob, Record,
@@ -188,6 +189,55 @@ fn s8_4_offline_moves_blocks_to_other_zones() {
             y.validate().unwrap();
         });
     }
+}
+
+/// §8.4: what the lists of a zone had learned goes with its last memory.
+#[test]
+fn s8_4_the_lists_of_an_emptied_zone_are_reset() {
+    let machine = Machine::new().zone(NORMAL, 0..S).zone(ZoneKind::Movable, S..2 * S);
+    machine.run_with(&Mover::default(), LINUX612, |y: &Y<'_, '_>| {
+        let tuning = || y.pageset(ZoneKind::Movable, CpuId(0)).unwrap();
+        let movable = S..2 * S;
+        let pages: Vec<_> = (0..4000).map(|_| y.alloc(Order::ZERO, USER).unwrap()).collect();
+        assert!(pages.iter().all(|p| movable.contains(&p.0)));
+        let pair = y.alloc(o(1), USER).unwrap();
+        pages.iter().for_each(|&p| y.free(p, Order::ZERO).unwrap());
+        y.free(pair, o(1)).unwrap();
+        y.fold(CpuId(0));
+        let learned = tuning();
+        assert!(learned.high > 0 && learned.flags > 0 && learned.free_count > 0, "{learned:?}");
+        y.offline(frames(movable.clone())).unwrap();
+        let limits = Limits { batch: 1, high_min: 0, high_max: 0 };
+        assert_eq!(tuning(), Tuning { limits, ..Tuning::default() });
+        y.online(frames(movable)).unwrap();
+        let fresh = tuning();
+        assert_eq!(Tuning { limits, ..fresh }, Tuning { limits, ..Tuning::default() });
+        y.alloc(Order::ZERO, USER).unwrap();
+        assert_eq!(tuning().high, fresh.limits.high_min + tuning().limits.batch, "§5.8");
+        assert_eq!(view(y, ZoneKind::Movable).cpus[0].expire, 0);
+    });
+}
+
+/// §4.11, §8.4: guards and what cannot move keep a section of the movable zone online, all of it.
+#[test]
+fn a_guard_keeps_a_movable_section_online() {
+    let machine = Machine::new().zone(NORMAL, 0..S).zone(ZoneKind::Movable, S..2 * S);
+    machine.run_with(&Mover::default(), &<Guarded<5>>::RULES, |y: &Y<'_, '_>| {
+        let guards = || y.out_of_use(ZoneKind::Movable).unwrap().guards;
+        // Its owner is not the one that can move blocks.
+        let page = y.alloc(Order::ZERO, USER).unwrap();
+        assert!(page.0 >= S && guards() > 0);
+        assert_eq!(
+            y.offline(frames(S..2 * S)),
+            Err(HotplugError::Refused(ContigError::Busy(page)))
+        );
+        assert_eq!(guards(), 31, "of the lists' other pages none is left");
+        y.validate().unwrap();
+        y.free(page, Order::ZERO).unwrap();
+        y.drain_all(None);
+        assert_eq!((guards(), y.offline(frames(S..2 * S))), (0, Ok(())));
+        y.validate().unwrap();
+    });
 }
 
 /// §3.3: blocks that leave a zone take no more of another one than requests for theirs may.

@@ -93,6 +93,27 @@ fn a_cached_frame_is_drained_and_removed_11_3() {
     });
 }
 
+/// Only the frame itself stays off the lists, and for one in use no list is drained.
+#[test]
+fn neighbors_of_a_poisoned_frame_in_use_are_cached_11_3() {
+    run(|y| {
+        let pages: Vec<Pfn> = (0..8).map(|_| y.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+        assert!(pages.iter().all(|p| p.0 / 512 == pages[0].0 / 512), "{pages:?}");
+        let cached = || y.zone_info(N).unwrap().cached;
+        let before = cached();
+        assert!(before > 0);
+        assert_eq!(y.poison_frame(pages[0]), Ok(Poisoned::WhenFreed));
+        assert_eq!(cached(), before);
+        y.free(pages[1], Order::ZERO).unwrap();
+        y.free_batch(&[(pages[2], Order::ZERO)]).unwrap();
+        y.free_nowait(pages[3], Order::ZERO).unwrap();
+        assert_eq!(cached(), before + 3);
+        y.free(pages[0], Order::ZERO).unwrap();
+        assert_eq!((cached(), y.out_of_use(N).unwrap().poisoned), (before + 3, 1));
+        assert_eq!(y.alloc(Order::ZERO, Gfp::KERNEL), Ok(pages[3]), "the last one cached");
+    });
+}
+
 /// For every way to free, every kind of order, and every position in the block.
 #[test]
 fn an_allocated_frame_is_removed_when_freed_11_3() {
@@ -156,26 +177,6 @@ fn split_and_shared_blocks_keep_their_poisoned_frames_11_3() {
         check_poisoned(y, &Owned::from([(block, Order::ZERO)]), 2);
         y.free(block, Order::ZERO).unwrap();
         check_poisoned(y, &Owned::new(), 3);
-    });
-}
-
-#[test]
-fn other_blocks_of_the_pageblock_are_cached_again_11_3() {
-    run(|y| {
-        let a = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-        let b = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-        assert_eq!(a.0 >> 9, b.0 >> 9);
-        y.poison_frame(a).unwrap();
-        let cached = || y.zone_info(N).unwrap().cached;
-        let before = cached();
-        y.free(b, Order::ZERO).unwrap();
-        assert_eq!(cached(), before, "frees bypass the lists while a poisoned frame is in use");
-        y.free(a, Order::ZERO).unwrap();
-        let c = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-        let before = cached();
-        y.free(c, Order::ZERO).unwrap();
-        assert_eq!(cached(), before + 1, "frees are cached again");
-        check_poisoned(y, &Owned::new(), 1);
     });
 }
 

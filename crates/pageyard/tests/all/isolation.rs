@@ -7,7 +7,7 @@ use common::view::normal;
 use common::{Machine, Y, frames, o};
 use pageyard::MigrateType::{Cma, HighAtomic, Isolate, Movable, Reclaimable, Unmovable};
 use pageyard::policy::{StaticPolicy, Vanilla};
-use pageyard::{CpuId, Gfp, IsolateError, Pfn, ZoneKind};
+use pageyard::{ContigError, CpuId, Gfp, IsolateError, Pfn, ZoneKind};
 
 const ZONE: ZoneKind = ZoneKind::Normal;
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
@@ -120,6 +120,23 @@ fn s4_11_in_the_movable_zone_only_reserved_frames_prevent_isolation() {
         y.isolate(frames(4096..4608), Movable).unwrap();
         let refused = y.isolate(frames(7680..8192), Movable);
         assert_eq!(refused, Err(IsolateError::Unmovable(Pfn(8191))));
+    });
+}
+
+/// A faulty frame passes there too. The range that it is in is busy then, and its memory stays online.
+#[test]
+fn s4_11_in_the_movable_zone_a_faulty_frame_does_not_prevent_isolation() {
+    let m = Machine::new().zone(ZoneKind::Normal, 0..4096).zone(ZoneKind::Movable, 4096..8192);
+    m.run(|y: &Y<'_>| {
+        y.poison_frame(Pfn(4100)).unwrap();
+        y.isolate(frames(4096..4608), Movable).unwrap();
+        y.unisolate(frames(4096..4608), Movable).unwrap();
+        let busy = y.alloc_contig(frames(4096..4608), Movable, Gfp::KERNEL);
+        assert_eq!(busy, Err(ContigError::Busy(Pfn(4100))));
+        assert_eq!(y.alloc_contig(frames(4608..5120), Movable, Gfp::KERNEL), Ok(()));
+        y.poison_frame(Pfn(100)).unwrap();
+        let refused = y.isolate(frames(0..512), Movable);
+        assert_eq!(refused, Err(IsolateError::Unmovable(Pfn(100))), "elsewhere it does");
     });
 }
 

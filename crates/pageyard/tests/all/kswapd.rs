@@ -7,7 +7,7 @@ use common::any::On;
 use common::{LINUX612, Machine, o};
 use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
-    Defences, Gfp, NodeId, Observer, Order, Pfn, Platform, Reclaim, ReclaimTask, ZoneKind,
+    CpuId, Defences, Gfp, NodeId, Observer, Order, Pfn, Platform, Reclaim, ReclaimTask, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -225,6 +225,26 @@ fn s9_3_thresholds_drop_while_kswapd_runs() {
         while next != ReclaimTask::Sleep {
             next = kswapd.next(0);
         }
+        assert_eq!(threshold(y), normal);
+    });
+}
+
+#[test]
+fn s9_3_a_stopped_kswapd_leaves_its_thresholds() {
+    let m = Machine::normal(1 << 14).cpus(&[0, 0]);
+    m.run_with(Woken::default(), LINUX612, |y: &Y<'_>| {
+        let normal = threshold(y);
+        while y.alloc(o(0), Gfp::NOWARN | Gfp::KSWAPD_RECLAIM).is_ok() {}
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
+        let pressure = threshold(y);
+        assert_ne!(pressure, normal);
+        drop(kswapd);
+        assert_eq!(threshold(y), pressure);
+        y.set_min_free_kbytes(4096).unwrap();
+        assert_eq!(threshold(y), pressure, "no setting of watermarks recalculates them");
+        y.cpu_dead(CpuId(1));
+        y.cpu_up(CpuId(1));
         assert_eq!(threshold(y), normal);
     });
 }

@@ -197,7 +197,7 @@ prop_compose! {
         };
         CpuRecord {
             cpu: CpuId(cpu), node: NodeId(node), tuning, expire,
-            diff: n[4] % 100, threshold: 100,
+            diff: n[4] % 100, cma_diff: n[4] % 7, threshold: 100,
         }
     }
 }

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::common;
 use common::any::{SharedHooks, shared_hooks};
+use common::state::State;
 use common::{Chosen, LINUX612, Lock, Machine, leaked, o};
 use pageyard::{
-    AllocError, Context, Defences, Gfp, Hooked, NodeId, Observer, Oom, Order, Pfn, Platform,
-    Reclaim, ReclaimJob, TaskFlags, Throttle, VmEvent, Yard, ZoneId, ZoneKind,
+    AllocError, Context, Defences, Gfp, Hooked, MigrateType, NodeId, Observer, Oom, Order, Pfn,
+    Platform, Reclaim, ReclaimJob, TaskFlags, Throttle, VmEvent, Yard, ZoneId, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -327,6 +328,18 @@ fn s2_10_nofail_retries_until_the_embedder_stops_it() {
     h.free_held(1);
     y.drain_all(None);
     assert!(y.alloc(o(0), Gfp::KERNEL | Gfp::NOFAIL).is_ok());
+}
+
+/// The last attempts of a request that must not fail take from the first reserve, and nothing else that
+/// its flags allowed before.
+#[test]
+fn s2_10_the_last_attempts_of_nofail_take_no_cma_pages() {
+    let s = State::new(2048).label(1, MigrateType::Cma).limits(1, 0, 0);
+    let s = (512..712).step_by(2).fold(s, |s, p| s.free(p, 0)).set(|z| z.watermarks = [150; 4]);
+    s.run(|y: &common::Y<'_>| {
+        let nofail = Gfp::HIGHUSER_MOVABLE | Gfp::NOFAIL | Gfp::NOWARN;
+        assert!(y.alloc(o(0), nofail).is_err(), "100 pages, of which 100 are not for it");
+    });
 }
 
 #[test]

@@ -54,7 +54,8 @@ impl<'a, C: Config> Yard<'a, C> {
         priority: Priority,
     ) -> Result<Compacted, AllocError> {
         let req = self.request(order, gfp, NodeChoice::LOCAL)?;
-        let done = self.compact_direct(&req, AllocFlags::slow(gfp, order.get()), priority);
+        let flags = AllocFlags::slow(gfp, order.get(), req.migrate_type);
+        let done = self.compact_direct(&req, flags, priority);
         if let Some(pfn) = done.captured {
             self.note_compacted(self.locate(pfn).map(|(zone, _)| zone), order, req.cpu);
             self.prepare_alloc(req.cpu, pfn, order, req.migrate_type, gfp);

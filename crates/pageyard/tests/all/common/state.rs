@@ -157,6 +157,7 @@ pub(crate) fn cpu(number: u32) -> CpuRecord {
         tuning: Tuning { limits: Limits::DISABLED, ..Tuning::default() },
         expire: 0,
         diff: 0,
+        cma_diff: 0,
         threshold: 0,
     }
 }

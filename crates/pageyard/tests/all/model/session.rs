@@ -15,7 +15,7 @@ use super::port::{Lie, Port};
 use super::reach::reached;
 use super::table::{Block, Where};
 use super::world::{Mood, World, Y};
-use crate::common::view::{Seen, list_order, view};
+use crate::common::view::{Seen, list_order};
 use crate::common::{self, Machine, Stage, all_records, o, records};
 
 /// The state of the zones before a request.
@@ -178,11 +178,9 @@ impl<'m, 'y, P: Policy> Session<'m, 'y, P> {
     }
 
     /// Whether a request may get a block of another type. Carried types return as they were,
-    /// whatever their pageblock has become. Without grouping, per-CPU lists are filled from CMA
-    /// blocks for requests of any type.
+    /// whatever their pageblock has become.
     fn types_mix(&self) -> bool {
-        let grouping_disabled = |zone| view(self.y, zone).zone.grouping_disabled;
-        self.policy.rules().carried_types || self.y.zone_ids().any(grouping_disabled)
+        self.policy.rules().carried_types
     }
 
     /// §3.7: an ordinary request leaves a zone its MIN mark and its reserve. Pages that hooks free
