@@ -132,6 +132,11 @@ impl std::fmt::Display for Found {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     if args.experiments == ["list"] {
+        if let Some(path) = &args.output {
+            return Err(
+                format!("-o {}: list writes no file; use --json > FILE", path.display()).into()
+            );
+        }
         return list(args.json);
     }
     let outputs = args.output.iter().map(PathBuf::as_path).chain(args.picture.outputs());
@@ -152,6 +157,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     };
     let text = !args.json && args.output.is_none();
     let mut all = Vec::new();
+    let mut failed = None;
     for (i, experiment) in experiments.iter().enumerate() {
         if text && i > 0 {
             writeln!(output::stdout())?;
@@ -171,7 +177,12 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
             Err(ReproduceError::Unavailable { experiment, why }) if every => {
                 Found::LeftOut(LeftOut { experiment, left_out: why })
             }
-            found => found?,
+            Ok(found) => found,
+            // What is done by then is not lost.
+            Err(e) => {
+                failed = Some(e);
+                break;
+            }
         };
         if text {
             match &found {
@@ -198,7 +209,7 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
         print_json(&all)?;
     }
     drawn?;
-    Ok(ExitCode::SUCCESS)
+    failed.map_or(Ok(ExitCode::SUCCESS), |e| Err(e.into()))
 }
 
 /// Shows a running experiment. A table takes minutes, so it is printed as soon as it is available.

@@ -10,9 +10,6 @@ use crate::fiber;
 use crate::platform::SimYard;
 use crate::task::{Scope, Task};
 
-/// The interval of the statistics worker (`vm.stat_interval`, §10).
-const STAT_INTERVAL_NS: u64 = 1_000_000_000;
-
 impl Task<'_, '_> {
     fn await_alarm(&self, node: NodeId, thread: Thread, most_ns: Option<u64>) {
         self.sync();
@@ -29,16 +26,18 @@ impl Task<'_, '_> {
 
 impl<'env> Scope<'env> {
     /// Spawns every CPU's statistics worker, which folds counters and decays and expires lists once
-    /// a second (§5.14, §5.15, §9.2). Their first ticks are spread over a second, as in a kernel.
+    /// in each `stat_interval` (§5.14, §5.15, §9.2, §10). Their first ticks are spread over one, as in a
+    /// kernel.
     pub fn spawn_ticks<'a: 'env, P: Policy, E: Hooks>(&self, yard: &'env SimYard<'a, P, E>) {
+        let interval = yard.knobs().stat_interval.saturating_mul(1_000_000_000);
         for cpu in (0..yard.cpus()).map(CpuId) {
-            let offset = STAT_INTERVAL_NS / u64::from(yard.cpus()) * u64::from(cpu.0);
+            let offset = interval / u64::from(yard.cpus()) * u64::from(cpu.0);
             self.spawn_daemon(cpu, move |task| {
                 let mut at = task.now() + offset;
                 loop {
                     task.sleep_until(at);
                     yard.tick(cpu);
-                    at = task.now().max(at) + STAT_INTERVAL_NS;
+                    at = task.now().max(at) + interval;
                 }
             });
         }

@@ -33,12 +33,28 @@ fn pfns(bytes: Range<u64>) -> Range<Pfn> {
     Pfn(bytes.start / PAGE_SIZE)..Pfn(bytes.end / PAGE_SIZE)
 }
 
-impl MachineLayout {
-    /// Creates the layout of a machine with `memory` bytes, at least 4 MiB per node.
-    pub fn new(spec: &MachineSpec, memory: u64) -> Self {
-        let share = memory / u64::from(spec.nodes);
+impl MachineSpec {
+    /// Returns the bytes that the machine has if it is to have `memory` bytes: on each node the same number
+    /// of 4 MiB blocks, or of sections of 128 MiB from 1 GiB on; at least one block, not more than `memory`
+    /// otherwise.
+    ///
+    /// ```
+    /// let desktop = pageyard_machine::MachineSpec::shipped("desktop").unwrap();
+    /// assert_eq!(desktop.memory_of(1151 << 20), 1024 << 20);
+    /// ```
+    pub fn memory_of(&self, memory: u64) -> u64 {
+        let nodes = u64::from(self.nodes);
+        let share = memory / nodes;
         let unit = if share >= 1 << 30 { SECTION } else { BLOCK };
-        let share = (share / unit * unit).max(BLOCK);
+        (share / unit * unit).max(BLOCK) * nodes
+    }
+}
+
+impl MachineLayout {
+    /// Creates the layout of a machine with `memory` bytes, or as many as it
+    /// [can have](MachineSpec::memory_of).
+    pub fn new(spec: &MachineSpec, memory: u64) -> Self {
+        let share = spec.memory_of(memory) / u64::from(spec.nodes);
         let mut zones = Vec::new();
         let mut usable = Vec::new();
         let mut zone = |kind, node, bytes: Range<u64>| {

@@ -57,9 +57,9 @@ pub(crate) struct Contention {
     pub(crate) waited: u64,
     pub(crate) longest_wait: u64,
     pub(crate) passed: [u64; LEVELS],
-    /// Holds in which blocks left the zone or none moved, and their total time.
+    /// Holds in which blocks left the zone, and their total time.
     pub(crate) alloc_holds: (Histogram, u64),
-    /// Holds in which blocks returned to the zone, and their total time.
+    /// Holds in which blocks returned to the zone, or none moved, and their total time.
     pub(crate) free_holds: (Histogram, u64),
     pub(crate) waits: Histogram,
 }

@@ -102,11 +102,13 @@ pub struct LockStats {
     pub waits: Histogram,
     /// Durations of holds; of zone locks only.
     pub holds: Histogram,
-    /// Of these, holds in which blocks left the zone or none moved, mainly refills.
+    /// Of these, holds in which blocks left the zone, mainly refills.
     pub alloc_holds: Histogram,
     /// Total duration of these.
     pub held_alloc: u64,
-    /// Of the holds, those in which blocks returned to the zone, mainly bulk frees.
+    /// Of the holds, the others: those in which blocks returned to the zone, mainly bulk frees, and the few in
+    /// which none moved, as a tick's. They cost as much as returning one block past the lists, from which
+    /// nothing tells them apart.
     pub free_holds: Histogram,
     /// Total duration of these.
     pub held_free: u64,

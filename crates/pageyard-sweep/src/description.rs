@@ -213,7 +213,7 @@ fn tell_apart(cells: &mut [Cell], files: &HashMap<String, PathBuf>) {
 impl File {
     /// Returns every policy with every combination of the knobs, by its full name.
     fn policies(&self) -> Result<Vec<String>, String> {
-        let mut combinations = vec![Settings::default()];
+        let mut combinations: Vec<Vec<Settings>> = vec![Vec::new()];
         for (name, values) in &self.knobs {
             if values.is_empty() {
                 return Err(format!("knob {name} has no values; leave it out for its default"));
@@ -223,7 +223,7 @@ impl File {
                 for value in values {
                     let one = format!("{name}={value}").parse().map_err(|e| format!("{e}"))?;
                     let mut settings = settings.clone();
-                    settings.add(&one);
+                    settings.push(one);
                     longer.push(settings);
                 }
             }
@@ -235,7 +235,16 @@ impl File {
         let mut policies = Vec::new();
         for text in &self.policies {
             for choice in columns(text).map_err(|e| e.to_string())? {
-                policies.extend(combinations.iter().map(|c| choice.clone().with(c).name));
+                // A setting of a policy's own stays, whatever the knobs say: some combinations are one.
+                let each =
+                    combinations.iter().map(|settings| choice.clone().with_all(settings).name);
+                let mut names = Vec::new();
+                for name in each {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
+                policies.extend(names);
             }
         }
         if policies.is_empty() {

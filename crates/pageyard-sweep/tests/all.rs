@@ -60,6 +60,17 @@ fn cells_are_all_combinations_and_have_distinct_keys() {
     );
 }
 
+/// As on the command line, a policy's own setting stays.
+#[test]
+fn knobs_leave_a_policys_own_setting() {
+    let text = SMALL.replace("policies = [", "policies = [\"Step5+high=7\", ");
+    let (_folder, plan) = plan(&text);
+    let of_it = plan.cells.iter().filter(|cell| cell.name().contains("Step5"));
+    let names: HashSet<String> = of_it.map(|cell| cell.name()).collect();
+    assert!(names.iter().all(|name| name.contains(" Step5+high=7, seed ")), "{names:?}");
+    assert_eq!(names.len(), 3, "one for each seed");
+}
+
 #[test]
 fn works_that_differ_in_any_option_have_distinct_names() {
     let folder = TempDir::new().unwrap();

@@ -243,11 +243,7 @@ impl Report {
                 None => writeln!(f)?,
             }
         }
-        writeln!(
-            f,
-            "        bars: logarithmic, each # doubles, relative to the largest of both \
-             columns"
-        )
+        writeln!(f, "        bars: logarithmic, ten # for the largest of both columns")
     }
 
     fn summaries(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 use pageyard::policy::{Engine, Policy};
 use pageyard::{Config, CpuId, CpuStats, DrainReason, Gfp, Order, Yard, ZoneKind, unusable_index};
+use pageyard_machine::unpriced;
 
 use super::counts::Idle;
 use super::deferral::Deferred;
@@ -89,8 +90,8 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
             silent: None,
             idle: Idle::default(),
             magazines: (yard.policy().rules().engine == Engine::Packed)
-                .then(|| Magazines::new(yard)),
-            ticks: Ticks::new(setting.first_ns, machine.stat_interval_s, phases, seed),
+                .then(|| unpriced(|| Magazines::new(yard))),
+            ticks: Ticks::new(setting.first_ns, yard.knobs().stat_interval, phases, seed),
             waiting: Waiting::default(),
             figures: Figures::default(),
             matching: Matching::default(),
@@ -283,14 +284,14 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
     pub(super) fn follow_idle(&mut self, cpu: u32) {
         self.idle.now += self.observer.cached.take();
         if let Some(magazines) = &mut self.magazines {
-            self.idle.now = magazines.after(self.yard, cpu as usize);
+            self.idle.now = unpriced(|| magazines.after(self.yard, cpu as usize));
         }
     }
 
     /// Recounts the pages of all magazines after operations of several CPUs.
     fn count_magazines(&mut self) {
         if let Some(magazines) = &mut self.magazines {
-            self.idle.now = magazines.recount(self.yard);
+            self.idle.now = unpriced(|| magazines.recount(self.yard));
         }
     }
 
@@ -302,14 +303,19 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         let mut pages = 0;
         for zone in &self.machine.zones {
             for cpu in 0..self.machine.cpus.len() {
-                let set = self.yard.pageset(id_of(zone), CpuId(cpu as u32));
+                let set = unpriced(|| self.yard.pageset(id_of(zone), CpuId(cpu as u32)));
                 pages += set.map_or(0, |t| i64::from(t.count));
             }
         }
         self.idle.now = pages;
     }
 
+    /// Returns the figures. Reading them costs no simulated time.
     pub(super) fn finish(self) -> Figures {
+        unpriced(|| self.read_figures())
+    }
+
+    fn read_figures(self) -> Figures {
         let mut f = self.figures;
         (f.idle_peak, f.idle_mean) = self.idle.figures(0);
         f.moved = self.observer.holds.borrow().moved;

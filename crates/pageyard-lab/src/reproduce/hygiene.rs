@@ -170,8 +170,8 @@ fn series(report: &Report, world: &str, command: &str) -> Comparison {
         sides: SIDES,
         rows: shown.iter().map(usize::to_string).collect(),
         columns: vec![
-            column("vanilla steals", v, |p| p.vanilla_steals, |r| r.steals),
-            column("patched steals", l, |p| p.patched_steals, |r| r.steals),
+            column("vanilla fallbacks", v, |p| p.vanilla_steals, Round::fallbacks),
+            column("patched fallbacks", l, |p| p.patched_steals, Round::fallbacks),
             column("vanilla mismatches", v, |p| p.vanilla_mismatches, |r| r.mismatches)
                 .anchored_at(&all),
             column("patched mismatches", l, |p| p.patched_mismatches, |r| r.mismatches),

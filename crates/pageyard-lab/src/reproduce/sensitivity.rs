@@ -102,7 +102,8 @@ impl Moved {
                 for ((row, was), is) in a.rows.iter().zip(&x.ours).zip(&y.ours) {
                     let (Some(was), Some(is)) = (was, is) else { continue };
                     let by = if was == is { 0.0 } else { (is / was - 1.0).abs() };
-                    if by > moved.most {
+                    // A figure that was 0 has no relative change.
+                    if by.is_finite() && by > moved.most {
                         moved.most = by;
                         moved.figure = format!("{}: {}, {row}", a.title, x.name);
                     }

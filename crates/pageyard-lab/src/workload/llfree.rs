@@ -84,7 +84,8 @@ fn plan(params: &Params, site: &Site, kind: Kind) -> Result<Vec<Point>, Workload
     };
     let order = Order::new(order).unwrap_or_default();
     let most = if kind == Kind::Frag { site.pages } else { site.pages / 2 };
-    let pages = params.number("pages", 1..=most.max(1))?;
+    let pages =
+        params.number("pages", u64::from(order.pages())..=most.max(order.pages().into()))?;
     let rounds = params.number("rounds", 1..=1 << 20)?;
     let each = (pages >> order.get()).div_ceil(threads as u64);
     let owned = (0..threads).map(|_| Mutex::default()).collect();

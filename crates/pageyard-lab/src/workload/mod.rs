@@ -195,7 +195,8 @@ fn run_all(
         return Err(WorkloadError::LittleMemory { wanted: bytes, least, nodes });
     }
     let site = Site::new(&options.machine, options.memory);
-    let memory = options.memory.map(|bytes| ("machine.memory", bytes.to_string()));
+    let memory = options.memory.map(|bytes| options.machine.memory_of(bytes));
+    let memory = memory.map(|bytes| ("machine.memory", bytes.to_string()));
     let linux = options.descriptor != 16;
     let descriptor = linux.then(|| ("machine.descriptor", options.descriptor.to_string()));
     let age = (options.age != 0).then(|| ("machine.age", format!("{}%", options.age)));

@@ -106,7 +106,8 @@ impl Params {
         if self.text(name) == "all" { Ok(*range.end()) } else { self.number(name, range) }
     }
 
-    /// Parses comma-separated numbers; the word `all` means the value `all`.
+    /// Parses comma-separated numbers, each of which may be there once: their points have names of
+    /// their own. The word `all` means the value `all`.
     pub(super) fn list(
         &self,
         name: &str,
@@ -116,7 +117,11 @@ impl Params {
         let each = |s: &str| {
             if s.trim() == "all" { Ok(all) } else { self.parse(name, s, &range) }
         };
-        self.text(name).split(',').map(each).collect()
+        let numbers = self.text(name).split(',').map(each).collect::<Result<Vec<u64>, _>>()?;
+        match (1..numbers.len()).find(|&at| numbers[..at].contains(&numbers[at])) {
+            Some(_) => Err(self.wrong(name, "each number once")),
+            None => Ok(numbers),
+        }
     }
 
     /// Whether a value is several numbers.

@@ -28,7 +28,7 @@ impl Site {
             cpus: spec.cpus().iter().map(|p| NodeId(p.node)).collect(),
             cores: spec.cpus().iter().map(|p| p.core).collect(),
             nodes: spec.nodes(),
-            pages: memory.unwrap_or(spec.memory()) / pageyard::PAGE_SIZE,
+            pages: spec.memory_of(memory.unwrap_or(spec.memory())) / pageyard::PAGE_SIZE,
         }
     }
 

@@ -76,7 +76,12 @@ pub(super) const RECIPE: Recipe = Recipe {
 };
 
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
-    let pages = params.number("pages", PER_JOB..=site.pages.max(PER_JOB))?;
+    if site.pages < PER_JOB {
+        return Err(
+            params.wrong("pages", format!("a machine with {PER_JOB} pages of memory at least"))
+        );
+    }
+    let pages = params.number("pages", PER_JOB..=site.pages)?;
     let rounds = params.number("rounds", 1..=100_000)?;
     let jobs = params.number("jobs", 1..=pages / PER_JOB)? as usize;
     let objects = params.number("objects", 1..=1 << 20)? as usize;

@@ -45,6 +45,9 @@ pub(super) const RECIPE: Recipe = Recipe {
     plan,
 };
 
+/// The longest recording that is replayed at its own pace. A simulated clock counts twice as long.
+const LONGEST_NS: u64 = 100 * 24 * 3600 * 1_000_000_000;
+
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let most = params.number_or_all("events", 1..=u64::MAX)?;
     let paced = params.choice("pace", &["none", "recorded"])? == 1;
@@ -64,6 +67,9 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     }
     if program.cpus.is_empty() {
         return Err(params.wrong("trace", "a recording that has page events"));
+    }
+    if paced && program.takes_ns > LONGEST_NS {
+        return Err(params.wrong("pace", "none: the recording takes more than 100 days"));
     }
     program.number();
     let plan = Recorded { program, paced, cpus: site.cpus.len(), left: Mutex::default() };
@@ -116,6 +122,8 @@ struct Live {
 struct Program {
     cpus: Vec<Part>,
     start: Option<u64>,
+    /// Time from the first event to the latest.
+    takes_ns: u64,
     live: HashMap<u64, Live>,
     /// Frames that were freed and not allocated since, with the CPU and step of frees that may
     /// still turn out to be part of a list.
@@ -129,6 +137,7 @@ impl Program {
     fn add(&mut self, event: &Event) {
         self.events += 1;
         let at = event.t_ns.saturating_sub(*self.start.get_or_insert(event.t_ns));
+        self.takes_ns = self.takes_ns.max(at);
         let cpu = usize::from(event.cpu);
         if cpu >= self.cpus.len() {
             self.cpus.resize_with(cpu + 1, Part::default);

@@ -35,12 +35,12 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let files = params.number("files", 1..=1 << 20)?;
     let order = params.number("order", 0..=9)?;
     let pages = params.number("pages", 1..=1 << 24)?;
-    if files.saturating_mul(pages) > site.pages / 2 {
+    let order = Order::new(order as u8).unwrap_or_default();
+    let blocks = pages.div_ceil(order.pages().into());
+    if files.saturating_mul(blocks << order.get()) > site.pages / 2 {
         return Err(params.wrong("files", "fewer or smaller files, filling at most half of memory"));
     }
-    let order = Order::new(order as u8).unwrap_or_default();
     let cpu = CpuId(u32::from(site.count() > 1));
-    let blocks = pages.div_ceil(order.pages().into());
     Ok(vec![(
         String::new(),
         Box::new(Trunc { files, blocks, order, cpu, cache: Mutex::default() }),

@@ -262,6 +262,35 @@ fn a_recorded_build_on_a_machine_has_the_same_counters() {
     assert!(text.contains("simulated on desktop"), "{text}");
 }
 
+/// What the lab reads of the allocator's state to report it costs no simulated time, however much there is.
+#[test]
+fn what_is_reported_has_no_price() {
+    let desktop = pageyard_machine::MachineSpec::shipped("desktop").unwrap();
+    let price = |memory: u64| {
+        let mut o = Options { on: Some(desktop.clone()), ..options("Packed") };
+        (o.machine.memory, o.machine.cpus) = (Some(memory), Some(4));
+        let r = replay(Trace::new().alloc(F, 0, 0).free(F, 0).input(), &o, &mut |_, _, _| {});
+        r.unwrap().policies[0].price.unwrap().operation_ns.unwrap()
+    };
+    let (small, large) = (price(1 << 30), price(4 << 30));
+    assert!(small < 2000.0 && large < 1.5 * small, "{small} {large}");
+}
+
+/// A setting changes how often CPUs tick.
+#[test]
+fn ticks_follow_the_setting() {
+    let path = sample("kbuild.pgy");
+    let o = Options {
+        machine: MachineOptions::default(),
+        seeds: 1,
+        policies: by_names("Linux612,Linux612+stat_interval=1000").unwrap(),
+        ..options("Linux612")
+    };
+    let r = replay(Input::Path(path), &o, &mut |_, _, _| {}).unwrap();
+    let drained: Vec<_> = r.policies.iter().map(|p| p.figures.tick_pages.unwrap()).collect();
+    assert!(drained[0] > 0 && drained[1] == 0, "{drained:?}");
+}
+
 /// A saved replay is read as results, one for each policy, and replays stand side by side.
 #[test]
 fn saved_replays_are_compared() {

@@ -356,12 +356,13 @@ fn results_do_not_depend_on_how_many_runs_there_are_at_once() {
 
 #[test]
 fn errors_name_the_parameter_and_its_valid_values() {
-    let told = |name: &str, set: (&str, &str)| {
+    let told_all = |name: &str, set: &[(&str, &str)]| {
         let recipe = workload::by_name(name).unwrap();
         let mut options = options(name, &["Base"]);
-        options.set.push((set.0.into(), set.1.into()));
+        options.set.extend(set.iter().map(|s| (s.0.into(), s.1.into())));
         workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string()
     };
+    let told = |name: &str, set| told_all(name, &[set]);
     assert_eq!(
         told("unix", ("pears", "3")),
         "unix: unknown parameter pears; expected one of pairs, cpus, \
@@ -376,10 +377,31 @@ fn errors_name_the_parameter_and_its_valid_values() {
         told("trunc", ("pages", "999999")),
         "trunc: files=2: expected fewer or smaller files, filling at most half of memory"
     );
+    // Blocks count, not the pages in them.
+    assert_eq!(
+        told_all("trunc", &[("order", "9"), ("pages", "1"), ("files", "513")]),
+        "trunc: files=513: expected fewer or smaller files, filling at most half of memory"
+    );
+    // A value that is there twice would be one figure with twice the samples.
+    assert_eq!(
+        told("page_fault1", ("processes", "2,1,2")),
+        "page_fault1: processes=2,1,2: expected each number once"
+    );
+    assert_eq!(
+        told_all("llfree-rand", &[("order", "10"), ("pages", "1000")]),
+        "llfree-rand: pages=1000: expected a whole number from 1024 to 262144"
+    );
     // Memory that the builds do not fit into beside the rest is refused.
     assert_eq!(told("thp", ("jobs", "2")), "thp: jobs=2: expected a whole number from 1 to 1");
     let text = workload::by_name("unis").unwrap_err().to_string();
     assert!(text.starts_with("unknown workload unis; expected one of micro, trunc"), "{text}");
+}
+
+/// Of 1,151 MiB the machine has whole sections, and that is what a plan and the result know.
+#[test]
+fn memory_is_what_the_machine_has() {
+    let options = Options { memory: Some(1151 << 20), ..options("micro", &["Base"]) };
+    assert_eq!(run("micro", &options)[0].parameters["machine.memory"], (1u64 << 30).to_string());
 }
 
 #[test]

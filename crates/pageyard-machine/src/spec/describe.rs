@@ -57,6 +57,10 @@ pub struct Description {
     pub distances: Vec<Vec<u8>>,
 }
 
+/// Least bandwidth, in bytes per second. With less, the times of large loads exceed a simulated clock, which
+/// counts picoseconds for 213 days.
+const SLOWEST: u64 = 1_000_000;
+
 impl Description {
     /// Parses TOML; `name` is used in errors.
     ///
@@ -85,7 +89,13 @@ impl Description {
     }
 
     fn rate(&self, entry: &str, text: Option<&str>) -> Result<Option<u64>, SpecError> {
-        text.map(|text| self.bytes(entry, text)).transpose()
+        let rate = text.map(|text| self.bytes(entry, text)).transpose()?;
+        match rate {
+            Some(bytes) if bytes < SLOWEST => {
+                Err(self.error(entry, format!("must be at least {SLOWEST} bytes per second")))
+            }
+            _ => Ok(rate),
+        }
     }
 
     fn link(&self, sockets: u32) -> Result<Option<u64>, SpecError> {

@@ -38,6 +38,22 @@ fn s5_14_ticks_decay_high_after_a_burst() {
 }
 
 #[test]
+fn s10_ticks_follow_the_knob() {
+    let machine = small("desktop");
+    with_yard::<P, (), _>(&machine, (), |yard| {
+        yard.set_knob("stat_interval", "10").unwrap();
+        let run = machine.run(|s| {
+            s.spawn(CpuId(2), |task| task.sleep(100_000_000_000));
+            s.spawn_ticks(yard);
+        });
+        run.unwrap();
+        let zone = yard.zone_ids().next().unwrap();
+        let ticks = yard.cpu_stats(zone, CpuId(2)).unwrap().ticks;
+        assert!((9..=11).contains(&ticks), "{ticks}");
+    });
+}
+
+#[test]
 fn s7_1_background_reclaim_wakes_and_keeps_requests_succeeding() {
     let run = |with_kswapd: bool| {
         let machine = small("desktop");

@@ -26,7 +26,11 @@ impl fmt::Display for Judgement {
             .iter()
             .filter(|x| x.known_regression && x.aspect == Aspect::Result)
             .collect();
-        list(f, "known regressions, time or rate", &regressions, true)?;
+        if regressions.is_empty() {
+            writeln!(f, "\nknown regressions: not run")?;
+        } else {
+            list(f, "known regressions, time or rate", &regressions, true)?;
+        }
         for (verdict, title) in
             [(Verdict::Better, "better"), (Verdict::Worse, "worse"), (Verdict::Unclear, "unclear")]
         {
