@@ -255,6 +255,7 @@ fn free_same<P: StaticPolicy>(h: &Hand<'_, '_, P>, way: impl FnOnce(Pfn, Order) 
 fn lists<P: StaticPolicy>() -> Vec<Op<P>> {
     vec![
         op("tick", |h| _ = h.y.tick(CpuId(h.me as u32))),
+        op("fold", |h| h.y.fold(CpuId(h.me as u32))),
         op("drain-own", |h| h.y.drain_cpu(CpuId(h.me as u32), None)),
         op("drain-other", |h| h.y.drain_cpu(OTHER, None)),
         op("drain-all", |h| h.y.drain_all(None)),
