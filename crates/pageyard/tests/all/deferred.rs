@@ -13,8 +13,8 @@ use common::{Chosen, LINUX612, Machine, Reused, Stage, Y, deferred, o};
 use pageyard::policy::{Base, EarlyLimits, SixBatches, StaticPolicy};
 use pageyard::tuning::Limits;
 use pageyard::{
-    CpuId, Defences, Gfp, NodeId, Observer, Order, Pfn, Platform, Reclaim, SECTION_PAGES, ZoneId,
-    ZoneKind,
+    CpuId, Defences, Gfp, NodeChoice, NodeId, NodeMask, Observer, Order, Pfn, Platform, Reclaim,
+    SECTION_PAGES, ZoneId, ZoneKind,
 };
 
 const NORMAL: ZoneKind = ZoneKind::Normal;
@@ -121,16 +121,22 @@ fn s2_8_a_request_without_watermarks_grows_the_zone() {
     assert_eq!(n * 1024, 4 * S, "all of it: no watermark applies");
 }
 
-/// §2.8 step 6: a zone grows before a request ignores its watermark.
+/// §2.8 step 6: a zone grows before a request ignores its watermark, here that of a node which only the
+/// last attempt may use.
 #[test]
 fn s2_8_a_failed_watermark_grows_the_zone_before_it_is_ignored() {
-    let machine = Machine::normal(4 * S);
+    let machine =
+        Machine::new().zone_on(0, NORMAL, 0..S).zone_on(1, NORMAL, S..5 * S).cpus(&[0, 1]);
     let y = deferred(&machine, Stage::default(), LINUX612);
-    y.set_min_free_kbytes(4 * 45_000).unwrap();
-    assert!(y.zone_info(NORMAL).unwrap().watermarks[0] > managed(y, NORMAL));
-    assert_eq!(managed(y, NORMAL), S);
-    y.alloc(o(0), Gfp::ATOMIC | Gfp::MEMALLOC).unwrap();
-    assert_eq!(managed(y, NORMAL), 2 * S);
+    y.set_min_free_kbytes(4 * 90_000).unwrap();
+    let there = ZoneId { node: NodeId(1), kind: NORMAL };
+    assert!(y.zone_info(there).unwrap().watermarks[0] > S);
+    let here = Gfp::MEMALLOC | Gfp::THISNODE | Gfp::NOWARN;
+    while y.alloc_on(NodeId(0), o(0), here).is_ok() {}
+    assert_eq!(managed(y, there), S);
+    let only = NodeChoice { preferred: Some(NodeId(0)), allowed: NodeMask::only(NodeId(0)) };
+    assert!(y.alloc_on(only, o(0), Gfp::MEMALLOC | Gfp::NOWARN).unwrap() >= Pfn(S));
+    assert_eq!(managed(y, there), 2 * S);
 }
 
 /// §2.8 step 7: a request that holds its watermark but finds no block grows the zone, here before it mixes
