@@ -129,7 +129,7 @@ impl<'a, C: Config> Yard<'a, C> {
             order: Order::ZERO,
             asked: Order::ZERO,
             highest: ZoneKind::Normal,
-            pressed: false,
+            pressed: None,
         })
     }
 }
@@ -185,8 +185,9 @@ pub struct Kswapd<'y, 'a, C: Config> {
     /// The requested order, for compaction. Stays the same when reclaim falls back to single pages.
     asked: Order,
     highest: ZoneKind,
-    /// Whether the counter thresholds are currently those for memory pressure.
-    pressed: bool,
+    /// Whether this reclaimer has set the counter thresholds, and for memory pressure. A predecessor may have left
+    /// either.
+    pressed: Option<bool>,
 }
 
 impl<C: Config> fmt::Debug for Kswapd<'_, '_, C> {
@@ -354,10 +355,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
 
     fn wake(&mut self) {
         self.node.wakeups.at_work.store(true, Relaxed);
-        if !self.pressed {
-            self.pressed = true;
-            self.set_thresholds(true);
-        }
+        self.press(true);
     }
 
     fn before_sleep(&self) {
@@ -367,16 +365,19 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
 
     fn sleep(&mut self) -> ReclaimTask {
         self.state = State::Asleep;
-        if self.pressed {
-            self.pressed = false;
-            self.set_thresholds(false);
-        }
+        self.press(false);
         let w = &self.node.wakeups;
         if w.lie_down() || w.is_hopeless() { ReclaimTask::Sleep } else { ReclaimTask::Nap(0) }
     }
 
     /// Lowers the counter thresholds while awake, so that counters are accurate near the watermarks
     /// (§9.3).
+    fn press(&mut self, pressure: bool) {
+        if self.pressed.replace(pressure) != Some(pressure) {
+            self.set_thresholds(pressure);
+        }
+    }
+
     fn set_thresholds(&self, pressure: bool) {
         let cpus = self.yard.cpus_up();
         for z in self.node.zones.iter().filter(|z| z.drift_mark.load(Relaxed) != 0) {
@@ -392,7 +393,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
     }
 }
 
-/// Undoes the state that only this reclaimer would reset, and wakes a successor if work is pending.
+/// Ends the run, and wakes a successor if work is pending. Thresholds stay as they are (§9.3).
 impl<C: Config> Drop for Kswapd<'_, '_, C> {
     fn drop(&mut self) {
         if matches!(self.state, State::Balancing(_)) {

@@ -7,7 +7,7 @@ use common::any::On;
 use common::{LINUX612, Machine, o};
 use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
-    CpuId, Defences, Gfp, NodeId, Observer, Order, Pfn, Platform, Reclaim, ReclaimTask, ZoneKind,
+    Defences, Gfp, NodeId, Observer, Order, Pfn, Platform, Reclaim, ReclaimTask, ZoneKind,
 };
 
 const ZONE: ZoneKind = ZoneKind::Normal;
@@ -234,7 +234,8 @@ fn s9_3_a_stopped_kswapd_leaves_its_thresholds() {
     let m = Machine::normal(1 << 14).cpus(&[0, 0]);
     m.run_with(Woken::default(), LINUX612, |y: &Y<'_>| {
         let normal = threshold(y);
-        while y.alloc(o(0), Gfp::NOWARN | Gfp::KSWAPD_RECLAIM).is_ok() {}
+        let gfp = Gfp::NOWARN | Gfp::KSWAPD_RECLAIM;
+        let taken: Vec<Pfn> = std::iter::from_fn(|| y.alloc(o(0), gfp).ok()).collect();
         let mut kswapd = y.kswapd(NODE).unwrap();
         assert!(matches!(kswapd.next(0), ReclaimTask::Reclaim(_)));
         let pressure = threshold(y);
@@ -243,8 +244,11 @@ fn s9_3_a_stopped_kswapd_leaves_its_thresholds() {
         assert_eq!(threshold(y), pressure);
         y.set_min_free_kbytes(4096).unwrap();
         assert_eq!(threshold(y), pressure, "no setting of watermarks recalculates them");
-        y.cpu_dead(CpuId(1));
-        y.cpu_up(CpuId(1));
+        // Its successor finds nothing to do, and sleeps.
+        taken.into_iter().for_each(|pfn| y.free(pfn, o(0)).unwrap());
+        y.drain_all(None);
+        let mut kswapd = y.kswapd(NODE).unwrap();
+        while kswapd.next(0) != ReclaimTask::Sleep {}
         assert_eq!(threshold(y), normal);
     });
 }
