@@ -3,7 +3,7 @@
 
 use core::ffi::c_char;
 
-use pageyard::{CpuId, Pfn};
+use pageyard::{Config, CpuId, Pfn, Yard};
 
 use crate::handle::{of, on_yard, pageyard_core};
 use crate::request::node;
@@ -13,6 +13,11 @@ use crate::status::{
     pageyard_status,
 };
 use crate::text::{self, Buffer};
+
+/// Returns the CPU if it is online.
+fn online<C: Config>(yard: &Yard<'_, C>, cpu: u32) -> Result<CpuId, pageyard_status> {
+    Some(CpuId(cpu)).filter(|&cpu| yard.is_up(cpu)).ok_or(PAGEYARD_ERR_CPU)
+}
 
 /// Runs one tick of the statistics worker for a CPU: folds its counters and shrinks its idle lists.
 /// Call it about once a second for every CPU that is not idle, on that CPU or while that CPU makes
@@ -28,10 +33,7 @@ pub unsafe extern "C" fn pageyard_core_tick(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
     on_yard!(unsafe { of(yard) }, |yard, cpu: u32| {
-        if !yard.is_up(CpuId(cpu)) {
-            return Err(PAGEYARD_ERR_CPU);
-        }
-        yard.tick(CpuId(cpu));
+        yard.tick(online(yard, cpu)?);
         Ok(())
     })
 }
@@ -50,10 +52,7 @@ pub unsafe extern "C" fn pageyard_core_fold(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
     on_yard!(unsafe { of(yard) }, |yard, cpu: u32| {
-        if !yard.is_up(CpuId(cpu)) {
-            return Err(PAGEYARD_ERR_CPU);
-        }
-        yard.fold(CpuId(cpu));
+        yard.fold(online(yard, cpu)?);
         Ok(())
     })
 }

@@ -97,11 +97,12 @@ impl<'a, C: Config> Yard<'a, C> {
     ///
     /// Fails if a pageblock is already isolated, or if a frame of the range is:
     ///
-    /// - reserved or [out of use](crate::OutOfUse);
-    /// - held by compaction or reporting at the moment; or
+    /// - reserved;
+    /// - held by compaction or reporting at the moment;
+    /// - [out of use](crate::OutOfUse); or
     /// - in use and not [movable](Yard::set_movable).
     ///
-    /// In the movable zone every block in use counts as movable. A CMA block is accepted whatever
+    /// In the movable zone the last two do not matter. A CMA block is accepted whatever
     /// it holds if `t` is [`Cma`](MigrateType::Cma), and rejected otherwise. Pages on per-CPU lists
     /// stay there and may still be allocated: [drain](Yard::drain_all) the lists afterwards.
     ///
@@ -336,7 +337,13 @@ impl<R: RawMutex> Zone<'_, R> {
                     return Some(idx);
                 }
                 Kind::Tail => idx + 1,
-                _ => idx.saturating_add(1 << state.order()),
+                Kind::Free
+                | Kind::Cached
+                | Kind::Allocated
+                | Kind::BeingFreed
+                | Kind::Guard
+                | Kind::Bad
+                | Kind::Poisoned => idx.saturating_add(1 << state.order()),
             };
         }
         None

@@ -38,7 +38,7 @@ impl<'a, C: Config> Yard<'a, C> {
 
     /// Folds a CPU's parts of the zones' counters, without the rest of a [`tick`](Self::tick). The kernel
     /// does this when a CPU stops its tick because it is idle (§9.2): nothing then corrects what other
-    /// CPUs read. Pages in the CPU's lists stay there.
+    /// CPUs read. Pages in the CPU's lists stay there. An unknown or offline CPU has nothing to fold.
     ///
     /// Call it on that CPU, or while that CPU does not allocate.
     ///
