@@ -131,16 +131,17 @@ impl std::fmt::Display for Found {
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
-    if args.experiments == ["list"] {
-        if let Some(path) = &args.output {
-            return Err(
-                format!("-o {}: list writes no file; use --json > FILE", path.display()).into()
-            );
-        }
-        return list(args.json);
-    }
     let outputs = args.output.iter().map(PathBuf::as_path).chain(args.picture.outputs());
-    output::check(&[], &outputs.collect::<Vec<_>>())?;
+    let outputs: Vec<_> = outputs.collect();
+    if args.experiments == ["list"] {
+        return match outputs.first() {
+            Some(file) => {
+                Err(format!("{}: list writes no file; use --json > FILE", file.display()).into())
+            }
+            None => list(args.json),
+        };
+    }
+    output::check(&[], &outputs)?;
     let every = args.experiments == ["all"];
     let experiments: Vec<Experiment> = if every {
         EXPERIMENTS.to_vec()

@@ -25,6 +25,38 @@ fn the_list_names_every_experiment_once() {
 }
 
 #[test]
+fn the_list_writes_no_file() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("list.json");
+    for option in ["-o", "--html", "--svg"] {
+        let out = reproduce(&["list", option, file.to_str().unwrap()]);
+        assert_eq!(out.status.code(), Some(2), "{option}");
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(said.contains("list.json: list writes no file"), "{said}");
+        assert!(!file.exists());
+    }
+}
+
+/// Without valgrind the second one cannot run. The first one is written all the same.
+#[test]
+fn what_ran_before_an_error_is_kept() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("out.json");
+    let out = Command::new(crate::PROGRAM)
+        .args(["reproduce", "recalculate", "fast-path", "--small", "-o"])
+        .arg(&file)
+        .env("PATH", folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("valgrind"), "{said}");
+    let reports: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(reports.as_array().unwrap().len(), 1);
+    assert_eq!(reports[0]["experiment"], "recalculate");
+}
+
+#[test]
 fn an_unknown_experiment_is_an_error_that_names_the_known() {
     let out = reproduce(&["bulk-free,bulkfree"]);
     assert_eq!(out.status.code(), Some(2));

@@ -300,14 +300,12 @@ impl<'y, 'a, C: Config, S: Seat> Driver<'y, 'a, C, S> {
         if self.magazines.is_some() {
             return self.count_magazines();
         }
-        let mut pages = 0;
-        for zone in &self.machine.zones {
-            for cpu in 0..self.machine.cpus.len() {
-                let set = unpriced(|| self.yard.pageset(id_of(zone), CpuId(cpu as u32)));
-                pages += set.map_or(0, |t| i64::from(t.count));
-            }
-        }
-        self.idle.now = pages;
+        let (yard, cpus) = (self.yard, self.machine.cpus.len() as u32);
+        let on_lists = |zone| {
+            let sets = (0..cpus).filter_map(move |cpu| yard.pageset(id_of(zone), CpuId(cpu)));
+            sets.map(|tuning| i64::from(tuning.count)).sum::<i64>()
+        };
+        self.idle.now = unpriced(|| self.machine.zones.iter().map(on_lists).sum());
     }
 
     /// Returns the figures. Reading them costs no simulated time.

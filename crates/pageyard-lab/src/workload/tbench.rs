@@ -35,10 +35,10 @@ pub(super) const RECIPE: Recipe = Recipe {
 fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     let nodes = Nodes::of(site);
     let most = nodes.most_pairs();
-    let clients = params.number_or_all("clients", 1..=most)?;
-    if clients == 0 {
+    if most == 0 {
         return Err(params.wrong("clients", "a machine with two CPUs on one node at least"));
     }
+    let clients = params.number_or_all("clients", 1..=most)?;
     let requests = params.number("requests", 1..=1 << 32)?;
     let seats = nodes.seats();
     let cpus = (0..clients as usize).map(|pair| {
