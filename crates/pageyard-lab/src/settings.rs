@@ -132,6 +132,11 @@ impl Settings {
         names.filter(|name| limit(name).is_some() || OF_LISTS.contains(name))
     }
 
+    /// Returns the name of a setting that changes [`Limits`], if there is one.
+    pub(crate) fn of_limits(&self) -> Option<&str> {
+        self.of_lists().find(|name| *name != "pcp_autotune")
+    }
+
     /// Returns whether both set something of the same name.
     pub(crate) fn overlap(&self, others: &Settings) -> bool {
         self.0.iter().any(|(name, _)| others.0.iter().any(|(other, _)| name == other))

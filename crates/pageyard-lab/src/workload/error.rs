@@ -41,6 +41,20 @@ pub enum WorkloadError {
         /// The valid values.
         want: String,
     },
+    /// A policy has a setting of the per-CPU lists' limits, and so has each point of the workload.
+    #[error(
+        "{workload}: policy {}: the workload sets the lists' limits itself; remove {}",
+        printable(.policy),
+        printable(.setting)
+    )]
+    SetByWorkload {
+        /// The workload.
+        workload: &'static str,
+        /// The policy, with its settings.
+        policy: String,
+        /// The setting.
+        setting: String,
+    },
     /// The machine's memory is unsuitable for an allocator.
     #[error("machine's memory: {0}")]
     Init(#[from] InitError),

@@ -48,16 +48,12 @@ pub(super) struct Done {
 }
 
 impl Series<'_> {
-    /// Checks the parameters.
+    /// Checks the parameters and the policies' settings.
     ///
     /// # Errors
-    /// Fails with an invalid parameter.
+    /// Fails with an invalid parameter, or with a setting of what the workload itself sets.
     pub(super) fn check(&self) -> Result<(), WorkloadError> {
-        self.params().and_then(|params| (self.recipe.plan)(&params, self.site)).map(drop)
-    }
-
-    fn params(&self) -> Result<Params, WorkloadError> {
-        Params::new(self.recipe.name, self.recipe.params, self.set)
+        self.order().map(drop)
     }
 
     /// Runs the whole series in order; `one` executes a single run. `progress` receives the number of
@@ -151,9 +147,20 @@ impl Series<'_> {
 
     /// Lists the runs in order.
     fn order(&self) -> Result<Order, WorkloadError> {
-        let params = self.params()?;
-        let points = (self.recipe.plan)(&params, self.site)?.len();
-        let policies = self.policies.len();
+        let params = Params::new(self.recipe.name, self.recipe.params, self.set)?;
+        let plans = (self.recipe.plan)(&params, self.site)?;
+        if plans.iter().any(|(_, plan)| plan.limits().is_some()) {
+            // A policy's setting would replace what the point's name says.
+            let given = self.policies.iter().find_map(|p| Some((p, p.settings.of_limits()?)));
+            if let Some((policy, setting)) = given {
+                return Err(WorkloadError::SetByWorkload {
+                    workload: self.recipe.name,
+                    policy: policy.name.clone(),
+                    setting: setting.to_owned(),
+                });
+            }
+        }
+        let (points, policies) = (plans.len(), self.policies.len());
         let slot = |n: usize| Slot {
             iteration: (n / points / policies) as u32,
             policy: n / points % policies,

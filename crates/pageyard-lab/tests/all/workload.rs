@@ -387,6 +387,20 @@ fn errors_name_the_parameter_and_its_valid_values() {
         told("page_fault1", ("processes", "2,1,2")),
         "page_fault1: processes=2,1,2: expected each number once"
     );
+    // A point's batch is in its name.
+    let recipe = workload::by_name("batch").unwrap();
+    for setting in ["batch=31", "high=400", "percpu_pagelist_high_fraction=8"] {
+        let options = options("batch", &[&format!("Base+{setting}")]);
+        let told = workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string();
+        let name = setting.split('=').next().unwrap();
+        assert_eq!(
+            told,
+            format!(
+                "batch: policy Base+{setting}: the workload sets the lists' limits itself; \
+                 remove {name}"
+            )
+        );
+    }
     assert_eq!(
         told_all("llfree-rand", &[("order", "10"), ("pages", "1000")]),
         "llfree-rand: pages=1000: expected a whole number from 1024 to 262144"
