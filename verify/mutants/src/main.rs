@@ -54,6 +54,7 @@ const FILES: &[&str] = &[
     "crates/pageyard/src/base/watermark.rs",
     "crates/pageyard/src/packed/bits.rs",
     "crates/pageyard/src/packed/blocks.rs",
+    "crates/pageyard/src/packed/blocks/*.rs",
     "crates/pageyard/src/packed/cpu.rs",
     "crates/pageyard/src/packed/domain.rs",
     "crates/pageyard/src/packed/isolation.rs",

@@ -333,7 +333,7 @@ fn torn_operations_of_the_packed_engine_are_detected() {
     let planted: [(Fault, &str, &[&str], &str); 3] = [
         (torn("packed/storage.rs"), "full", &["free-same"], "2 frees of one block succeeded"),
         (forced("packed/set.rs"), "fresh", &["alloc-9", "alloc-8-reclaimable"], "was handed out"),
-        (torn("packed/blocks.rs"), "pieces", &["alloc-3", "free-6", "alloc-6"], "times:"),
+        (torn("packed/blocks/take.rs"), "pieces", &["alloc-3", "free-6", "alloc-6"], "times:"),
     ];
     for (fault, state, names, words) in planted {
         let found = |bug| {

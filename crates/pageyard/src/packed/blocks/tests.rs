@@ -2,8 +2,9 @@
 
 use core::cell::Cell;
 
+use super::put::SAMPLE;
 use super::*;
-use crate::base::units::{Order, Pfn};
+use crate::base::units::{Order, PAGEBLOCK_PAGES, Pfn};
 use crate::packed::{AddError, OwnedStorage};
 
 type Storage = OwnedStorage<spin::Mutex<()>>;
