@@ -54,6 +54,17 @@ pub fn grouped(n: u64) -> String {
     group(&n.to_string(), ' ')
 }
 
+/// Formats a number of things, with a plural in `s` if it is not 1.
+///
+/// ```
+/// use pageyard_machine::format::many;
+///
+/// assert_eq!((many(1, "page"), many(2048, "page")), ("1 page".into(), "2 048 pages".into()));
+/// ```
+pub fn many(n: u64, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{} {one}s", grouped(n)) }
+}
+
 /// Puts a separator between groups of three digits.
 fn group(digits: &str, separator: char) -> String {
     let mut out = String::with_capacity(digits.len() * 4 / 3);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use pageyard::{PAGE_SIZE, Pfn};
-use pageyard_machine::format::exact_size;
+use pageyard_machine::format::{exact_size, many};
 use pageyard_trace::printable;
 
 use super::machine::Topology;
@@ -17,10 +17,10 @@ impl fmt::Display for Topology {
         };
         write!(
             f,
-            "{}: {} nodes, {} CPUs, {} of memory",
+            "{}: {}, {}, {} of memory",
             printable(&self.name),
-            self.nodes,
-            self.cpus.len(),
+            many(self.nodes as u64, "node"),
+            many(self.cpus.len() as u64, "CPU"),
             exact_size(of(&self.usable))
         )?;
         if let Some(mhz) = self.clock_mhz {

@@ -163,6 +163,9 @@ fn every_claim_of_a_real_trace_is_explained_and_a_replay_counts_the_same() {
         let [failed, _, claims, steals] = side.counts();
         assert_eq!((failed, claims, steals), (f.failed, f.claims, f.steals), "{}", side.name);
     }
+    // Pages without a request are of two kinds there, allocated before and taken without an event.
+    let printed = text(&b, 0);
+    assert!(printed.contains("7 213 pages in 1 case: no request in the trace"), "{printed}");
     let all = json(&b);
     for side in all["sides"].as_array().unwrap() {
         for case in side["cases"].as_array().unwrap() {

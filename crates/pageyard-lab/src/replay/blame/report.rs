@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::case::{Case, How, Place};
 use super::collect::Collector;
-use super::sentence::{Words, clause, many, reason, type_name, word};
+use super::sentence::{Words, clause, reason, type_name, word};
 use super::totals::kind;
-use crate::format::grouped;
+use crate::format::{grouped, many};
 use crate::replay::input::Reading;
 use crate::replay::machine::Machine;
 
@@ -137,7 +137,7 @@ impl Blame {
             writeln!(out, "  by task of the request")?;
         }
         for (name, counts) in tasks.iter().take(LINES) {
-            let name = name.map_or("no event", |n| names.name(n));
+            let name = name.map_or("(no event)", |n| names.name(n));
             let parts = KINDS.iter().zip(counts.iter()).filter(|(_, n)| **n > 0);
             let parts: Vec<_> = parts.map(|(kind, n)| counted((kind, *n))).collect();
             writeln!(out, "    {:16} {}", printable(name), parts.join(", "))?;
@@ -157,7 +157,8 @@ impl Blame {
                 }
                 None => "no request in the trace".to_owned(),
             };
-            writeln!(out, "    {pages:>9} pages in {}: {who}", many(*cases, "case"))?;
+            let (pages, cases) = (grouped(*pages), many(*cases, "case"));
+            writeln!(out, "    {pages:>9} pages in {cases}: {who}")?;
         }
         if rest(users.len()) > 0 {
             writeln!(out, "              and {}", many(rest(users.len()) as u64, "other user"))?;

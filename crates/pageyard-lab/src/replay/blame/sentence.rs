@@ -6,7 +6,7 @@ use pageyard::{Gfp, MigrateType};
 use pageyard_trace::{gfp, printable};
 
 use super::case::{Case, Happened, How, Lack, Place, Slow, TypeAt, User};
-use crate::format::{duration, grouped};
+use crate::format::{duration, grouped, many};
 use crate::replay::machine::Machine;
 use crate::replay::names::Names;
 use crate::table::wrapped_lines;
@@ -39,11 +39,6 @@ fn wrapped(line: &str) -> String {
 
 /// Width of the text.
 const WIDTH: usize = 100;
-
-/// Formats a number of things.
-pub(super) fn many(n: u64, one: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{} {one}s", grouped(n)) }
-}
 
 pub(super) fn type_name(t: u8) -> &'static str {
     MigrateType::from_number(t).map_or("unknown", MigrateType::name)

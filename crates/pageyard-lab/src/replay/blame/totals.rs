@@ -1,6 +1,6 @@
 //! Sums over all cases, also over those that are not kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::case::{Case, Happened, User};
 use crate::replay::names::Names;
@@ -50,10 +50,14 @@ impl Totals {
         let name = case.task.map(|task| names.number(task));
         add(&mut self.tasks.entry(name).or_default()[kind(case.happened)], by);
         let own = case.own.as_ref().map(|own| &own.1);
+        // A request may have several users: in two places, or of several kinds without an event.
+        let mut counted = HashSet::new();
         for user in case.place.iter().chain(own).flat_map(|p| &p.users) {
             let User { request, pages, .. } = *user;
             let sum = self.users.entry(request).or_default();
-            add(&mut sum.0, by);
+            if counted.insert(request) {
+                add(&mut sum.0, by);
+            }
             add(&mut sum.1, by * i64::from(pages));
         }
     }
