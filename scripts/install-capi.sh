@@ -85,8 +85,8 @@ while [ $# -gt 0 ]; do
 done
 case $prefix in
 /*) prefix=${prefix%/} ;;
-"") usage >&2; exit 2 ;;
-*) fail "PREFIX is an absolute path, not $prefix" ;;
+"") fail "PREFIX is missing, such as /usr/local; --help lists the options" ;;
+*) fail "PREFIX must be an absolute path: $prefix" ;;
 esac
 case /$libdir/ in //* | */../*) fail "--libdir is a folder below PREFIX, such as lib64, not $libdir" ;; esac
 case $prefix$destdir$libdir in *[\|\&\;\$[:space:]]*) fail "PREFIX and each DIR hold no blanks and none of | & ; \$" ;; esac

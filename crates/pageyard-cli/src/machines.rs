@@ -7,26 +7,47 @@ use std::process::ExitCode;
 use pageyard_machine::format::{grouped, size};
 use pageyard_machine::spec::SHIPPED;
 use pageyard_machine::{Costs, MachineSpec, calibrate};
+use serde_json::json;
 
-use crate::output;
+use crate::output::{self, print_json};
 
 /// List the simulated machines for `pageyard run --on`
 ///
 /// Their files are in crates/pageyard-machine/machines. A TOML file can be given in place of a
 /// name; `detected` is the current machine.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(_: &Args) -> output::Outcome {
+pub(crate) fn run(args: &Args) -> output::Outcome {
+    // A machine that cannot be detected is left out.
+    let names = SHIPPED.iter().map(|s| s.0).chain(["detected"]);
+    let all = names.filter_map(|name| Some((name, MachineSpec::open(Path::new(name)).ok()?)));
+    if args.json {
+        let json = |(name, spec): (&str, MachineSpec)| {
+            json!({
+                "name": name,
+                "cpus": spec.cpus().len(),
+                "nodes": spec.nodes(),
+                "memory_bytes": spec.memory(),
+                "last_level_bytes": spec.last_level(),
+                "private_bytes": spec.private(),
+                "clock_mhz": spec.clock_mhz(),
+            })
+        };
+        print_json(&all.map(json).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut out = output::stdout();
     writeln!(
         out,
         "{:10} {:>5} {:>6} {:>8} {:>12} {:>12} {:>6}",
         "machine", "CPUs", "nodes", "memory", "last level", "private", "MHz"
     )?;
-    for name in SHIPPED.iter().map(|s| s.0).chain(["detected"]) {
-        // Skip a machine that cannot be detected.
-        let Ok(spec) = MachineSpec::open(Path::new(name)) else { continue };
+    for (name, spec) in all {
         writeln!(
             out,
             "{name:10} {:>5} {:>6} {:>8} {:>12} {:>12} {:>6}",

@@ -31,6 +31,21 @@ pub(crate) fn is_broken_pipe(e: &(dyn Error + 'static)) -> bool {
     false
 }
 
+/// Removes the system's error numbers, as in " (os error 2)": the words before them say the same.
+pub(crate) fn without_numbers(text: &str) -> String {
+    const BEFORE: &str = " (os error ";
+    let mut parts = text.split(BEFORE);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        match rest.strip_prefix(')') {
+            Some(rest) => out += rest,
+            None => out.extend([BEFORE, part]),
+        }
+    }
+    out
+}
+
 /// Prints a line on standard error. Failures are ignored, since they cannot be reported.
 macro_rules! say {
     ($($what:tt)*) => {{

@@ -224,7 +224,11 @@ fn spool_folder(output: &Path) -> Result<PathBuf> {
     let folder = output::folder_of(output);
     match spool(folder) {
         Ok(_) => Ok(folder.to_owned()),
-        Err(e) => failed(folder, &reason(&e), "name an output in a folder you can write to"),
+        Err(e) => failed(
+            folder,
+            &output::without_numbers(&e.to_string()),
+            "name an output in a folder you can write to",
+        ),
     }
 }
 
@@ -235,13 +239,11 @@ fn spool(folder: &Path) -> io::Result<File> {
 
 fn not_started(program: &OsString, error: &io::Error) -> String {
     let program = program.to_string_lossy();
-    format!("{}: {}; check the command after --", printable(&program), reason(error))
-}
-
-/// Returns the system's message without its number.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
+    format!(
+        "{}: {}; check the command after --",
+        printable(&program),
+        output::without_numbers(&error.to_string())
+    )
 }
 
 /// Asks a command to end.

@@ -230,8 +230,13 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 }
 
 fn run_workload(args: &Run) -> output::Outcome {
-    let recipe = workload::by_name(args.workload.as_deref().unwrap_or_default())
-        .map_err(|e| format!("{e}, hygiene"))?;
+    let name = args.workload.as_deref().unwrap_or_default();
+    if name == "hygiene" {
+        return Err("hygiene has options of its own; give them after it: pageyard run hygiene \
+                    [OPTIONS]"
+            .into());
+    }
+    let recipe = workload::by_name(name).map_err(|e| format!("{e}, hygiene"))?;
     let names: Vec<&str> = args.set.iter().map(|(name, _)| name.as_str()).collect();
     if let Some(at) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
         return Err(format!("--set {}: set twice; remove one of the values", names[at]).into());

@@ -10,7 +10,7 @@ use pageyard::policy::Rules;
 use pageyard_lab::format::{self, duration, grouped};
 use pageyard_lab::replay::{PolicyError, by_name};
 use pageyard_machine::size;
-use pageyard_soak::{Phase, Plan, Report, soak};
+use pageyard_soak::{LEAST_OF_A_YARD, Phase, Plan, Report, soak};
 
 use crate::output::{self, print_json};
 use crate::progress::{Bar, Count};
@@ -70,6 +70,10 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
     if !(0.01..=100_000.0).contains(&args.minutes) {
         return Err(format!("--minutes {}: expected 0.01 to 100000", args.minutes).into());
     }
+    if args.size < LEAST_OF_A_YARD {
+        let (given, least) = (format::size(args.size), format::size(LEAST_OF_A_YARD));
+        return Err(format!("--size {given}: expected at least {least}").into());
+    }
     let seconds = (args.minutes * 60.0).ceil() as u64;
     let plan = Plan::new(seconds);
     let threads = args.threads.unwrap_or(plan.threads);
@@ -110,13 +114,15 @@ fn print(r: &Report) -> Result<(), Box<dyn Error>> {
     let mut out = output::stdout();
     writeln!(
         out,
-        "\n{}, {} phases, {} threads, {}, seed {}\n",
+        "\n{}, {} phase{}, {} threads, {}, seed {}\n",
         duration((r.seconds * 1e9) as u64),
         grouped(r.phases),
+        if r.phases == 1 { "" } else { "s" },
         r.threads,
         format::size(r.size),
         r.seed
     )?;
+    writeln!(out, "Operations, blocks by what held them, and checks")?;
     for (what, n) in &r.counts.0 {
         writeln!(out, "{what:<20}{:>15}", grouped(*n))?;
     }

@@ -38,6 +38,9 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    if !(0.1..=3600.0).contains(&args.every) {
+        return Err(format!("--every {}: expected 0.1 to 3600 seconds", args.every).into());
+    }
     let Some(pid) = args.pid else {
         return processes::list(args.json);
     };
@@ -55,9 +58,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             print(&mut out, y)?;
         }
     } else {
-        if !(0.1..=3600.0).contains(&args.every) {
-            return Err(format!("--every {}: expected 0.1 to 3600 seconds", args.every).into());
-        }
         screen::watch(Duration::from_secs_f64(args.every), || read(pid))?;
     }
     Ok(ExitCode::SUCCESS)

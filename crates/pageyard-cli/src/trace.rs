@@ -48,9 +48,18 @@ enum Command {
     Import {
         /// The trace, or - for standard input
         trace: PathBuf,
+        /// Output file, also as -o FILE.pgy
+        #[arg(value_name = "FILE.pgy", required_unless_present = "to")]
+        output: Option<PathBuf>,
         /// Output file
-        #[arg(value_name = "FILE.pgy")]
-        output: PathBuf,
+        #[arg(
+            long = "output",
+            short = 'o',
+            value_name = "FILE.pgy",
+            hide = true,
+            conflicts_with = "output"
+        )]
+        to: Option<PathBuf>,
         /// Folder of the machine's state files, if not next to the trace
         #[arg(long, value_name = "DIR")]
         state: Option<PathBuf>,
@@ -105,7 +114,8 @@ enum Command {
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
     match &args.command {
-        Command::Import { trace, output, state, lenient, level, kernel } => {
+        Command::Import { trace, output, to, state, lenient, level, kernel } => {
+            let output = output.as_ref().or(to.as_ref()).expect("clap requires one of them");
             import(trace, output, state.as_deref(), *lenient, *level, *kernel)
         }
         Command::Info { trace, lenient, json } => info(trace, *lenient, *json),

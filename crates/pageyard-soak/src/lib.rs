@@ -42,7 +42,7 @@ mod yards;
 pub use counts::{Counts, Finding, Report};
 pub use found::Found;
 pub use owner::Owner;
-pub use phase::Phase;
+pub use phase::{LEAST_OF_A_YARD, Phase};
 pub use run::soak;
 
 use pageyard::policy::Rules;

@@ -12,7 +12,7 @@ use crate::Plan;
 use crate::yards::HostYard;
 
 /// Bytes of the smallest yard: one block of the largest order.
-const LEAST: u64 = 4 << 20;
+pub const LEAST_OF_A_YARD: u64 = 4 << 20;
 /// Bytes of the smallest yard in a storm.
 const STORM: u64 = 16 << 20;
 /// Bytes of a section, the unit in which memory goes offline.
@@ -52,6 +52,15 @@ pub(crate) enum Work {
     Mixed,
     /// Allocates at most this many single pages, and frees them.
     Burst(usize),
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::Mixed => f.write_str("mixed"),
+            Work::Burst(pages) => write!(f, "in bursts of {pages}"),
+        }
+    }
 }
 
 /// The yards and threads of a phase.
@@ -122,7 +131,8 @@ impl Phase {
         // With six yards, a thread cannot find all of its caches at once.
         let yards = if storm { 1 } else { one_of(rng, &[1, 1, 2, 6]) };
         let size = if storm { STORM << rng.u32(0..=2) } else { plan.size >> rng.u32(0..=7) };
-        let size = (size / yards / LEAST * LEAST).max(LEAST).min(plan.size);
+        let size =
+            (size / yards / LEAST_OF_A_YARD * LEAST_OF_A_YARD).max(LEAST_OF_A_YARD).min(plan.size);
         // Every other phase begins with the other engine.
         let both = [&Linux612::RULES, &Packed::RULES];
         let rules = |n| plan.rules.unwrap_or(both[((number + n) % 2) as usize]);
@@ -179,28 +189,38 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {} phase {}: yards", self.seed, self.number)?;
         for (n, y) in self.yards.iter().enumerate() {
-            let separator = if n == 0 { "" } else { "," };
+            let separator = if n == 0 { "" } else { " and" };
             let Shape { rules, size, front, upkeep, .. } = y;
-            write!(f, "{separator} {:?} {} MiB {front:?} {upkeep:?}", rules.engine, size >> 20)?;
+            write!(f, "{separator} {:?} {} MiB, thread cache ", rules.engine, size >> 20)?;
+            match front {
+                ThreadCache::Blocks { pages, huge } => write!(f, "{pages}+{huge}")?,
+                ThreadCache::Auto => f.write_str("auto")?,
+                ThreadCache::Off => f.write_str("off")?,
+            }
+            match upkeep {
+                Upkeep::Own(every) => write!(f, ", worker every {every:?}")?,
+                Upkeep::Steps => f.write_str(", worker called")?,
+                Upkeep::Calls => f.write_str(", no worker")?,
+            }
             if y.deferred {
-                f.write_str(" deferred")?;
+                f.write_str(", deferred")?;
             }
             if y.backing == Backing::Memfd {
-                f.write_str(" memfd")?;
+                f.write_str(", memfd")?;
             }
             if let Some(how) = y.give_back {
                 let lazily = if how.lazily { " lazily" } else { "" };
-                write!(f, " gives back after {:?}{lazily}", how.after)?;
+                write!(f, ", gives back after {:?}{lazily}", how.after)?;
             }
         }
         let mixed = self.workers.iter().filter(|w| **w == Work::Mixed).count();
         write!(f, "; threads: {mixed} mixed")?;
         if let Some(burst) = self.workers.iter().find(|w| **w != Work::Mixed) {
-            write!(f, ", {} {burst:?}", self.workers.len() - mixed)?;
+            write!(f, ", {} {burst}", self.workers.len() - mixed)?;
         }
         write!(f, ", {} swinging", self.swings)?;
         if self.others {
-            f.write_str(", 1 other operations")?;
+            f.write_str(", 1 of other operations")?;
         }
         self.busy.iter().try_for_each(|name| write!(f, ", {name}"))?;
         f.write_str(if self.patterns { "; patterns" } else { "; owners alone" })?;

@@ -19,7 +19,10 @@ pub enum SweepError {
         what: String,
     },
     /// A file cannot be read or written.
-    #[error("{}: {source}", printable(&.path.to_string_lossy()))]
+    #[error(
+        "{}: {source}; name a folder that can be written to (-o)",
+        printable(&.path.to_string_lossy())
+    )]
     File {
         /// The file.
         path: PathBuf,

@@ -194,7 +194,7 @@ fn traces_survive_import_and_export() {
     let o = pageyard(&["trace", "export", "--gfp-names", &pgy, "-o", &back]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     let again = folder.file("v.pgy");
-    assert_eq!(pageyard(&["trace", "import", &back, &again]).status.code(), Some(0));
+    assert_eq!(pageyard(&["trace", "import", &back, "-o", &again]).status.code(), Some(0));
     let info = |f: &str| {
         let o = pageyard(&["trace", "info", "--json", f]);
         serde_json::from_slice::<serde_json::Value>(&o.stdout).unwrap()
@@ -555,12 +555,19 @@ fn argument_errors_are_named_and_exit_with_2() {
         (&["trace", "info", "no/such/file"], "no/such/file"),
         (&["trace", "import", "a", "b", "--level", "99"], "--level"),
         (&["replay", "no/such/file"], "no/such/file"),
-        (&["replay", "no/such/file"], "(os error 2); name a file that exists"),
-        (&["replay", "/"], "(os error 21); name a file in it"),
+        (
+            &["replay", "no/such/file"],
+            "no/such/file: No such file or directory; name a file that exists",
+        ),
+        (&["run", "--seed", "3", "hygiene"], "give them after it: pageyard run hygiene"),
+        (&["soak", "--size", "1K"], "--size 1 KiB: expected at least 4 MiB"),
+        (&["top", "--every", "0"], "--every 0: expected 0.1 to 3600 seconds"),
+        (&["trace", "import", "a"], "FILE.pgy"),
+        (&["replay", "/"], "/: Is a directory; name a file in it"),
         // Known before the work begins, which takes an hour here.
         (
             &["reproduce", "auto-tuning", "-o", "no/such/folder"],
-            "no/such/folder: No such file or directory (os error 2); name a writable file",
+            "no/such/folder: No such file or directory; name a writable file",
         ),
         (&["run", "unix", "--html", "/"], "/: "),
         (

@@ -145,6 +145,17 @@ fn workloads_and_machines_are_listed() {
     let text = out(&pageyard(&["machines"]));
     let line = text.lines().find(|l| l.starts_with("2x56 ")).unwrap_or_default();
     assert!(line.contains(" 224 "), "{text}");
+    let all = |command| -> serde_json::Value {
+        serde_json::from_str(&out(&pageyard(&[command, "--json"]))).unwrap()
+    };
+    let of = |all: &serde_json::Value, name: &str| {
+        all.as_array().unwrap().iter().find(|x| x["name"] == name).unwrap().clone()
+    };
+    let machine = of(&all("machines"), "2x56");
+    assert_eq!((&machine["cpus"], &machine["nodes"]), (&224.into(), &2.into()));
+    let sctp = of(&all("workloads"), "sctp");
+    let pairs = of(&sctp["parameters"], "pairs");
+    assert_eq!(pairs["default"], "64");
 }
 
 /// Every size that the program prints can be copied into an option.

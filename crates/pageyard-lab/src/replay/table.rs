@@ -221,7 +221,7 @@ impl Report {
         if let Some(m) = worst.max_by(|a, b| a.percent().total_cmp(&b.percent())) {
             writeln!(
                 f,
-                "  matched  {:.2}% of {} frees could not be matched to a block",
+                "  frees    {:.2}% of {} could not be matched to a block",
                 m.percent(),
                 grouped(m.frees)
             )?;

@@ -95,7 +95,7 @@ fn unmatched_frees_are_counted() {
     let m = r.policies[0].figures.matching.unwrap();
     assert_eq!((m.frees, m.unmatched), (2, 1));
     assert_eq!(m.percent(), 50.0);
-    assert!(r.to_string().contains("50.00% of 2 frees could not be matched"), "{r}");
+    assert!(r.to_string().contains("frees    50.00% of 2 could not be matched"), "{r}");
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn every_command_is_covered() {
 #[test]
 fn a_full_output_device_is_an_error() {
     let full = || File::options().write(true).open("/dev/full").unwrap().into();
-    let wanted = "pageyard: standard output: No space left on device (os error 28); free space";
+    let wanted = "pageyard: standard output: No space left on device; free space";
     all(full, |_, code, said| code == Some(2) && said.contains(wanted));
 }
 
