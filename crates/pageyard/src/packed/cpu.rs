@@ -79,6 +79,32 @@ pub struct CpuCounts {
     pub relabels: u64,
 }
 
+/// Pageblocks of no type or of another type that served requests, as [`CpuCounts`] counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mixing {
+    pub(crate) claims: u64,
+    pub(crate) steals: u64,
+    pub(crate) relabels: u64,
+}
+
+impl Mixing {
+    pub(crate) fn between(before: &CpuCounts, after: &CpuCounts) -> Mixing {
+        Mixing {
+            claims: after.claims.wrapping_sub(before.claims),
+            steals: after.steals.wrapping_sub(before.steals),
+            relabels: after.relabels.wrapping_sub(before.relabels),
+        }
+    }
+
+    pub(crate) fn and(self, other: Mixing) -> Mixing {
+        Mixing {
+            claims: self.claims.wrapping_add(other.claims),
+            steals: self.steals.wrapping_add(other.steals),
+            relabels: self.relabels.wrapping_add(other.relabels),
+        }
+    }
+}
+
 /// Where an operation runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {

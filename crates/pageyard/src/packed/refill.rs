@@ -7,7 +7,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CACHED_TYPES, MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits;
 use crate::packed::class::{CLASSES, capacity, class_of, order_of, pages_of};
-use crate::packed::cpu::{Cpu, CpuCounts, NONE, Place, Slot};
+use crate::packed::cpu::{Cpu, CpuCounts, Mixing, NONE, Place, Slot};
 use crate::packed::label::BUCKETS;
 use crate::packed::region::Region;
 
@@ -420,9 +420,50 @@ impl<R: RawMutex> Region<'_, R> {
                 return frame;
             }
         }
-        let mut others = own_type.fallbacks().into_iter().filter(|_| mixes);
-        let frame = others.find_map(|other| self.take_partial(at, order, other));
+        let frame = if mixes { self.steal_direct(at, order, own_type) } else { None };
         frame.or_else(|| self.take_active(at, order, own_type, mixes))
+    }
+
+    /// Takes a block from a pageblock of another type, the emptiest first. One that is more than half free
+    /// changes its type.
+    #[inline(never)]
+    fn steal_direct(&self, at: Place, order: u8, own_type: MigrateType) -> Option<u32> {
+        for other in own_type.fallbacks() {
+            for bucket in (first_bucket(order)..=BUCKETS).rev() {
+                let mut from = 0;
+                for _ in 0..PROBES {
+                    let Some(block) = self.blocks.partial(other, bucket).find(from) else { break };
+                    from = block + 1;
+                    if !self.blocks.adopt(block, other, at.domain) {
+                        self.blocks.remove_stale(block, other, bucket);
+                        continue;
+                    }
+                    let frame = self.blocks.take_direct(block, order, at.domain);
+                    if frame.is_some() {
+                        let relabels = bucket >= RELABEL_FROM;
+                        if relabels {
+                            self.blocks.relabel(block, other, own_type);
+                        }
+                        self.mixing.fetch_add(1 | u64::from(relabels) << 32, Relaxed);
+                    }
+                    self.blocks.release(block, at.domain);
+                    if frame.is_some() {
+                        return frame;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns what [`steal_direct`](Self::steal_direct) did since the last call, for the caller to count.
+    #[inline]
+    pub(crate) fn take_mixing(&self) -> Mixing {
+        if self.mixing.load(Relaxed) == 0 {
+            return Mixing::default();
+        }
+        let both = self.mixing.swap(0, Relaxed);
+        Mixing { claims: 0, steals: both & u64::from(u32::MAX), relabels: both >> 32 }
     }
 
     /// Takes a block from a pageblock that CPUs allocate from. Not inlined, and loops rather than iterators: both
@@ -475,9 +516,7 @@ impl<R: RawMutex> Region<'_, R> {
 
     /// Takes a block from a partly free pageblock of a type, the fullest first.
     fn take_partial(&self, at: Place, order: u8, t: MigrateType) -> Option<u32> {
-        // A bucket below holds pageblocks with fewer free frames than the block has.
-        let first = ((1u32 << order) / 64).max(1);
-        (first..=BUCKETS).find_map(|bucket| {
+        (first_bucket(order)..=BUCKETS).find_map(|bucket| {
             let mut from = 0;
             (0..PROBES).find_map(|_| {
                 let block = self.blocks.partial(t, bucket).find(from)?;
@@ -490,6 +529,12 @@ impl<R: RawMutex> Region<'_, R> {
             })
         })
     }
+}
+
+/// The first bucket whose pageblocks may have a free block: one below holds pageblocks with fewer free
+/// frames.
+fn first_bucket(order: u8) -> u32 {
+    ((1u32 << order) / 64).max(1)
 }
 
 #[cfg(all(test, feature = "alloc"))]

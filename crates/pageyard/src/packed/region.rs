@@ -9,7 +9,7 @@ use lock_api::RawMutex;
 use crate::base::free_error::FreeError;
 #[cfg(feature = "lines")]
 use crate::base::lines::{Part, Piece};
-use crate::base::shared::AtomicI64;
+use crate::base::shared::{AtomicI64, AtomicU64};
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{
     CACHED_TYPES, CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, Pfn,
@@ -91,6 +91,9 @@ pub struct Region<'a, R: RawMutex> {
     /// Pages that went to the zone, less those taken, that no CPU's counts have and the zone has not
     /// counted yet.
     loose: AtomicI64,
+    /// Pageblocks of another type that served requests without a CPU's counts, in the lower half, and those
+    /// among them that changed their type, since they were last [taken](Self::take_mixing).
+    pub(super) mixing: AtomicU64,
 }
 
 impl<R: RawMutex> fmt::Debug for Region<'_, R> {
@@ -144,6 +147,7 @@ impl<'a, R: RawMutex> Region<'a, R> {
             blocks: Blocks::new(words, faulty, labels, routes, index, domains),
             depots: Depots::new(domains, links, per_domain, needs.depot_pages),
             loose: AtomicI64::new(0),
+            mixing: AtomicU64::new(0),
         };
         let mut spare = 0..needs.magazines as u32;
         for (number, part) in cpus.iter().enumerate() {

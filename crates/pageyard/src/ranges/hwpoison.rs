@@ -136,7 +136,7 @@ impl<C: Config> Yard<'_, C> {
             let locked = at.lock();
             let done = region.unmark(idx);
             drop(locked);
-            zone.count_loose(region);
+            at.count_frees(region);
             return if done { Ok(()) } else { Err(PoisonError::NotPoisoned) };
         }
         let frame = zone.map.frame(idx);

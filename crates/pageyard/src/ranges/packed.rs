@@ -128,7 +128,7 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
         // Pageblocks of sections that were removed stay isolated.
         let here = !self.zone.block_is_absent(block);
         if here && region.unisolate_block(block / PAGEBLOCK_PAGES, t) {
-            self.zone.count_loose(region);
+            self.count_frees(region);
             self.zone.isolated_blocks.fetch_sub(1, Relaxed);
             if t == MigrateType::Cma {
                 self.zone.refresh_cached_mark(self.rules());

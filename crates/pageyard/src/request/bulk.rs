@@ -217,7 +217,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> usize {
         let Some(at) = self.at(source.zone, source.cpu) else { return 0 };
         if self.is_packed() {
-            return at.take_packed_bulk(source.migrate_type, places);
+            return at.take_packed_bulk(source.migrate_type, source.flags, places);
         }
         let Some(mut pageset) = at.slot.pageset.try_lock() else { return 0 };
         let mut got = 0;

@@ -73,8 +73,12 @@ impl<'a, C: Config> Yard<'a, C> {
         if !is_cached_order(self.rules(), order.get()) || self.hooks.fail(order, gfp) {
             return Err(AllocError::NoMemory);
         }
-        let derived = AllocFlags::of(gfp, req.migrate_type);
-        let flags = AllocFlags::WMARK_MIN | AllocFlags::NO_WAIT | derived;
+        let mut flags = AllocFlags::of(gfp, req.migrate_type);
+        if self.is_packed() {
+            // Such requests take no CMA pages there, so they must not count as available.
+            flags.remove(AllocFlags::CMA);
+        }
+        flags |= AllocFlags::WMARK_MIN | AllocFlags::NO_WAIT;
         let pfn = self.attempt(&req, flags).ok_or(AllocError::NoMemory)?;
         let undelivered = Rollback::new(|| self.return_unprepared_for(pfn, order, flags));
         self.report_and_prepare(req.cpu, pfn, order, req.migrate_type, gfp);

@@ -20,9 +20,9 @@ use crate::base::watermark::{HIGH, Supply};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::packed;
+use crate::packed::Region;
 use crate::packed::class::{class_of, is_kept};
-use crate::packed::cpu::Cpu;
-use crate::packed::{CpuCounts, Region};
+use crate::packed::cpu::{Cpu, Mixing};
 use crate::request::free::{BATCH, BatchError};
 use crate::zone::at::At;
 use crate::zone::state::Zone;
@@ -173,9 +173,9 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
                         self.slot.counters.allocs.add(order, t);
                     }
                     self.settle(region, &mut own);
-                    let after = own.counts;
+                    let mixing = Mixing::between(&before, &own.counts).and(region.take_mixing());
                     drop(own);
-                    self.note_mixing(&before, &after, flags);
+                    self.note_mixing(mixing, flags);
                     return frame;
                 }
                 Some(_) => {}
@@ -188,6 +188,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         }
         let frame = region.take_alone(None, region.here(self.cpu.0), order, t, mixes);
         self.zone.count_loose(region);
+        self.note_mixing(region.take_mixing(), flags);
         if frame.is_some() {
             self.slot.counters.direct_allocs.add_shared(order, t);
         }
@@ -198,24 +199,50 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
     pub(crate) fn take_packed_bulk<'p>(
         &self,
         t: MigrateType,
+        flags: AllocFlags,
         places: impl Iterator<Item = &'p mut u32>,
     ) -> usize {
         let Some((region, mut own)) = self.own().filter(|(_, own)| own.is_enabled) else {
             return 0;
         };
         let before = own.counts;
+        let cma = region.blocks.has_set_apart() && flags.contains(AllocFlags::CMA);
         let mut got = 0;
         for place in places {
-            let Some(frame) = region.take_block(&mut own, 0, t, true) else { break };
-            self.slot.counters.allocs.add(0, t);
+            let mut own_page = |mixes| {
+                let frame = region.take_block(&mut own, 0, t, mixes)?;
+                self.slot.counters.allocs.add(0, t);
+                Some(frame)
+            };
+            let frame = match cma {
+                true => self.take_beside_area(region, t, own_page),
+                false => own_page(true),
+            };
+            let Some(frame) = frame else { break };
             *place = frame;
             got += 1;
         }
         self.settle(region, &mut own);
-        let after = own.counts;
+        let mixing = Mixing::between(&before, &own.counts).and(region.take_mixing());
         drop(own);
-        self.note_mixing(&before, &after, AllocFlags::WAITS);
+        self.note_mixing(mixing, AllocFlags::WAITS);
         got
+    }
+
+    /// Takes a movable page: as [`take_with_set_apart`](Self::take_with_set_apart), with the CPU's magazines
+    /// behind `own_page`, which may mix types.
+    #[cold]
+    #[inline(never)]
+    fn take_beside_area(
+        &self,
+        region: &Region<'a, C::Lock>,
+        t: MigrateType,
+        mut own_page: impl FnMut(bool) -> Option<u32>,
+    ) -> Option<u32> {
+        let area = || self.take_set_apart(region, 0, t, MigrateType::Cma);
+        let supply = self.zone.supply();
+        let first = if supply.cma > supply.free / 2 { area() } else { None };
+        first.or_else(|| own_page(false)).or_else(area).or_else(|| own_page(true))
     }
 
     /// Returns a block that has left its owner to this CPU's magazines or to the zone.
@@ -320,10 +347,8 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
 
     /// Counts pageblocks that served another type, and boosts the watermarks after one that changed
     /// its type (§3.4).
-    fn note_mixing(&self, before: &CpuCounts, after: &CpuCounts, flags: AllocFlags) {
-        let claims = after.claims.wrapping_sub(before.claims);
-        let steals = after.steals.wrapping_sub(before.steals);
-        let relabels = after.relabels.wrapping_sub(before.relabels);
+    fn note_mixing(&self, mixing: Mixing, flags: AllocFlags) {
+        let Mixing { claims, steals, relabels } = mixing;
         if claims == 0 && steals == 0 {
             return;
         }

@@ -93,7 +93,15 @@ impl<'a, C: Config> Yard<'a, C> {
             self.drain_cpu(CpuId(cpu), zone);
         }
         for zone in self.zones.iter().filter(|z| zone.is_none_or(|id| id == z.id())) {
+            self.drain_depots(zone);
+        }
+    }
+
+    /// Returns what a zone's depots keep to it. Nothing happens on the exact engine.
+    fn drain_depots(&self, zone: &'a Zone<'a, C::Lock>) {
+        if let (Some(at), Some(region)) = (self.at_any(zone), zone.region()) {
             zone.drain_depots();
+            at.count_frees(region);
         }
     }
 
@@ -112,7 +120,7 @@ impl<'a, C: Config> Yard<'a, C> {
         for cpu in 0..self.cpus {
             self.drain_cpu(CpuId(cpu), Some(zone.id()));
         }
-        zone.drain_depots();
+        self.drain_depots(zone);
         Some(PcpDisabled { zone, policy: self.policy })
     }
 

@@ -93,6 +93,40 @@ fn s9_9_whole_pageblocks_are_reported_once_after_two_seconds() {
     yard.validate().unwrap();
 }
 
+/// Found by a review: what became whole without a free was reported only after one.
+#[test]
+fn s9_9_pageblocks_that_become_whole_by_other_calls_are_reported() {
+    const SECOND: u64 = 1_000_000_000;
+    let yard = Balloon::yard(192);
+    let mut now = 0;
+    let mut waiting_after_reports = || {
+        for _ in 0..4 {
+            now += 3 * SECOND;
+            yard.hooks().now.store(now, Relaxed);
+            yard.report_free_blocks();
+        }
+        reported(&yard).0
+    };
+    assert_eq!(waiting_after_reports(), 0);
+    let first = Pfn(1 << 20);
+    yard.poison_frame(first).unwrap();
+    yard.unpoison_frame(first).unwrap();
+    assert_eq!(reported(&yard).0, 512);
+    assert_eq!(waiting_after_reports(), 0);
+    let range = first..Pfn(first.0 + 4096);
+    yard.isolate(range.clone(), MigrateType::Movable).unwrap();
+    yard.unisolate(range, MigrateType::Movable).unwrap();
+    assert_eq!(reported(&yard).0, 4096);
+    assert_eq!(waiting_after_reports(), 0);
+    // Pages that depots keep, which a drain returns.
+    let pages: Vec<_> = (0..1024).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+    pages.into_iter().for_each(|p| yard.free(p, Order::ZERO).unwrap());
+    waiting_after_reports();
+    yard.drain_all(None);
+    assert_ne!(reported(&yard).0, 0);
+    assert_eq!(waiting_after_reports(), 0);
+}
+
 #[test]
 fn s9_9_memory_that_arrives_is_reported() {
     const FIRST: u64 = 1 << 32;

@@ -97,6 +97,33 @@ fn s4_3_step_0_cma_first_while_more_than_half_of_free_memory() {
     });
 }
 
+/// Found by a review: bulk requests and `try_alloc` took ordinary pages alone, down to far below the
+/// reserve, since their watermark counted the area.
+#[test]
+fn s4_3_bulk_requests_and_try_alloc_leave_ordinary_pages_to_others() {
+    let of_area = |p: &&Pfn| p.0 < 16384;
+    Machine::normal(32768).run_under(PACKED, |y: &Y<'_>| {
+        y.make_cma(frames(0..16384)).unwrap();
+        let kernel = || y.alloc(o(0), KERNEL).and_then(|p| y.free(p, o(0)).map_err(|_| panic!()));
+        let mut pages = Vec::new();
+        while pages.len() < 16_000 {
+            assert_ne!(y.alloc_bulk_each(64, MOVABLE, |p| pages.push(p)).unwrap(), 0);
+        }
+        let cma = pages.iter().filter(of_area).count();
+        assert!((7_900..=8_300).contains(&cma), "{cma}");
+        assert!(kernel().is_ok());
+        pages.drain(..).for_each(|p| y.free(p, o(0)).unwrap());
+        check_free(y, 32768, 32);
+
+        pages.extend(std::iter::from_fn(|| y.try_alloc(o(0), Gfp::MOVABLE).ok()));
+        assert_eq!(pages.iter().filter(of_area).count(), 0);
+        let info = y.zone_info(ZONE).unwrap();
+        assert!(info.free_exact - 16384 + 64 >= info.watermarks[0], "{info:?}");
+        pages.drain(..).for_each(|p| y.free(p, o(0)).unwrap());
+        check_free(y, 32768, 32);
+    });
+}
+
 #[test]
 fn s3_6_other_requests_do_not_count_cma_pages() {
     Machine::normal(8192).run_under(PACKED, |y: &Y<'_>| {

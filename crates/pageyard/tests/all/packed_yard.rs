@@ -27,6 +27,39 @@ fn info<C: Config>(yard: &Yard<'_, C>) -> ZoneInfo {
     yard.zone_info(ZoneKind::Normal).unwrap()
 }
 
+/// Found by a review: blocks of orders 4 to 8 came from pageblocks of another type that kept that type, so that
+/// unmovable blocks spread over all of them.
+#[test]
+fn s4_4_blocks_of_every_order_change_the_type_of_a_sparse_pageblock() {
+    const KERNEL: Gfp = Gfp::KERNEL.union(Gfp::NOWARN);
+    for order in [3, 4, 6, 8] {
+        let yard = yard(256);
+        let order = Order::new(order).unwrap();
+        let movable = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC | Gfp::NOWARN;
+        let all: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, movable).ok()).collect();
+        assert_eq!(all.len(), 256 << 8);
+        let (kept, freed): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| p.0 % 512 == 511);
+        freed.into_iter().for_each(|p| yard.free(p, Order::ZERO).unwrap());
+        yard.drain_all(None);
+        let blocks: Vec<_> =
+            (0..2048 >> order.get()).map(|_| yard.alloc(order, KERNEL).unwrap()).collect();
+        let in_blocks: std::collections::BTreeSet<_> = blocks.iter().map(|p| p.0 / 512).collect();
+        let stats = yard.zone_stats(ZoneKind::Normal).unwrap();
+        let unmovable = yard.pageblocks(ZoneKind::Normal).unwrap()[0];
+        // 2,048 pages need four pageblocks, or five with the last page of each in use.
+        let most = if order.get() == 8 { 8 } else { 5 };
+        assert!(in_blocks.len() <= most, "{order:?}: {in_blocks:?}");
+        assert_eq!(unmovable, in_blocks.len() as u64, "{order:?}");
+        assert_eq!((stats.claims_part, stats.steals), (unmovable, 0), "{order:?}");
+        assert_ne!(stats.boosts, 0, "{order:?}");
+        blocks.into_iter().for_each(|p| yard.free(p, order).unwrap());
+        kept.into_iter().for_each(|p| yard.free(p, Order::ZERO).unwrap());
+        yard.drain_all(None);
+        yard.validate().unwrap();
+        assert_eq!(info(&yard).free_exact, 256 << 8);
+    }
+}
+
 #[test]
 fn all_memory_is_free_again() {
     let yard = yard(64);
@@ -395,6 +428,26 @@ fn compaction_of_a_zone_joins_half_used_pageblocks() {
     yard.compact_all();
     assert_eq!(yard.hooks().moves.borrow().len(), moved, "no half-used pageblocks are left");
     yard.validate().unwrap();
+}
+
+/// Found by a review: compaction for a request moved nothing out of pageblocks that were half used, and the
+/// request ended in the out-of-memory hook.
+#[test]
+fn s2_10_a_request_of_a_low_order_compacts_half_used_pageblocks() {
+    for order in 1..=3 {
+        let yard = on(64, 1, Mover::default());
+        let movable = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC | Gfp::NOWARN;
+        let all: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, movable).ok()).collect();
+        let odd = |pfn: &&Pfn| pfn.0 % 2 == 1;
+        all.iter().filter(odd).for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
+        yard.drain_all(None);
+        let order = Order::new(order).unwrap();
+        assert!(yard.alloc(order, Gfp::NOWAIT).is_err(), "no block of this order is free");
+        yard.alloc(order, Gfp::KERNEL | Gfp::NOWARN).unwrap();
+        let moved = yard.hooks().moves.borrow().len();
+        assert!((256..=4096).contains(&moved), "{moved}");
+        yard.validate().unwrap();
+    }
 }
 
 /// Depots still keep pages after a section went offline and came back.

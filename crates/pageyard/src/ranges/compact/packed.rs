@@ -11,7 +11,7 @@ use crate::base::frame::Kind;
 use crate::base::gfp::Gfp;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType::{Movable, Reclaimable, Unmovable};
-use crate::base::units::{Order, PAGEBLOCK_PAGES};
+use crate::base::units::{COSTLY_ORDER, Order, PAGEBLOCK_PAGES};
 use crate::base::unwind::Finally;
 use crate::embedder::compact_events::{CompactResult, Mode};
 use crate::embedder::config::Config;
@@ -30,10 +30,10 @@ const PARTS: usize = 64;
 
 impl<'a, C: Config> Yard<'a, C> {
     /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
-    /// other pageblocks have no more room. Only those that are more than half free, unless all of a
-    /// zone is to be compacted: then also pageblocks of other types that hold nothing but movable
-    /// blocks, which become movable. A run of a few pageblocks that all stayed is followed by one that
-    /// begins behind them.
+    /// other pageblocks have no more room. Only those that are more than half free, with two exceptions. A
+    /// request of a low order that nothing else would serve has the others emptied too. If all of a zone is
+    /// to be compacted, so are pageblocks of other types that hold nothing but movable blocks, which become
+    /// movable. A run of a few pageblocks that all stayed is followed by one that begins behind them.
     pub(super) fn compact_packed(
         &self,
         at: &At<'_, 'a, C>,
@@ -45,18 +45,24 @@ impl<'a, C: Config> Yard<'a, C> {
             Mode::Async => MOST_ASYNC,
             _ => MOST,
         };
-        // All of a zone: whatever makes room. Else only what gains more room than it moves.
-        let all = job.order.is_none() && !job.proactive;
-        let least = if all { 1 } else { BUCKETS / 2 + 1 };
+        // What gains more room than it moves, or whatever makes room.
+        let (half, any) = (BUCKETS / 2 + 1, 1);
+        let passes: &[_] = match job.order {
+            None if !job.proactive => &[(Movable, any), (Unmovable, any), (Reclaimable, any)],
+            // It would end in the out-of-memory hook beside free memory (§2.11).
+            Some(order) if job.direct && order.get() <= COSTLY_ORDER && job.mode != Mode::Async => {
+                &[(Movable, half), (Movable, any)]
+            }
+            _ => &[(Movable, half)],
+        };
         // The score looks at all pageblocks, so not after each batch of a large zone.
         let step = (region.blocks.len() as usize / (PARTS * BATCH)).max(1);
-        let types = [Movable, Unmovable, Reclaimable].into_iter().take(if all { 3 } else { 1 });
         let cursor = &at.zone.compaction.migrate_at[usize::from(job.mode != Mode::Async)];
         let start = if job.whole { 0 } else { cursor.load(Relaxed) };
         let mut next = start;
         let mut moved = 0;
         let mut result = CompactResult::Complete;
-        for t in types {
+        'passes: for &(t, least) in passes {
             let mut search = Sparsest::new(t, start);
             for n in 1..=most {
                 let mut batch = [None; BATCH];
@@ -69,13 +75,13 @@ impl<'a, C: Config> Yard<'a, C> {
                     && job.order.is_some_and(|order| at.zone.is_served(order, job))
                 {
                     result = CompactResult::Success;
-                    break;
+                    break 'passes;
                 }
                 let enough = job.proactive
                     && n % step == 0
                     && at.zone.score() <= super::stop_at(self.proactiveness());
                 if enough {
-                    break;
+                    break 'passes;
                 }
                 if batch.iter().any(Option::is_none) {
                     next = 0;
