@@ -40,7 +40,7 @@ pub(crate) const CLASSES: [Class; 5] = [
 /// straight line through cc1, as and gcc of the recording, which it matches within one table.
 pub(crate) const TABLES: usize = 14;
 pub(crate) const PAGES_PER_TABLE: usize = 55;
-/// Pages of a kernel stack, which appear in no event (§8.5, README of the traces).
+/// Pages of a kernel stack: a bulk request, which has no event (docs/replay.md).
 pub(crate) const STACK: usize = 4;
 /// The share of anonymous pages that were copied on write (measured: 27,475 of 327,981).
 pub(crate) const COPIED: f64 = 0.084;
@@ -64,7 +64,7 @@ const SLAB_ROUNDS: f64 = 0.05;
 /// Probability that a process moves to another CPU before a slice. Builds are stated to do 5% of
 /// their work elsewhere; in the recording 8% of the pages are freed on another CPU.
 const MIGRATES: f64 = 0.002;
-/// Pages that an exiting process gathers before it frees them (§8.3). Each gathering needs one page
+/// Pages that an exiting process gathers before it frees them (assumed). Each gathering needs one page
 /// of its own as a list (measured: 3,256 short-lived pages, one per 100 of the others).
 pub(crate) const GATHER: usize = 500;
 

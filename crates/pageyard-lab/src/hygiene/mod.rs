@@ -8,7 +8,7 @@
 //! contents, and the recipe determines the time.
 //!
 //! The workload's numbers are constants next to what they govern, each with its source: *measured*
-//! in a recording, *derived* from one, stated by a section, or *assumed*.
+//! in a recording, *derived* from one, *stated* where the load was published, or *assumed*.
 
 mod blocks;
 pub(crate) mod build;

@@ -4,7 +4,7 @@ use super::Interval;
 use super::order::median_of;
 use crate::rng::Rng;
 
-/// Number of resamples (§10).
+/// Number of resamples (docs/tables.md, Our own form).
 pub const RESAMPLES: usize = 10_000;
 
 /// Returns the ratio of two medians, new over base: 1 if both are 0, infinite if only the base is.

@@ -50,8 +50,8 @@ fn last(n: usize, holds: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Returns the confidence interval of the median with at least 95 % (§10). `None` for fewer than
-/// six samples.
+/// Returns the interval between two order statistics that contains the median with a confidence of
+/// at least 95 %. `None` for fewer than six samples.
 pub fn median_interval(samples: &[f64]) -> Option<Interval> {
     let (low, high) = order_interval(samples.len(), 0.5, 0.05)?;
     let mut sorted = samples.to_vec();
@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn s10_a_median_needs_six_samples_for_its_interval() {
+    fn a_median_needs_six_samples_for_its_interval() {
         assert_eq!(order_interval(5, 0.5, 0.05), None);
         assert_eq!(order_interval(6, 0.5, 0.05), Some((1, 6)));
         // Tables of the sign test: 10 samples, 97.9 % from the 2nd to the 9th; 20 samples, 95.9 %
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn a_median_is_the_middle_sample_or_the_mean_of_two() {
         assert_eq!(median(&[3., 1., 2.]), 2.0);
         assert_eq!(median(&[4., 1., 2., 3.]), 2.5);
         assert!(median(&[]).is_nan());

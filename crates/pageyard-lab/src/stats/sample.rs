@@ -1,8 +1,9 @@
-//! A metric's samples, best first, and the statistics that mmtests derives from them (§1, §2).
+//! A metric's samples, best first, and the statistics that mmtests derives from them
+//! (docs/tables.md, mmtests' figures).
 
 use crate::result::Better;
 
-/// Samples in mmtests' order: best first (§1.2).
+/// Samples in mmtests' order: best first.
 #[derive(Clone, Debug)]
 pub struct Samples {
     sorted: Vec<f64>,
@@ -40,7 +41,7 @@ impl Samples {
         self.sorted.iter().copied().fold(f64::NAN, f64::max)
     }
 
-    /// Returns the mean that corresponds to the preference (§1.3): arithmetic for costs, harmonic
+    /// Returns the mean that corresponds to the preference: arithmetic for costs, harmonic
     /// for rates. NaN if a rate is 0 or less, and without samples.
     pub fn mean(&self) -> f64 {
         mean(&self.sorted, self.better)
@@ -99,7 +100,7 @@ mod tests {
     const TEN: [f64; 10] = [30., 10., 20., 40., 50., 60., 70., 80., 90., 100.];
 
     #[test]
-    fn s1_best_first_and_the_mean_by_preference() {
+    fn order_and_mean_follow_the_preference() {
         assert_eq!(Samples::new(&TEN, Better::Lower).best_first()[0], 10.0);
         let rates = Samples::new(&TEN, Better::Higher);
         assert_eq!(rates.best_first()[0], 100.0);
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_order_statistics_take_no_mean_of_neighbours() {
+    fn percentiles_are_not_interpolated_and_best_means_drop_the_worst() {
         let costs = Samples::new(&TEN, Better::Lower);
         assert_eq!(costs.percentile(50), 50.0);
         assert_eq!(costs.percentile(95), 90.0);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_deviations() {
+    fn deviations_divide_by_n_minus_1_or_are_about_the_harmonic_mean() {
         // By hand: mean 3, squares 4+1+0+1+4, divisor 4.
         let s = Samples::new(&[1., 2., 3., 4., 5.], Better::Lower);
         assert!((s.stddev() - 2.5f64.sqrt()).abs() < 1e-12);

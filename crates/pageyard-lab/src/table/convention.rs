@@ -1,5 +1,5 @@
-//! How a difference is expressed as a percentage (§3). Authors do not agree, so every table states
-//! its convention.
+//! How a difference is expressed as a percentage. Authors do not agree, so every table states its
+//! convention.
 
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn s3_special_cases() {
+    fn percentages_of_0_equal_and_undefined_values() {
         let p = |better, base, new| PositiveIsBetter.of(better, base, new);
         assert_eq!(p(Better::Higher, 5.0, 5.0), 0.0);
         assert_eq!(p(Better::Higher, 5.0, 0.0), 0.0);
@@ -91,7 +91,7 @@ mod tests {
     proptest! {
         /// An improvement is positive, and reversing the preference reverses the sign.
         #[test]
-        fn s3_signs(base in 0.001..1e9f64, new in 0.001..1e9f64) {
+        fn improvements_are_positive_under_either_preference(base in 0.001..1e9f64, new in 0.001..1e9f64) {
             let [low, high] = [Better::Lower, Better::Higher]
                 .map(|b| PositiveIsBetter.of(b, base, new));
             prop_assert!((low + high).abs() <= 1e-9 * low.abs().max(1.0));

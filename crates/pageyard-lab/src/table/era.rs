@@ -1,4 +1,5 @@
-//! mmtests' rule for starring a difference (§4), which changed in December 2024.
+//! mmtests' rule for starring a difference (docs/tables.md, mmtests' figures), which changed in
+//! December 2024.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -118,9 +119,10 @@ mod tests {
         Spread { mean: s.mean(), sd: s.stddev(), n: s.n() as f64 }
     }
 
-    /// Section 4.1: p 1.0e-7, 0.2446, 0.0083, and ratios 1.37, 0.14, 0.34.
+    /// The samples that reproduce A.1's tables: p 1.0e-7, 0.2446, 0.0083, and ratios of the difference
+    /// to both intervals of 1.37, 0.14, 0.34.
     #[test]
-    fn s4_1_golden_vectors() {
+    fn a_1_stars_of_2019_and_of_2024() {
         let skylake = (samples(&[(540., 7), (550., 3)]), samples(&[(530., 10)]));
         let base = samples(&[(510., 4), (540., 5), (550., 1)]);
         let second = samples(&[(500., 2), (520., 4), (530., 3), (540., 1)]);
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_without_spread() {
+    fn without_spread_any_difference_or_more_than_one_unit_has_a_star() {
         let (a, b, c) = (samples(&[(5., 3)]), samples(&[(5.5, 3)]), samples(&[(7., 3)]));
         assert!(Era::Mmtests2019.stars_means(&a, &b, Better::Lower));
         assert!(!Era::Mmtests2019.stars_means(&a, &a, Better::Lower));
@@ -159,16 +161,16 @@ mod tests {
         }
     }
 
-    /// A rate of 0 has no harmonic mean: -1 until 2024-11, NaN since (§1.3).
+    /// -1 until 2024-11, NaN since.
     #[test]
-    fn s1_3_no_harmonic_mean() {
+    fn a_rate_of_0_has_no_harmonic_mean() {
         let s = Samples::new(&[0.0, 3.0], Better::Higher);
         assert_eq!(Era::Mmtests2019.mean(&s), -1.0);
         assert!(Era::Mmtests2024.mean(&s).is_nan());
     }
 
     #[test]
-    fn s4_percentiles_by_order_statistics() {
+    fn percentiles_need_intervals_that_do_not_touch_since_2024() {
         let of = |from: usize| {
             let all: Vec<f64> = (from..from + 400).map(|x| x as f64).collect();
             Samples::new(&all, Better::Lower)

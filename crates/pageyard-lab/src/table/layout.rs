@@ -1,5 +1,5 @@
-//! The layout of mmtests' tables (§5): labels are left-aligned, columns are right-aligned under two
-//! lines of names.
+//! The layout of mmtests' tables: labels are left-aligned, columns are right-aligned under two lines
+//! of names.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
@@ -9,8 +9,8 @@ use super::grid::wrapped;
 /// Width of the value and of ` (   0.00%)` in a column of a table with percentages.
 pub(super) const PERCENT: usize = 23;
 
-/// Splits a column's name into two lines (§5.3): at the first `-`, but a following `-rcN` stays
-/// with the first half.
+/// Splits a column's name into two lines: at the first `-`, but a following `-rcN` stays with the
+/// first half.
 fn halves(name: &str) -> (&str, &str) {
     let Some(mut at) = name.find('-') else {
         return (name, "");
@@ -73,7 +73,7 @@ pub(super) fn header(
     lines.try_for_each(|line| wrapped(f, line, "  "))
 }
 
-/// Maps NaN to 0, as NaN is printed (§5.4).
+/// Maps NaN to 0, as NaN is printed.
 pub(super) fn zero(x: f64) -> f64 {
     if x.is_nan() { 0.0 } else { x }
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s5_3_names_split_at_the_first_dash() {
+    fn names_split_at_the_first_dash_after_a_release_candidate() {
         assert_eq!(halves("5.4.0-rc3-vanilla"), ("5.4.0-rc3", "vanilla"));
         assert_eq!(halves("5.17.0-rc3-mm-highpcpopt-v1"), ("5.17.0-rc3", "mm-highpcpopt-v1"));
         assert_eq!(halves("5.4.0-rc3"), ("5.4.0-rc3", ""));

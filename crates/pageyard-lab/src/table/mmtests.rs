@@ -1,4 +1,4 @@
-//! mmtests' compare tables, exactly as published (§2, §4, §5).
+//! mmtests' compare tables, exactly as published (docs/tables.md, mmtests' figures).
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use super::totals::Totals;
 use crate::result::Better;
 use crate::stats::Samples;
 
-/// The rows of a table (§2.1). A metric with one sample in every column has only its value.
+/// The rows of a table. A metric with one sample in every column has only its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rows {
@@ -135,7 +135,7 @@ pub struct Table {
     pub convention: Convention,
     /// The columns' names.
     pub columns: Vec<String>,
-    /// The rows in order: by statistic, then by metric (§5.2).
+    /// The rows in order: by statistic, then by metric.
     pub lines: Vec<Line>,
     /// Whole-run totals, in tables of their own.
     pub totals: Totals,

@@ -1,4 +1,5 @@
-//! A machine's counters during a run, as the rows of mmtests' Ops table (§5.6).
+//! A machine's counters during a run, as the rows of mmtests' Ops table (docs/tables.md, mmtests'
+//! figures).
 
 use std::collections::BTreeMap;
 
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn s5_6_after_minus_before_and_what_follows_from_it() {
+    fn rows_are_differences_and_shares_of_them() {
         let before = "pgfault 100\npgmajfault 10\nallocstall_dma 1\nallocstall_normal 2\n\
                       pgscan_direct 50\npgscan_kswapd 50\npgsteal_direct 5\npgsteal_kswapd 5\n\
                       nr_vmscan_write 9\n";
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn s5_6_compaction() {
+    fn compaction_has_efficiencies_and_a_cost_in_millions() {
         let after = "compact_stall 8\ncompact_success 2\ncompact_fail 6\npgmigrate_success 3000\n\
                      pgmigrate_fail 500\ncompact_isolated 7000\ncompact_migrate_scanned 100000\n\
                      compact_free_scanned 400000\n";
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn errors() {
+    fn wrong_copies_and_durations_are_rejected() {
         let e = |b, a, s| ops(b, a, s).unwrap_err().to_string();
         assert!(
             e("pgfault 2\n", "pgfault 1\n", 1.0).starts_with("vmstat after: pgfault fell from 2")

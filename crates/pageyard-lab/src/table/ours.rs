@@ -1,5 +1,5 @@
-//! Pageyard's own table (§10): medians with their intervals, and changes only where they are
-//! significant.
+//! Pageyard's own table (docs/tables.md, Our own form): medians with their intervals, and changes
+//! only where they are significant.
 
 use std::fmt::{self, Write as _};
 

@@ -16,13 +16,13 @@ use super::{Aggregate, change, index, mmtests, ours, series, tab};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// Medians, intervals, and only significant changes (§10).
+    /// Medians, intervals, and only significant changes.
     #[default]
     Pageyard,
-    /// mmtests with its significance rule until 2024-11 (§4).
+    /// mmtests with its significance rule until 2024-11.
     #[serde(rename = "mmtests-2019")]
     Mmtests2019,
-    /// mmtests with its significance rule since 2024-12 (§4).
+    /// mmtests with its significance rule since 2024-12.
     #[serde(rename = "mmtests-2024")]
     Mmtests2024,
     /// Indices; the base is 100.

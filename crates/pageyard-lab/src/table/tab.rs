@@ -1,4 +1,4 @@
-//! Separated values: CSV of any table, and mmtests' own form of samples (§5.7).
+//! Separated values: CSV of any table, and mmtests' own form of samples.
 
 use super::set::Set;
 

@@ -1,4 +1,4 @@
-//! mmtests' tables of whole-run totals (§5.5, §5.6): seconds, and the machine's counters.
+//! mmtests' tables of whole-run totals: seconds, and the machine's counters.
 
 use std::fmt;
 

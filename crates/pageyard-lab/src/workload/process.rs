@@ -61,8 +61,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Forks a process: a root of two pages, as with isolated page tables (§8.5), a stack, and the
-    /// first tables.
+    /// Forks a process: a root of two pages, as with isolated page tables, a stack, and the first
+    /// tables.
     pub(super) fn fork(actor: &dyn Actor<'_>, mut memory: Memory) -> Process {
         let mut page = |order, bits| memory.take(actor, order, bits);
         let stack = (0..STACK).filter_map(|_| page(Order::ZERO, flags::SLAB)).collect();

@@ -183,7 +183,7 @@ fn pairs_share_cores_last() {
 
 /// Seven chunks of order 2, and a packet of order 4 and one of order 2 that the receiver frees.
 #[test]
-fn s8_7_sctp_takes_a_chunk_a_message_and_two_packets_for_seven() {
+fn sctp_takes_a_chunk_a_message_and_two_packets_for_seven() {
     let result = &run("sctp", &options("sctp", &["Linux612"]))[0];
     is(result, "block", (7.0 * 4.0 + 16.0 + 4.0) / 9.0);
     // The receiver frees the packets, the sender the chunks.
@@ -192,7 +192,7 @@ fn s8_7_sctp_takes_a_chunk_a_message_and_two_packets_for_seven() {
 
 /// A chunk lives until the packets are acknowledged: seven, and both packets, are there at once.
 #[test]
-fn s8_7_sctp_chunks_live_until_the_acknowledgement() {
+fn sctp_chunks_live_until_the_acknowledgement() {
     let set = [("pairs", "1"), ("messages", "700"), ("work", "1000")];
     let result = on_two_nodes("sctp", &set);
     let heap = &result.tracks[0].heap;
@@ -278,7 +278,7 @@ fn lists_are_at_rest_after_ageing() {
 }
 
 #[test]
-fn s8_8_a_write_is_blocks_of_orders_3_2_1_and_0() {
+fn a_unix_write_is_blocks_of_orders_3_2_1_and_0() {
     let result = &run("unix", &options("unix", &["Linux612"]))[0];
     assert_eq!(value(result, "block"), 15.0 / 4.0);
 }
@@ -292,7 +292,7 @@ fn high_order_free_drains_decrease_by_step() {
 }
 
 #[test]
-fn s8_4_larger_batches_hold_the_lock_longer() {
+fn larger_batches_hold_the_lock_longer() {
     // As in the kernel, freeing runs of pages takes less time.
     let result = &run("batch", &options("batch", &["BlockByBlock<Base>"]))[0];
     // Eight times the pages, minus the fixed cost of a hold, in microseconds.
@@ -303,7 +303,7 @@ fn s8_4_larger_batches_hold_the_lock_longer() {
 }
 
 #[test]
-fn s8_2_trunc_only_frees_in_bulk() {
+fn trunc_only_frees_in_bulk() {
     let results = run("trunc", &options("trunc", &["TwoPassBulkFree<Base>", "Base"]));
     // Two passes touch the descriptors of freed pages twice (A.1).
     for (result, hold, time) in
@@ -316,7 +316,7 @@ fn s8_2_trunc_only_frees_in_bulk() {
 }
 
 #[test]
-fn s8_1_micro_has_rows_by_order_and_number() {
+fn micro_has_rows_by_order_and_number() {
     let result = &run("micro", &options("micro", &["Linux612"]))[0];
     let total = value(result, "total-odr0-64");
     let parts = value(result, "alloc-odr0-64") + value(result, "free-odr0-64");
@@ -419,7 +419,7 @@ fn memory_is_what_the_machine_has() {
 }
 
 #[test]
-fn s8_9_memcached_has_orders_2_and_3_at_its_rate() {
+fn memcached_has_orders_2_and_3_at_its_rate() {
     let result = &run("memcached", &options("memcached", &["Linux612"]))[0];
     // 0.608 of four pages and 0.392 of eight: 5.57; and 3,000 requests a second.
     is(result, "block", 5.621935483870968);
@@ -427,27 +427,27 @@ fn s8_9_memcached_has_orders_2_and_3_at_its_rate() {
 }
 
 #[test]
-fn s8_10_hackbench_frees_on_other_cpus() {
+fn hackbench_frees_on_other_cpus() {
     let result = &run("hackbench", &options("hackbench", &["Linux612"]))[0];
     is(result, "remote", 23.4);
     is(result, "time", 0.004209669);
 }
 
 #[test]
-fn s8_11_tbench_uses_order_3_both_ways() {
+fn tbench_uses_order_3_both_ways() {
     let result = &run("tbench", &options("tbench", &["Linux612"]))[0];
     assert_eq!(value(result, "block"), 8.0);
 }
 
 #[test]
-fn s8_12_sysbench_frees_on_one_cpu() {
+fn sysbench_frees_on_one_cpu() {
     let result = &run("sysbench", &options("sysbench", &["Linux612"]))[0];
     is(result, "remote", 100.0);
 }
 
 /// The cache is full when the measurement begins: a page is freed for each page that is read.
 #[test]
-fn s8_12_sysbench_measures_a_full_cache() {
+fn sysbench_measures_a_full_cache() {
     let mut options = options("sysbench", &["Linux612"]);
     options.set.push(("reads".into(), "100".into()));
     is(&run("sysbench", &options)[0], "remote", 100.0);
@@ -466,7 +466,7 @@ fn a_5_limits_of_one_section_stay_without_recomputation() {
 }
 
 #[test]
-fn s8_6_huge_pages_are_requested_on_full_memory() {
+fn huge_pages_are_requested_on_full_memory() {
     let mut options = options("thp", &["Linux612"]);
     options.set.extend([("pages", "300000"), ("jobs", "2")].map(|(n, v)| (n.into(), v.into())));
     let result = &run("thp", &options)[0];
@@ -485,7 +485,7 @@ fn s8_6_huge_pages_are_requested_on_full_memory() {
 }
 
 #[test]
-fn s8_14_a_recording_keeps_its_order_and_its_pace() {
+fn a_recording_keeps_its_order_and_its_pace() {
     let mut options = options("trace", &["Linux612"]);
     let fast = &run("trace", &options)[0];
     options.set.push(("pace".into(), "recorded".into()));
@@ -506,7 +506,7 @@ fn s8_14_a_recording_keeps_its_order_and_its_pace() {
 }
 
 #[test]
-fn s8_13_random_frees_leave_few_huge_pages() {
+fn random_frees_leave_few_huge_pages() {
     let result = &run("llfree-frag", &options("llfree-frag", &["Linux612"]))[0];
     (0..=3).for_each(|n| is(result, &format!("huge-{n}"), 21.8448673094974));
     // Pages allocated and freed on one CPU stay there.

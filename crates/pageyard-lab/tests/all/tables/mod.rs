@@ -78,7 +78,7 @@ fn times(parts: &[(f64, usize)]) -> Vec<Metric> {
     vec![lower("elapsed", &all)]
 }
 
-/// Seed 1 on two sockets (§4.1).
+/// Samples that reproduce the figures of seed 1 on two sockets (A.1). They are not the author's.
 fn cascadelake() -> Set {
     kernels(&[
         ("5.17.0-rc3-vanilla", times(&[(510., 4), (540., 5), (550., 1)])),

@@ -5,10 +5,10 @@ use pageyard_lab::table::{Form, Options, Report, Rule, Selection, Set, Source, f
 
 use super::{cascadelake, lower, metric, one, policies, report, result, simulated, source};
 
-/// Our own table (§10). In the last row the t test of 2019 has a star with p = 0.0083 for two
+/// In the last row the t test of 2019 has a star with p = 0.0083 for two
 /// clusters of times, whose medians could as well be in the other order.
 #[test]
-fn s10_our_table() {
+fn medians_have_intervals_and_changes_a_verdict() {
     let spread = |by: f64| (0..10).map(|i| by * (1.0 + f64::from(i) / 1000.0)).collect::<Vec<_>>();
     let trunc = |set: Set, column: usize| set.metrics[0].samples[column].clone();
     let column = |time, rate, near, trunc: Vec<f64>| {
@@ -44,7 +44,7 @@ n=: samples on each side that would show a difference as large as this one, with
 
 /// Metrics that explain a result do not weaken the correction, and no change of theirs is claimed.
 #[test]
-fn s10_the_correction_covers_primary_metrics_only() {
+fn the_correction_covers_primary_metrics_only() {
     let spread = |by: f64| (0..10).map(|i| by * (1.0 + f64::from(i) / 1000.0)).collect::<Vec<_>>();
     let column = |by: f64| -> Vec<Metric> {
         let names = ["time", "zone_lock", "hits-64", "Duration User"];
@@ -77,7 +77,7 @@ fn s10_the_correction_covers_primary_metrics_only() {
 
 /// Within the band no change is claimed, however small p is; a wider band claims less.
 #[test]
-fn s10_the_band_limits_reported_changes() {
+fn the_band_limits_reported_changes() {
     let spread = |by: f64| (0..10).map(|i| by + f64::from(i) / 1000.0).collect::<Vec<_>>();
     let column = |by| vec![lower("time", &spread(by))];
     let set = policies(&[("A", column(100.0)), ("B", column(100.5)), ("C", column(103.0))]);
@@ -93,9 +93,9 @@ fn s10_the_band_limits_reported_changes() {
     assert_eq!(verdicts(0.05), ["nothing", "nothing"]);
 }
 
-/// Simulated counts are compared exactly (§10), and every form says that they are simulated.
+/// Every form says that they are simulated.
 #[test]
-fn s10_simulated_counts_are_exact() {
+fn simulated_counts_are_compared_exactly() {
     let results = |a: f64, b: f64| vec![simulated("A", 7, &[a]), simulated("B", 7, &[b])];
     let text = |form, a, b| report(&one(&[source("a.json", results(a, b))]), form).to_string();
     let ours = text(Form::Pageyard, 1000.0, 1001.0);
@@ -128,7 +128,7 @@ fn s10_simulated_counts_are_exact() {
 /// Calibration: for samples from one distribution, each rule raises false alarms at its nominal
 /// rate. Samples are log-normal, like times; the seed is 11.
 #[test]
-fn s10_false_alarms_at_the_nominal_rate() {
+fn false_alarms_occur_at_the_nominal_rate() {
     // SplitMix64, as elsewhere in the lab.
     let mut state = 11u64;
     let mut unit = || {
@@ -183,7 +183,7 @@ fn s10_false_alarms_at_the_nominal_rate() {
 }
 
 #[test]
-fn s10_an_aa_run_requires_one_configuration() {
+fn an_aa_run_requires_one_configuration() {
     let set = policies(&[("A", vec![lower("t", &[1.; 9])]), ("B", vec![lower("t", &[1.; 9])])]);
     let e = false_alarms(&set, Rule::default(), 10).unwrap_err().to_string();
     assert!(e.starts_with("a.json: test under B and test under A are not the same;"), "{e}");

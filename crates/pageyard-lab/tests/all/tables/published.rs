@@ -15,11 +15,11 @@ fn skylake() -> Set {
     ])
 }
 
-/// Seed 1 on one socket (A.1, §4.1): every figure, sign, star and blank. A.1 does not give the
-/// columns' names and the changes of the deviations. These names are split as §5.3 says, and the
-/// changes follow from §3.
+/// Seed 1 on one socket (A.1): every figure, sign, star and blank. A.1 does not give the columns'
+/// names and the changes of the deviations. The names are split, and the changes computed, by
+/// mmtests' rules (docs/tables.md, mmtests' figures).
 #[test]
-fn s4_1_trunc_on_one_socket() {
+fn a_1_trunc_on_one_socket_is_as_published() {
     assert_eq!(
         table(&skylake(), Form::Mmtests2019),
         "\x20                             5.17.0-rc3             5.17.0-rc3             5.17.0-rc3
@@ -38,7 +38,7 @@ BAmean-99 elapsed      542.22 (   0.00%)      530.00 (   2.25%)      530.00 (   
 
 /// Seed 1 on two sockets.
 #[test]
-fn s4_1_trunc_on_two_sockets() {
+fn a_1_trunc_on_two_sockets_is_as_published() {
     let published =
         "\x20                             5.17.0-rc3             5.17.0-rc3             5.17.0-rc3
                                  vanilla    mm-reverthighpcp-v1       mm-highpcpopt-v1
@@ -60,9 +60,8 @@ BAmean-99 elapsed      526.67 (   0.00%)      518.89 (   1.48%)      507.78 (   
     assert_eq!(table(&skylake, Form::Mmtests2024), table(&skylake, Form::Mmtests2019));
 }
 
-/// Since 2026 only one best mean is printed, with a dot (§2.1).
 #[test]
-fn s2_1_rows_of_2026() {
+fn one_best_mean_is_printed_since_2026_with_a_dot() {
     let options =
         Options { form: Form::Mmtests2024, rows: Rows::Multiops2026, ..Options::default() };
     let text = Report::new(&[skylake()], &options).tables[0].table.to_string();
@@ -78,7 +77,7 @@ fn around(mean: f64, sd: f64) -> Vec<f64> {
 /// Seed 5 (A.5): rows grouped by statistic, then by metric; its Duration table has columns of 12
 /// and 13. The mail shows two of the statistics, in the widths of all.
 #[test]
-fn s5_kernbench_of_seed_five() {
+fn a_5_kernbench_is_as_published() {
     let column = |user: Vec<f64>, syst: Vec<f64>, elsp: Vec<f64>, duration: [f64; 3]| {
         vec![
             lower("user-256", &user),
@@ -138,9 +137,8 @@ Duration Elapsed      519.11       388.87
     assert!(newer.contains(&line), "{newer}");
 }
 
-/// Counters: field 15, no percentages (§5.6).
 #[test]
-fn s5_6_ops() {
+fn counters_have_a_field_of_15_and_no_percentages() {
     let column =
         |faults, swaps| vec![lower("Ops Minor Faults", &[faults]), lower("Ops Swap Ins", &[swaps])];
     let set = policies(&[("Base", column(75113822., 0.)), ("Step5", column(75110001., 3.))]);
@@ -155,7 +153,7 @@ Ops Swap Ins               0.00           3.00
 
 /// Seed 1's page_fault1 on 80 CPUs (A.1): rates, so higher is better, and every Δ as printed.
 #[test]
-fn s3_page_fault1_of_seed_one() {
+fn a_1_page_fault1_is_as_published() {
     let rows = [
         (2, 2694662.26, 2695780.35, "   0.04"),
         (5, 6425819.34, 6435544.57, "   0.15"),
@@ -188,10 +186,9 @@ fn s3_page_fault1_of_seed_one() {
     }
 }
 
-/// A value that is not a number is printed as 0.00 (0.00%) (§5.4), and rates of 0 have no harmonic
-/// mean since 2024 (§1.3).
+/// Rates of 0 have no harmonic mean since 2024; until then it was -1.
 #[test]
-fn s5_4_values_that_are_not_numbers() {
+fn what_is_not_a_number_prints_0() {
     let rates = |samples: &[f64]| vec![metric("ops", Better::Higher, samples)];
     let set = policies(&[("A", rates(&[1., 2., 4.])), ("B", rates(&[0., 2., 4.]))]);
     let new = table(&set, Form::Mmtests2024);
@@ -205,9 +202,9 @@ fn s5_4_values_that_are_not_numbers() {
     assert!(old.contains("\nStddev    ops "), "{old}");
 }
 
-/// Lists of latencies, and the names of percentiles in both eras (§2).
+/// Lists of latencies: the names of percentiles in both eras.
 #[test]
-fn s2_1_variabletime() {
+fn variabletime_has_percentiles_and_only_the_95th_may_have_a_star() {
     let slow: Vec<f64> = (1..=400).map(f64::from).collect();
     let fast: Vec<f64> = slow.iter().map(|x| x / 2.0).collect();
     let set = policies(&[("A", vec![lower("fault", &slow)]), ("B", vec![lower("fault", &fast)])]);
@@ -253,7 +250,7 @@ fn s2_1_variabletime() {
 
 /// Seed 3 (A.3): all rows with before, after and the printed change.
 #[test]
-fn a_3_before_and_after() {
+fn a_3_changes_are_as_published() {
     let rows = [
         ("Hugealloc Time mean", 165843.93, 113025.88, "-31.85"),
         ("Hugealloc Time stddev", 158957.35, 114716.07, "-27.83"),
@@ -308,9 +305,8 @@ fn a_3_before_and_after() {
     assert!(plain.contains("1.00 (   -99.92%)") && plain.contains("0.10 (   -99.87%)"), "{plain}");
 }
 
-/// Every aggregate is named.
 #[test]
-fn s8_6_change_names_the_aggregate() {
+fn a_change_names_its_aggregate() {
     let set = policies(&[
         ("A", vec![lower("time", &[1., 2., 6.])]),
         ("B", vec![lower("time", &[2., 4., 12.])]),
@@ -327,7 +323,7 @@ fn s8_6_change_names_the_aggregate() {
 /// Seed 4's steps on kbuild (A.4): time from 206 to 199 s is 96.6; lock time is already a
 /// percentage.
 #[test]
-fn a_4_index() {
+fn a_4_indices_are_as_published() {
     let step = |time, lock, free_high, zone| {
         let mut lock = lower("zone lock", &[lock]);
         lock.unit = "%".into();
@@ -365,7 +361,7 @@ step 10   87.7         12.6       29.0        32.3
 
 /// Seed 3's two series of 50 rounds, as text and as the lines of its file of figures.
 #[test]
-fn a_3_series() {
+fn a_3_series_have_every_round() {
     let column = |of: fn(&pageyard_lab::hygiene::Published) -> [u64; 2]| {
         let all: Vec<[f64; 2]> = PUBLISHED.iter().map(|p| of(p).map(|n| n as f64)).collect();
         let series = |i: usize| all.iter().map(|a| a[i]).collect::<Vec<_>>();
@@ -391,7 +387,7 @@ fn a_3_series() {
 }
 
 #[test]
-fn s5_7_tab_separated() {
+fn all_samples_as_tab_separated_lines() {
     let set = policies(&[
         ("A", vec![lower("elapsed", &[1.5, 2.0])]),
         ("B", vec![lower("elapsed", &[1.0, 3.0])]),
