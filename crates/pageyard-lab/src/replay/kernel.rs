@@ -169,7 +169,7 @@ fn assumed(state: &StateDir) -> (&'static str, &'static str, Vec<&'static str>) 
     if zones().any(highs_differ) {
         signs.push("high differs between the CPUs of a zone, as from 6.7 on");
     }
-    if snapshots().into_iter().any(has_signs_of_6_15) {
+    if snapshots().into_iter().any(has_signs_of_linux_6_15) {
         signs.push("nr_free_pages_blocks or defrag_mode is there, as from 6.15 on");
     }
     if has_promo {
@@ -185,7 +185,7 @@ fn highs_differ(zone: &pageyard_trace::state::Zone) -> bool {
 }
 
 /// Returns whether a snapshot has a counter or a setting that kernels have from 6.15 on.
-fn has_signs_of_6_15(snapshot: &Snapshot) -> bool {
+fn has_signs_of_linux_6_15(snapshot: &Snapshot) -> bool {
     let counter = snapshot.vmstat.as_ref().is_some_and(|v| v.get("nr_free_pages_blocks").is_some());
     counter || snapshot.sys_vm.as_ref().is_some_and(|s| s.get("defrag_mode").is_some())
 }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_carried_before_6_10_and_lists_tune_themselves_from_6_7() {
+    fn types_are_carried_before_linux_6_10_and_lists_tune_themselves_from_linux_6_7() {
         let of = |release: &str| {
             let k = Kernel::find(Some(release.parse().unwrap()), None, &StateDir::default());
             (k.types_carried, k.tuned)

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_5_2() {
+    fn s5_2_lists_are_numbered_by_order_and_type() {
         assert_eq!((list_index(0, 0), list_index(2, 1), list_index(3, 2)), (0, 7, 11));
         assert_eq!((list_index(9, 0), list_index(9, 1), list_index(9, 2)), (12, 13, 12));
         assert_eq!(list_index(1, 4), list_index(1, 1), "CMA pages share MOVABLE's");

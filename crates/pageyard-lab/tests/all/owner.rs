@@ -63,7 +63,7 @@ fn run(f: impl FnOnce(&Yard<'_, Hooked<Lock, &Machine<'_>>>, &Machine<'_>)) {
 }
 
 #[test]
-fn a_block_in_the_kernels_format_9_7() {
+fn s9_7_an_owner_prints_in_the_kernels_format() {
     run(|y, m| {
         m.task.set(task("a-very-long-name", 41));
         m.clock.set(123_456_789);
@@ -91,7 +91,7 @@ fn a_block_in_the_kernels_format_9_7() {
 }
 
 #[test]
-fn owners_are_grouped_and_sorted_by_pages_9_7() {
+fn s9_7_owners_are_grouped_and_sorted_by_pages() {
     run(|y, m| {
         for (name, tgid, stack, order, n) in
             [("small", 10, 1, 0, 9), ("large", 20, 2, 4, 1), ("large", 21, 1, 3, 1)]

@@ -107,7 +107,7 @@ fn s9_4_files_of_real_kernels_are_reproduced() {
 }
 
 #[test]
-fn s9_4_files_of_6_1_6_18_and_of_two_nodes_are_reproduced() {
+fn s9_4_files_of_linux_6_1_and_6_18_and_of_two_nodes_are_reproduced() {
     let data = repository().join("crates/pageyard-trace/tests/data");
     let mut compared = 0;
     for file in sorted(&data).into_iter().filter(|file| file.is_file()) {

@@ -34,7 +34,7 @@ fn built_in_topologies_are_correct() {
 }
 
 #[test]
-fn memory_is_divided_into_the_zones_of_x86_1_2() {
+fn s1_2_memory_is_divided_into_the_zones_of_x86() {
     let t = machine()
         .node(Node::new().memory("1M..3G").memory("4G..8G").movable("1G").cpus("0"))
         .check()

@@ -63,7 +63,7 @@ fn run(f: impl FnOnce(&Yard<'_, Hooked<Lock, &Machine<'_>, Linux612>>, &Machine<
 /// Every allocated page has an owner, whichever function allocated it (§6.1), and whatever happened
 /// to its block since.
 #[test]
-fn every_page_in_use_has_an_owner_9_7() {
+fn s9_7_every_page_in_use_has_an_owner() {
     run(|y, m| {
         let held = || m.owner.owners().map(|b| (b.pfn.0, b.order.get())).collect::<Vec<_>>();
         let mut slots = [None; 5];
@@ -91,7 +91,7 @@ fn every_page_in_use_has_an_owner_9_7() {
 }
 
 #[test]
-fn a_record_remembers_moves_and_the_free_before_9_7() {
+fn s9_7_a_record_keeps_moves_and_the_previous_free() {
     run(|y, m| {
         m.stack.set(5);
         let p = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
@@ -110,7 +110,7 @@ fn a_record_remembers_moves_and_the_free_before_9_7() {
 }
 
 #[test]
-fn mixed_blocks_9_4() {
+fn s9_4_a_pageblock_with_a_page_of_another_type_is_mixed() {
     run(|y, m| {
         let mixed = || m.owner.mixed_blocks(y, ZoneKind::Normal).unwrap();
         assert_eq!(mixed(), [0; 6]);

@@ -15,7 +15,7 @@ const PAGETYPEINFO: &[u8] = include_bytes!("../data/pagetypeinfo-two-nodes");
 const CPU_CACHE: &[u8] = include_bytes!("../data/cpu_cache");
 
 #[test]
-fn zoneinfo_of_6_1() {
+fn zoneinfo_of_linux_6_1_has_neither_promo_nor_limits_of_high() {
     let info = ZoneInfo::parse("zoneinfo", ZONEINFO_6_1).unwrap();
     assert_eq!(info.zones.len(), 5);
     assert_eq!(info.populated().count(), 2);
@@ -34,7 +34,7 @@ fn zoneinfo_of_6_1() {
 }
 
 #[test]
-fn zoneinfo_of_6_12_with_two_nodes() {
+fn zoneinfo_of_linux_6_12_has_the_zones_of_two_nodes() {
     let info = ZoneInfo::parse("zoneinfo", ZONEINFO_6_12).unwrap();
     assert_eq!(info.zones.len(), 10);
     let populated: Vec<_> = info.populated().map(|z| (z.node, z.name.as_str())).collect();
@@ -51,7 +51,7 @@ fn zoneinfo_of_6_12_with_two_nodes() {
 }
 
 #[test]
-fn zoneinfo_of_6_18() {
+fn zoneinfo_of_linux_6_18_has_limits_of_high() {
     let info = ZoneInfo::parse("zoneinfo", ZONEINFO_6_18).unwrap();
     let dma = info.zone(0, "DMA").unwrap();
     let set = dma.pagesets[1];

@@ -539,7 +539,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_of_10() {
+    fn s10_values_outside_their_range_are_rejected() {
         let k = Knobs::default();
         assert!(k.check().is_ok());
         for bad in [

@@ -599,7 +599,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indices_of_9_6_and_c_6() {
+    fn s9_6_c_6_indices_follow_from_the_free_blocks_of_each_order() {
         let o = |n| Order::new(n).unwrap();
         let dma = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 3];
         assert_eq!(unusable_index(&dma, o(9)), 66);

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zone_table_of_2_3() {
+    fn s2_3_the_zone_flags_give_the_highest_zone() {
         let zone = |bits: u32| Gfp::from_bits_retain(bits).highest_zone();
         assert_eq!(zone(0), Some(ZoneKind::Normal));
         assert_eq!(zone(1), Some(ZoneKind::Dma));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn type_of_2_4() {
+    fn s2_4_the_mobility_flags_give_the_type() {
         assert_eq!(Gfp::KERNEL.migrate_type(), Some(MigrateType::Unmovable));
         assert_eq!(Gfp::HIGHUSER_MOVABLE.migrate_type(), Some(MigrateType::Movable));
         assert_eq!((Gfp::KERNEL | Gfp::RECLAIMABLE).migrate_type(), Some(MigrateType::Reclaimable));
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn compounds_of_2_2() {
+    fn s2_2_compounds_have_the_kernels_bits() {
         assert_eq!(Gfp::KERNEL.bits(), 0xcc0);
         assert_eq!(Gfp::ATOMIC.bits(), 0x820);
         assert_eq!(Gfp::HIGHUSER_MOVABLE.bits(), 0x100cca);
     }
 
     #[test]
-    fn slow_path_flags_of_2_9() {
+    fn s2_9_only_high_requests_that_may_not_reclaim_are_highatomic() {
         let slow = |gfp, order| AllocFlags::slow(gfp, order, MigrateType::Unmovable);
         let f = slow(Gfp::ATOMIC, 1);
         assert!(f.contains(AllocFlags::HIGHATOMIC | AllocFlags::NON_BLOCK));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn cma_is_for_the_movable_type_2_6() {
+    fn s2_6_cma_is_for_the_movable_type() {
         let of = |t| AllocFlags::of(Gfp::HIGHUSER_MOVABLE, t);
         assert!(of(MigrateType::Movable).contains(AllocFlags::CMA));
         assert!(!of(MigrateType::Unmovable).contains(AllocFlags::CMA), "grouping is disabled");

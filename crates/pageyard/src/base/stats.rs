@@ -624,7 +624,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thresholds_of_9_3_and_c_1() {
+    fn s9_3_c_1_thresholds_grow_with_cpus_and_managed_pages() {
         for (cpus, managed, want) in [
             (2, 3840, 4),
             (2, 772497, 24),

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sqrt_rule_of_3_1_and_c_3() {
+    fn s3_1_c_3_min_free_kbytes_is_a_root_within_limits() {
         for (mib, want) in [
             (16, 512),
             (64, 1024),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_3_2_and_c_1() {
+    fn s3_2_c_1_marks_equal_those_of_a_live_kernel() {
         let kb = huge_page_floor(3, 1_398_929);
         assert_eq!(kb, 67584);
         type Vector = (u64, [(u64, [u64; 4]); 3]);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn lowmem_reserve_of_3_5_and_c_1() {
+    fn s3_5_c_1_lowmem_reserves_equal_those_of_a_live_kernel() {
         let ratio = [256, 256, 32, 0, 0];
         for (normal, dma, dma32) in [
             (622592, [0, 3017, 5449, 5449, 5449], [0, 0, 2432, 2432, 2432]),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn caps_of_c_5() {
+    fn c_5_highatomic_and_boost_are_capped_by_zone_size() {
         assert_eq!(highatomic_cap(3840), 0);
         assert_eq!(highatomic_cap(772497), 8192);
         assert_eq!(highatomic_cap(1343488), 13824);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn reserves_of_3_7() {
+    fn s3_7_urgent_requests_go_below_the_mark() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         let ok = |free, flags: AllocFlags| {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn withheld_pages_of_3_6() {
+    fn s3_6_pages_that_a_request_may_not_use_are_withheld() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         let s = Supply { free: 150, highatomic: 40, cma: 20 };
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_mark_is_the_fast_form_of_3_7() {
+    fn s3_7_the_cached_mark_answers_as_the_fast_form() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(50);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn boost_does_not_fail_an_urgent_page_3_7() {
+    fn s3_7_a_boost_does_not_fail_an_urgent_page() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(512);
@@ -453,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn fractions_of_0_2_do_not_overflow() {
+    fn s0_2_fractions_do_not_overflow() {
         assert_eq!(mult_frac(10007, 15000, 10000), 15010);
         assert_eq!(mult_frac(9, 10, 10000), 0);
         assert_eq!(mult_frac(u64::MAX, 9999, 10000), 18444899399302180659);
     }
 
     #[test]
-    fn edges_of_the_marks_of_3_1_and_3_2() {
+    fn s3_1_s3_2_the_floor_is_capped_and_movable_zones_have_a_min_of_their_own() {
         assert_eq!(huge_page_floor(3, 20000), 4000, "a twentieth of what is above the high marks");
         // MIN of a MOVABLE zone is computed on its own; the gaps come from its share.
         let movable = zone_marks(ZoneKind::Movable, 65536, 1 << 20, 67584, 10);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_the_caps_of_3_4_3_5_and_3_8() {
+    fn s3_4_s3_5_s3_8_caps_begin_at_their_smallest_zone() {
         assert_eq!(boost_cap(2048, 16062, 15000), Some(24093), "four pageblocks are enough");
         assert_eq!(boost_cap(4096, 0, 15000), None);
         assert_eq!(highatomic_cap(51200), 512);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sufficient_block_must_exist_3_7() {
+    fn s3_7_a_sufficient_block_must_exist() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         let s = Supply { free: 5000, highatomic: 0, cma: 0 };
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn urgent_requests_use_the_unboosted_mark_3_7() {
+    fn s3_7_urgent_single_pages_use_the_unboosted_min() {
         let w = Watermarks::new();
         w.set_marks([100, 200, 300, 400]);
         w.set_boost(512);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batched_folding_equals_single_folding_9_2() {
+    fn s9_2_batched_folding_equals_single_folding() {
         for threshold in [0, 1, 6, 18, 125] {
             for part in -(threshold as i32)..=threshold as i32 {
                 for step in [1, -1, 2, -2, 8, -8, 512, -512] {

@@ -136,7 +136,7 @@ mod tests {
     use crate::base::frame::Frame;
 
     #[test]
-    fn lists_that_a_request_may_use_3_7() {
+    fn s3_7_cma_and_highatomic_lists_need_their_flags() {
         let frames: [Frame; 16] = core::array::from_fn(|_| Frame::new());
         let map = Map::new(&frames, &[]);
         let none = AllocFlags::WMARK_MIN;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_move_to_the_tail_of_another_types_list_4_9() {
+    fn s4_9_blocks_move_to_the_tail_of_another_types_list() {
         use MigrateType::{Movable, Unmovable};
         let frames: [Frame; 4] = core::array::from_fn(|_| Frame::new());
         let map = Map::new(&frames, &[]);

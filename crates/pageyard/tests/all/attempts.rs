@@ -73,7 +73,7 @@ fn marks() -> State {
 }
 
 #[test]
-fn s2_7_and_s2_9_the_first_attempt_tests_low_and_the_later_ones_min() {
+fn s2_7_s2_9_the_first_attempt_tests_low_and_the_later_ones_min() {
     marks().run(|y: &Y<'_>| {
         assert!(y.alloc(o(0), Gfp::NOWAIT).is_ok(), "2000 are above MIN");
         assert_eq!(y.hooks().wakes().len(), 1, "but not above LOW");

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 const N: ZoneKind = ZoneKind::Normal;
 
 #[test]
-fn small_remainders_become_guards_and_merge_again_11_6_1_7d() {
+fn s1_7_s11_6_small_remainders_become_guards_and_merge_again() {
     let m = Machine::normal(8192);
     m.run_under(&<TypeChecked<Guarded<3>>>::RULES, |y| {
         let before = free_in_pageblocks(&view(y, N));
@@ -50,7 +50,7 @@ fn small_remainders_become_guards_and_merge_again_11_6_1_7d() {
 }
 
 #[test]
-fn requests_as_large_as_guards_leave_none_below_them_11_6() {
+fn s11_6_requests_as_large_as_guards_leave_none_below_them() {
     Machine::normal(8192).run_under(&<Guarded<3>>::RULES, |y| {
         let pcp = y.disable_pcp(N).unwrap();
         let p = y.alloc(o(2), Gfp::KERNEL).unwrap();
@@ -99,7 +99,7 @@ fn count(plan: FaultPlan, order: u8, gfp: Gfp) -> usize {
 const ALWAYS: FaultPlan = FaultPlan { per_mille: 1000, ..FaultPlan::NONE };
 
 #[test]
-fn requests_exempt_from_fault_injection_11_7() {
+fn s11_7_small_and_exempt_requests_do_not_fail() {
     let order1 = |plan, gfp| count(plan, 1, gfp);
     assert_eq!(order1(FaultPlan::NONE, Gfp::ATOMIC), 0);
     assert_eq!(order1(ALWAYS, Gfp::ATOMIC), 1000);
@@ -116,7 +116,7 @@ fn requests_exempt_from_fault_injection_11_7() {
 }
 
 #[test]
-fn interval_times_and_space_11_7() {
+fn s11_7_interval_times_and_space_limit_the_faults() {
     let hits = answers(FaultPlan { interval: 7, ..ALWAYS }, 1, Gfp::ATOMIC);
     for (i, hit) in hits.into_iter().enumerate() {
         assert_eq!(hit, i % 7 == 6, "request {i}");
@@ -135,7 +135,7 @@ fn interval_times_and_space_11_7() {
 }
 
 #[test]
-fn the_same_seed_fails_the_same_requests_11_7() {
+fn s11_7_the_same_seed_fails_the_same_requests() {
     let plan = |seed| FaultPlan { per_mille: 250, seed, ..FaultPlan::NONE };
     for seed in [0, 1, 2, u64::MAX] {
         let hits = answers(plan(seed), 1, Gfp::ATOMIC);
@@ -160,7 +160,7 @@ impl Defences for Faulty {
 }
 
 #[test]
-fn injected_failures_have_no_side_effects_2_7_11_7() {
+fn s2_7_s11_7_injected_failures_have_no_side_effects() {
     let m = Machine::normal(8192);
     let plan = FaultPlan { times: 5, min_order: Order::ZERO, ..ALWAYS };
     // A reference to hooks forwards the fault hook.
@@ -190,7 +190,7 @@ proptest! {
     /// Random operations with guards and the poison pattern, while frames are poisoned: frames are
     /// conserved at every step. After the poisoned frames are unpoisoned, all memory is free.
     #[test]
-    fn frames_are_conserved_with_guards_and_poison_11(
+    fn s11_frames_are_conserved_with_guards_and_poison(
         ops in proptest::collection::vec(op(), 1..120),
         poison in proptest::collection::vec(0u64..8192, 0..20),
     ) {
@@ -219,7 +219,7 @@ proptest! {
 
     /// The same with injected failures: callers own exactly the blocks that were allocated.
     #[test]
-    fn frames_are_conserved_when_requests_fail_11_7(
+    fn s11_7_frames_are_conserved_when_requests_fail(
         requests in proptest::collection::vec((0u8..11, any::<bool>()), 1..400),
         seed: u64,
     ) {
@@ -247,7 +247,7 @@ proptest! {
 }
 
 #[test]
-fn a_block_at_a_chosen_place_leaves_guards_11_6() {
+fn s11_6_a_block_at_a_chosen_place_leaves_guards() {
     let m = Machine::normal(8192);
     m.run_under(&<TypeChecked<Guarded<3>>>::RULES, |y| {
         y.alloc_at(Pfn(300), Order::ZERO, Gfp::KERNEL).unwrap();
@@ -263,7 +263,7 @@ fn a_block_at_a_chosen_place_leaves_guards_11_6() {
 }
 
 #[test]
-fn placed_requests_fail_at_their_entry_2_7_11_7() {
+fn s2_7_s11_7_placed_requests_fail_at_their_entry() {
     let plan = FaultPlan { times: 3, min_order: Order::ZERO, ..ALWAYS };
     let platform = Faulty(Faults::new(plan));
     Machine::normal(8192).run_on_under(

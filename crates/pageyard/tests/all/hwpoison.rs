@@ -44,7 +44,7 @@ fn nobody_gets(y: &Y<'_>, poisoned: &[u64]) {
 }
 
 #[test]
-fn a_free_frame_is_split_out_of_its_block_11_3() {
+fn s11_3_a_free_frame_is_split_out_of_its_block() {
     run(|y| {
         assert_eq!(y.poison_frame(Pfn(5)), Ok(Poisoned::Removed));
         assert_eq!(y.is_poisoned(Pfn(5)), Some(true));
@@ -76,7 +76,7 @@ fn a_free_frame_is_split_out_of_its_block_11_3() {
 }
 
 #[test]
-fn a_cached_frame_is_drained_and_removed_11_3() {
+fn s11_3_a_cached_frame_is_drained_and_removed() {
     run(|y| {
         // Cached by another CPU than the poisoning one.
         y.hooks().on(1);
@@ -95,7 +95,7 @@ fn a_cached_frame_is_drained_and_removed_11_3() {
 
 /// Only the frame itself stays off the lists, and for one in use no list is drained.
 #[test]
-fn neighbors_of_a_poisoned_frame_in_use_are_cached_11_3() {
+fn s11_3_neighbors_of_a_poisoned_frame_in_use_are_cached() {
     run(|y| {
         let pages: Vec<Pfn> = (0..8).map(|_| y.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
         assert!(pages.iter().all(|p| p.0 / 512 == pages[0].0 / 512), "{pages:?}");
@@ -116,7 +116,7 @@ fn neighbors_of_a_poisoned_frame_in_use_are_cached_11_3() {
 
 /// For every way to free, every kind of order, and every position in the block.
 #[test]
-fn an_allocated_frame_is_removed_when_freed_11_3() {
+fn s11_3_an_allocated_frame_is_removed_when_freed() {
     type Way = fn(&Y<'_>, Pfn, Order);
     let ways: [Way; 3] = [
         |y, p, o| y.free(p, o).unwrap(),
@@ -146,7 +146,7 @@ fn an_allocated_frame_is_removed_when_freed_11_3() {
 }
 
 #[test]
-fn only_the_poisoned_frames_of_a_block_are_kept_11_3() {
+fn s11_3_only_the_poisoned_frames_of_a_block_are_kept() {
     run(|y| {
         let block = y.alloc(o(10), Gfp::KERNEL).unwrap();
         let bad = [0, 1, 511, 512, 700].map(|i| Pfn(block.0 + i));
@@ -160,7 +160,7 @@ fn only_the_poisoned_frames_of_a_block_are_kept_11_3() {
 }
 
 #[test]
-fn split_and_shared_blocks_keep_their_poisoned_frames_11_3() {
+fn s11_3_split_and_shared_blocks_keep_their_poisoned_frames() {
     run(|y| {
         let block = y.alloc(o(3), Gfp::KERNEL).unwrap();
         y.poison_frame(Pfn(block.0 + 5)).unwrap();
@@ -181,7 +181,7 @@ fn split_and_shared_blocks_keep_their_poisoned_frames_11_3() {
 }
 
 #[test]
-fn a_frame_can_be_unpoisoned_11_3() {
+fn s11_3_a_frame_can_be_unpoisoned() {
     run(|y| {
         let before = free_in_pageblocks(&view(y, N));
         let used = y.alloc(o(2), Gfp::KERNEL).unwrap();
@@ -202,7 +202,7 @@ fn a_frame_can_be_unpoisoned_11_3() {
 }
 
 #[test]
-fn frames_that_cannot_be_poisoned_11_3() {
+fn s11_3_foreign_and_reserved_frames_cannot_be_poisoned() {
     let m = Machine::normal(PAGES).reserved(0..4);
     m.run(|y: &Y<'_>| {
         assert_eq!(y.poison_frame(Pfn(PAGES)), Err(PoisonError::Foreign));
@@ -217,7 +217,7 @@ fn frames_that_cannot_be_poisoned_11_3() {
 
 /// Poisons guards, and free blocks on lists that are not counted or counted separately.
 #[test]
-fn separately_counted_lists_stay_correct_11_3() {
+fn s11_3_separately_counted_lists_stay_correct() {
     let mut state = common::state::State::new(2048)
         .label(0, MigrateType::HighAtomic)
         .label(1, MigrateType::Isolate);
@@ -254,7 +254,7 @@ fn separately_counted_lists_stay_correct_11_3() {
 /// Three threads allocate and free; a fourth poisons frames in any state. After everything is
 /// freed, every poisoned frame is out of use, and no free has put one back.
 #[test]
-fn frames_are_poisoned_while_others_work_11_3() {
+fn s11_3_frames_are_poisoned_while_others_work() {
     let m = Machine::normal(PAGES).cpus(&[0, 0, 0, 0]);
     m.run_on_under(by_thread(), &<TypeChecked>::RULES, |y: &Yard<'_, Hooked<Lock, _, _>>| {
         let stop = AtomicBool::new(false);

@@ -38,7 +38,7 @@ fn exhaust<E: Hooks>(y: &Yard<'_, Hooked<common::Lock, E, Chosen>>, node: u16) -
 }
 
 #[test]
-fn equally_near_nodes_alternate_as_second_choice_2_5() {
+fn s2_5_equally_near_nodes_alternate_as_second_choice() {
     nodes(4).run(|y| {
         assert_eq!(order_of(y, 0), [0, 1, 2, 3]);
         assert_eq!(order_of(y, 1), [1, 2, 3, 0]);
@@ -48,7 +48,7 @@ fn equally_near_nodes_alternate_as_second_choice_2_5() {
 }
 
 #[test]
-fn nearer_nodes_come_first_2_5() {
+fn s2_5_nearer_nodes_come_first() {
     #[rustfmt::skip]
     let rows = [
         10, 30, 20, 30,
@@ -66,14 +66,14 @@ fn nearer_nodes_come_first_2_5() {
 }
 
 #[test]
-fn a_node_without_cpus_is_the_better_second_choice_2_5() {
+fn s2_5_a_node_without_cpus_is_the_better_second_choice() {
     nodes(3).cpus(&[0, 1]).run(|y| {
         assert_eq!(order_of(y, 0), [0, 2, 1], "node 2 has no CPUs");
     });
 }
 
 #[test]
-fn within_a_node_the_highest_zone_comes_first_2_5() {
+fn s2_5_within_a_node_the_highest_zone_comes_first() {
     let m = Machine::new()
         .cpus(&[0, 1])
         .zone(ZoneKind::Dma32, 0..PAGES)
@@ -94,7 +94,7 @@ fn within_a_node_the_highest_zone_comes_first_2_5() {
 }
 
 #[test]
-fn requests_stay_near_and_are_counted_9_1() {
+fn s9_1_requests_stay_near_and_are_counted() {
     nodes(2).run(|y| {
         let id = |n| ZoneId { node: NodeId(n), kind: ZoneKind::Normal };
         let near = y.alloc(o(0), Gfp::KERNEL).unwrap();
@@ -184,7 +184,7 @@ fn preferred_nodes_are_used_until_empty() {
 }
 
 #[test]
-fn mixing_types_is_preferred_over_remote_memory_2_8_3() {
+fn s2_8_mixing_types_is_preferred_over_remote_memory() {
     // Requests on node 0 start with NOFRAGMENT, since it has a DMA32 zone to fall back to.
     let m = Machine::new()
         .cpus(&[0, 1])
@@ -207,7 +207,7 @@ fn mixing_types_is_preferred_over_remote_memory_2_8_3() {
 }
 
 #[test]
-fn node_1_alone_keeps_nofragment_only_with_a_lower_zone_2_7() {
+fn s2_7_with_several_nodes_nofragment_needs_a_local_lower_zone() {
     // With other nodes and no local DMA32 zone, requests do not start with NOFRAGMENT.
     let nofragment = |m: Machine, node| {
         m.run(|y| {
@@ -281,7 +281,7 @@ impl Defences for Tasks {
 }
 
 #[test]
-fn cpusets_confine_requests_2_7() {
+fn s2_7_cpusets_confine_requests() {
     nodes(3).run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
         let only = |n| NodeMask::only(NodeId(n));
         let set = |allowed, hardwall, flags| {
@@ -314,7 +314,7 @@ fn a_request_that_prefers_nodes_is_made_to_fail_once() {
 }
 
 #[test]
-fn scopes_clear_flags_2_7() {
+fn s2_7_scopes_clear_flags() {
     nodes(1).run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
         let without = Gfp::MOVABLE;
         y.hooks().context.set(Context { without, ..Context::default() });
@@ -324,7 +324,7 @@ fn scopes_clear_flags_2_7() {
 }
 
 #[test]
-fn dirty_pages_are_spread_2_8_2() {
+fn s2_8_dirty_pages_are_spread() {
     nodes(2).run_with(Tasks::default(), LINUX612, |y: &On<'_, Tasks>| {
         y.hooks().dirty.set(1);
         let write = Gfp::HIGHUSER_MOVABLE | Gfp::WRITE;
@@ -337,7 +337,7 @@ fn dirty_pages_are_spread_2_8_2() {
 }
 
 #[test]
-fn a_node_reclaims_before_a_farther_one_is_used_2_8_6() {
+fn s2_8_a_node_reclaims_before_a_farther_one_is_used() {
     let m = nodes(2).distances(&[10, 31, 31, 10]);
     for mode in [0, 1] {
         let m = m.clone().knobs(|k| k.zone_reclaim_mode = mode);
@@ -430,7 +430,7 @@ fn s10_node_reclaim_keeps_the_configured_share() {
 }
 
 #[test]
-fn s10_without_numa_stat_the_events_of_9_1_do_not_change() {
+fn s9_1_s10_events_do_not_change_without_numa_stat() {
     let id = |n| ZoneId { node: NodeId(n), kind: ZoneKind::Normal };
     nodes(2).run(|y| {
         let stats = || [0, 1].map(|n| y.zone_stats(id(n)).unwrap().numa);

@@ -138,7 +138,7 @@ const N: ZoneKind = ZoneKind::Normal;
 
 /// Every kind of bad page, and whether it is found when freed or when allocated.
 #[test]
-fn page_checks_cover_11_1() {
+fn s11_1_each_kind_of_bad_page_is_found() {
     let with = |change: fn(&mut PageState)| {
         let mut s = PageState::UNUSED;
         change(&mut s);
@@ -176,7 +176,7 @@ fn page_checks_cover_11_1() {
 }
 
 #[test]
-fn pages_are_checked_only_if_the_policy_enables_it_11_1() {
+fn s11_1_pages_are_checked_only_if_the_policy_enables_it() {
     fn frees_a_locked_page(rules: Chosen) -> bool {
         let mut taken = false;
         run(rules, |y| {
@@ -198,7 +198,7 @@ fn pages_are_checked_only_if_the_policy_enables_it_11_1() {
 
 /// For every way to free a block.
 #[test]
-fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
+fn s11_2_a_page_that_is_bad_when_freed_is_leaked() {
     type Way = fn(&Y<'_>, Pfn, Order);
     let ways: [Way; 3] = [
         |y, p, o| y.free(p, o).unwrap(),
@@ -241,7 +241,7 @@ fn a_page_that_is_bad_when_freed_is_leaked_11_2() {
 }
 
 #[test]
-fn tails_of_a_compound_block_are_checked_for_their_link_11_1() {
+fn s11_1_tails_of_a_compound_block_are_checked_for_their_link() {
     run(&<PageChecked>::RULES, |y| {
         let order = o(2);
         let compound = |damage: Option<fn(&mut PageState)>| {
@@ -267,7 +267,7 @@ fn tails_of_a_compound_block_are_checked_for_their_link_11_1() {
 }
 
 #[test]
-fn allocation_skips_a_bad_page_5_7_11_2() {
+fn s5_7_s11_2_allocation_skips_a_bad_page() {
     for order in [0, 3, 4, 9].map(o) {
         run(&<PageChecked>::RULES, |y| {
             // The next two blocks are known from a first allocation.
@@ -289,7 +289,7 @@ fn allocation_skips_a_bad_page_5_7_11_2() {
 }
 
 #[test]
-fn a_request_fails_if_every_page_is_bad_11_2() {
+fn s11_2_a_request_fails_if_every_page_is_bad() {
     run(&<PageChecked>::RULES, |y| {
         for p in 0..PAGES {
             y.hooks().set(Pfn(p), |s| s.refcount = 7);
@@ -302,7 +302,7 @@ fn a_request_fails_if_every_page_is_bad_11_2() {
 }
 
 #[test]
-fn bad_pages_are_reported_sixty_times_a_minute_11_2() {
+fn s11_2_bad_pages_are_reported_sixty_times_a_minute() {
     run(&<PageChecked>::RULES, |y| {
         let bad = |n: usize| {
             for _ in 0..n {
@@ -326,7 +326,7 @@ fn bad_pages_are_reported_sixty_times_a_minute_11_2() {
 
 /// Flips each bit of a page, one at a time.
 #[test]
-fn single_bit_errors_are_distinguished_11_4() {
+fn s11_4_single_bit_errors_are_distinguished() {
     let mut page = vec![0; PAGE];
     poison::fill(&mut page);
     assert_eq!(poison::inspect(&page), None);
@@ -349,7 +349,7 @@ fn single_bit_errors_are_distinguished_11_4() {
 }
 
 #[test]
-fn free_memory_holds_the_pattern_11_4() {
+fn s11_4_free_memory_holds_the_pattern() {
     run(&<Poisoned>::RULES, |y| {
         assert!(y.hooks().all_are(Pfn(0), o(10), POISON_BYTE), "from the start");
         for order in [0, 3, 4, 10].map(o) {
@@ -366,7 +366,7 @@ fn free_memory_holds_the_pattern_11_4() {
 }
 
 #[test]
-fn pattern_damage_is_reported_and_the_block_allocated_11_4() {
+fn s11_4_pattern_damage_is_reported_and_the_block_allocated() {
     run(&<Poisoned>::RULES, |y| {
         let p = y.alloc(o(1), Gfp::KERNEL).unwrap();
         y.free(p, o(1)).unwrap();
@@ -393,7 +393,7 @@ fn pattern_damage_is_reported_and_the_block_allocated_11_4() {
 }
 
 #[test]
-fn init_on_alloc_zeroes_always_11_5() {
+fn s11_5_init_on_alloc_zeroes_always() {
     run(&<InitOnAlloc>::RULES, |y| {
         for gfp in [Gfp::KERNEL, Gfp::KERNEL | Gfp::ZERO] {
             let p = y.alloc(o(2), gfp).unwrap();
@@ -409,7 +409,7 @@ fn init_on_alloc_zeroes_always_11_5() {
 }
 
 #[test]
-fn init_on_free_zeroes_at_free_and_never_again_11_5() {
+fn s11_5_init_on_free_zeroes_at_free_and_never_again() {
     run(&<InitOnFree>::RULES, |y| {
         assert!(y.hooks().all_are(Pfn(0), o(10), 0), "initial memory is zeroed too");
         let start = y.hooks().zeroed.load(Relaxed);
@@ -431,7 +431,7 @@ fn init_on_free_zeroes_at_free_and_never_again_11_5() {
 }
 
 #[test]
-fn poisoning_overrides_init_on_alloc_and_free_11_4_11_5() {
+fn s11_4_s11_5_poisoning_overrides_init_on_alloc_and_free() {
     run(&<Poisoned<InitOnAlloc<InitOnFree>>>::RULES, |y| {
         assert!(y.hooks().all_are(Pfn(0), o(10), POISON_BYTE));
         let p = y.alloc(o(2), Gfp::KERNEL).unwrap();
@@ -447,7 +447,7 @@ fn poisoning_overrides_init_on_alloc_and_free_11_4_11_5() {
 /// The host panics if it touches unmapped memory, or unmaps or maps it twice, so every step tests
 /// the order of the hooks. Poison is written before unmapping and checked after mapping.
 #[test]
-fn free_memory_is_unmapped_11_6() {
+fn s11_6_free_memory_is_unmapped() {
     run(&<Unmapped<Poisoned>>::RULES, |y| {
         let unmapped = || y.hooks().unmapped.lock().unwrap().iter().filter(|&&u| u).count();
         assert_eq!(unmapped() as u64, PAGES);
@@ -465,7 +465,7 @@ fn free_memory_is_unmapped_11_6() {
 }
 
 #[test]
-fn placed_requests_skip_bad_pages_11_1_11_2() {
+fn s11_1_s11_2_placed_requests_skip_bad_pages() {
     run(&<PageChecked>::RULES, |y| {
         let bad = || y.out_of_use(N).unwrap().bad;
         let spoil = |p| y.hooks().set(p, |s| s.refcount = 7);
@@ -488,7 +488,7 @@ fn placed_requests_skip_bad_pages_11_1_11_2() {
 }
 
 #[test]
-fn a_bad_page_fails_a_range_11_1_11_2() {
+fn s11_1_s11_2_a_bad_page_fails_a_range() {
     run(&<PageChecked>::RULES, |y| {
         let bad = || y.out_of_use(N).unwrap().bad;
         for p in [2000, 2005, 2050, 3072] {
@@ -513,7 +513,7 @@ fn a_bad_page_fails_a_range_11_1_11_2() {
 /// Frames out of use are part of a snapshot: one that was free, one whose block is in use, and one
 /// in a bad block.
 #[test]
-fn frames_out_of_use_survive_a_snapshot_11_2_11_3() {
+fn s11_2_s11_3_frames_out_of_use_survive_a_snapshot() {
     let m = Machine::normal(PAGES);
     run(&<PageChecked>::RULES, |y| {
         assert_eq!(y.poison_frame(Pfn(5)), Ok(pageyard::Poisoned::Removed));

@@ -33,7 +33,7 @@ impl Told {
 }
 
 #[test]
-fn s1_7_and_1_9_splits_and_merges_touch_every_block_and_neighbour() {
+fn s1_7_s1_9_splits_and_merges_touch_every_block_and_neighbour() {
     // Eight blocks of order 10 on one list, ascending.
     Machine::normal(8192).run_with(Told::default(), LINUX612, |y: &Timed<'_, Told>| {
         y.hooks().since();

@@ -40,7 +40,7 @@ fn s2_3_flags_select_the_highest_zone() {
 }
 
 #[test]
-fn s2_3_and_s2_4_invalid_flags_are_rejected() {
+fn s2_3_s2_4_invalid_flags_are_rejected() {
     four_zones().run(|y: &Y<'_>| {
         for bits in [3, 5, 6, 7, 0xb, 0xd, 0xe, 0xf] {
             let gfp = Gfp::KERNEL | Gfp::from_bits_retain(bits);

@@ -12,7 +12,7 @@ fn pageset(batch: i32, high_min: i32, high_max: i32) -> Tuning {
 }
 
 #[test]
-fn batch_of_5_3_and_c_2() {
+fn s5_3_c_2_the_batch_follows_the_managed_pages() {
     let vectors: &[(u64, i32)] = &[
         (0, 1),
         (3840, 1),
@@ -35,7 +35,7 @@ fn batch_of_5_3_and_c_2() {
 }
 
 #[test]
-fn limits_of_5_4_and_c_1() {
+fn s5_4_c_1_limits_equal_those_of_a_live_kernel() {
     // (managed, low) → batch, high_min, high_max on one node with two CPUs
     let vectors: &[(u64, u64, (i32, i32, i32))] = &[
         (3840, 57, (1, 28, 240)),
@@ -52,7 +52,7 @@ fn limits_of_5_4_and_c_1() {
 }
 
 #[test]
-fn fraction_of_5_4_fixes_high() {
+fn s5_4_a_fraction_fixes_high() {
     let l = Limits::of_zone(&L, 772497, 7696, 2, 100);
     assert_eq!((l.batch, l.high_min, l.high_max), (63, 3862, 3862));
     let base = Limits::of_zone(&Base::RULES.pcp, 772497, 7696, 2, 0);
@@ -60,7 +60,7 @@ fn fraction_of_5_4_fixes_high() {
 }
 
 #[test]
-fn refills_of_5_8_and_c_4() {
+fn s5_8_c_4_refills_double_and_high_grows_with_them() {
     let mut t = pageset(63, 3848, 48281);
     let mut got = [0; 7];
     let mut highs = [0; 7];
@@ -83,7 +83,7 @@ fn refills_of_5_8_and_c_4() {
 }
 
 #[test]
-fn refill_of_5_5_takes_one_page() {
+fn s5_5_a_disabled_pageset_moves_single_pages() {
     let mut t = pageset(1, 0, 0);
     assert_eq!(t.nr_alloc(&L, 0, Pressure::default()), 1);
     assert_eq!(t.nr_high(&L, false, Pressure::default()), 0);
@@ -91,14 +91,14 @@ fn refill_of_5_5_takes_one_page() {
 }
 
 #[test]
-fn no_growth_below_high_5_8() {
+fn s5_8_high_does_not_grow_below_the_high_mark() {
     let mut t = pageset(63, 3848, 48281);
     t.nr_alloc(&L, 0, Pressure { below_high: true, ..Pressure::default() });
     assert_eq!(t.high, 3848);
 }
 
 #[test]
-fn decay_of_5_14_and_c_7() {
+fn s5_14_c_7_decay_lowers_high_by_an_eighth_or_to_the_count() {
     for (high, count, want) in [(52263, 16952, 45731), (18451, 15379, 16145), (64554, 15373, 56485)]
     {
         let mut t = Tuning { high, count, ..pageset(63, 6751, 83968) };
@@ -113,13 +113,13 @@ fn decay_of_5_14_and_c_7() {
 }
 
 #[test]
-fn drains_excess_without_tuning_5_14() {
+fn s5_14_excess_is_drained_without_tuning() {
     let mut t = Tuning { high: 361, count: 400, ..pageset(63, 361, 361) };
     assert_eq!((t.decay(&L), t.high), (39, 361));
 }
 
 #[test]
-fn free_high_of_b_3_waits_for_half_of_high_min() {
+fn b_3_free_high_waits_for_half_of_high_min() {
     const LATE: PcpRules = <crate::embedder::policy::LateFreeHigh as StaticPolicy>::RULES.pcp;
     let limits = Limits { batch: 63, high_min: 400, high_max: 4000 };
     let drains_from = |rules: &PcpRules| {
@@ -135,7 +135,7 @@ fn free_high_of_b_3_waits_for_half_of_high_min() {
 }
 
 #[test]
-fn free_high_of_5_9_needs_two_in_a_row() {
+fn s5_9_free_high_needs_two_in_a_row() {
     let mut t = Tuning { free_count: 63, high: 4000, ..pageset(63, 3848, 48281) };
     assert!(!t.note_free(&L, 1));
     assert!(t.note_free(&L, 1));
@@ -151,7 +151,7 @@ fn free_high_of_5_9_needs_two_in_a_row() {
 
 /// The short path accepts only frees that have no further effect on the long path.
 #[test]
-fn the_quick_free_is_the_common_case_of_5_9() {
+fn s5_9_the_quick_free_is_the_common_case() {
     for rules in [L, Base::RULES.pcp, Step7::RULES.pcp] {
         let mut taken = 0;
         for i in 0..6000i32 {
@@ -186,7 +186,7 @@ fn the_quick_free_is_the_common_case_of_5_9() {
 }
 
 #[test]
-fn high_under_pressure_5_10() {
+fn s5_10_pressure_lowers_high() {
     let mut t = Tuning { high: 5000, count: 5000, free_count: 200, ..pageset(63, 100, 9000) };
     let reclaim = Pressure { reclaim_active: true, below_high: true };
     assert_eq!(t.nr_high(&L, false, reclaim), 252);
@@ -200,14 +200,14 @@ fn high_under_pressure_5_10() {
 }
 
 #[test]
-fn growth_on_free_5_10_returns_the_old_high() {
+fn s5_10_growth_on_a_free_returns_the_old_high() {
     let mut t = Tuning { high: 500, count: 500, free_count: 2000, ..pageset(63, 100, 9000) };
     assert_eq!(t.nr_high(&L, false, Pressure::default()), 500);
     assert_eq!(t.high, 2063);
 }
 
 #[test]
-fn nr_free_of_5_11() {
+fn s5_11_bulk_frees_follow_recent_frees_within_limits() {
     let mut t = Tuning { count: 5000, free_count: 1000, ..pageset(63, 100, 9000) };
     assert_eq!(t.nr_free(&L, 4000, false), 1000);
     assert_eq!(t.nr_free(&L, 400, false), 337);
@@ -218,7 +218,7 @@ fn nr_free_of_5_11() {
 }
 
 #[test]
-fn cache_flag_of_5_13() {
+fn s5_13_a_slice_above_three_batches_keeps_a_batch() {
     let slice = |pages: u64| CacheSlice { last_level: pages * 4096, all_levels: pages * 4096 };
     assert!(!keeps_batch(&L, slice(189), 63), "strictly more than three batches");
     assert!(keeps_batch(&L, slice(190), 63));
@@ -228,7 +228,7 @@ fn cache_flag_of_5_13() {
 }
 
 #[test]
-fn base_of_5_17() {
+fn s5_17_base_doubles_frees_but_not_refills() {
     let r = Base::RULES.pcp;
     let mut t = Tuning { count: 3000, high: 3000, ..pageset(63, 3848, 3848) };
     assert_eq!(t.nr_alloc(&r, 0, Pressure::default()), 63);
@@ -247,7 +247,7 @@ fn base_of_5_17() {
 }
 
 #[test]
-fn steps_of_5_17() {
+fn s5_17_each_step_adds_its_rule() {
     let r = Step1::RULES.pcp;
     let mut t = Tuning { free_factor: 1, ..pageset(63, 3848, 3848) };
     assert!(!t.note_free(&r, 1) && t.note_free(&r, 1));
@@ -290,7 +290,7 @@ fn steps_of_5_17() {
 }
 
 #[test]
-fn reasons_of_5_10_in_the_order_of_its_cases() {
+fn s5_10_reasons_follow_the_order_of_the_cases() {
     let base = Base::RULES.pcp;
     let reason = |rules: &PcpRules, free_high, reclaim_active, below_high| {
         Pressure { reclaim_active, below_high }.reason(rules, free_high)
@@ -323,7 +323,7 @@ fn fixed_limits_have_no_room_between_them() {
 }
 
 #[test]
-fn allocations_of_5_7_halve_free_count() {
+fn s5_7_allocations_halve_free_count() {
     let t = Tuning { free_count: 200, free_factor: 4, ..Tuning::default() };
     let mut now = t;
     now.note_alloc(&L);
@@ -349,7 +349,7 @@ fn the_minimum_count_of_step_9_follows_allocations() {
 }
 
 #[test]
-fn refills_of_5_8_leave_room_for_a_batch() {
+fn s5_8_refills_leave_room_for_a_batch() {
     let mut t = Tuning { count: 100, ..pageset(63, 361, 361) };
     let got: [i32; 4] = core::array::from_fn(|_| t.nr_alloc(&L, 0, Pressure::default()));
     assert_eq!(got, [63, 126, 198, 198]);
@@ -364,7 +364,7 @@ fn refills_of_5_8_leave_room_for_a_batch() {
 }
 
 #[test]
-fn growth_on_refills_5_8_and_5_17() {
+fn s5_8_s5_17_lists_grow_on_refills() {
     let after = |rules: &PcpRules, reclaim_active, below_high| {
         let mut t = pageset(63, 100, 9000);
         t.nr_alloc(rules, 0, Pressure { reclaim_active, below_high });
@@ -377,7 +377,7 @@ fn growth_on_refills_5_8_and_5_17() {
 }
 
 #[test]
-fn frees_of_5_9_are_counted() {
+fn s5_9_frees_are_counted_up_to_32_batches() {
     let t = Tuning { count: 10, alloc_factor: 4, free_count: 2008, ..pageset(63, 3848, 48281) };
     let after = |rules: &PcpRules, t: Tuning, order| {
         let mut t = t;
@@ -392,7 +392,7 @@ fn frees_of_5_9_are_counted() {
 }
 
 #[test]
-fn room_of_5_10_is_for_a_high_within_its_limits() {
+fn s5_10_there_is_room_only_for_a_high_within_its_limits() {
     let room = |high| Tuning { high, ..pageset(63, 100, 800) }.room(&L);
     for (high, pages) in [(99, 0), (100, 100), (500, 500), (800, 800), (801, 0)] {
         assert_eq!(room(high), Room { pages, free_count: 2016 }, "high {high}");
@@ -404,7 +404,7 @@ fn room_of_5_10_is_for_a_high_within_its_limits() {
 }
 
 #[test]
-fn pressure_of_5_10_in_older_kernels() {
+fn s5_10_s5_17_pressure_moves_high_as_each_step_did() {
     let none = Pressure::default();
     let reclaim = Pressure { reclaim_active: true, below_high: false };
     let below = Pressure { reclaim_active: false, below_high: true };
@@ -431,7 +431,7 @@ fn pressure_of_5_10_in_older_kernels() {
 }
 
 #[test]
-fn nr_free_of_5_11_at_its_edges() {
+fn s5_11_a_bulk_free_frees_at_least_one_page() {
     let mut t = Tuning { count: 5000, free_count: 1000, ..pageset(63, 63, 9000) };
     assert_eq!(t.nr_free(&L, 100, false), 37, "if the limits cross, the upper one wins");
     assert_eq!(t.nr_free(&L, 63, false), 1, "not 0, with which the list would grow without end");
@@ -443,7 +443,7 @@ fn nr_free_of_5_11_at_its_edges() {
 }
 
 #[test]
-fn decay_of_5_14_and_5_17_in_fifths() {
+fn s5_14_s5_17_older_steps_decay_by_a_fifth() {
     let decayed = |rules: &PcpRules, high, count_min| {
         let mut t = Tuning { high, count: 100, count_min, ..pageset(63, 100, 9000) };
         assert_eq!(t.decay(rules), 0);

@@ -12,7 +12,7 @@ fn yard() -> Y {
 }
 
 #[test]
-fn a_block_that_was_freed_and_allocated_again_meanwhile_is_a_double_free_11_8() {
+fn s11_8_a_block_freed_and_allocated_again_meanwhile_is_a_double_free() {
     let y = yard();
     let page = y.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
     let (zone, idx) = y.owned(page, Order::ZERO).unwrap();

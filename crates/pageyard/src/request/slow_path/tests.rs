@@ -26,7 +26,7 @@ fn request(y: &Y, order: u8, gfp: Gfp) -> Request {
 }
 
 #[test]
-fn single_pages_and_requests_without_io_do_not_compact_7_3() {
+fn s2_10_single_pages_and_requests_without_io_do_not_compact() {
     let y = yard();
     let may = |order, gfp| Y::can_compact(&request(&y, order, gfp));
     assert!(may(1, Gfp::KERNEL) && may(1, Gfp::NOFS));
