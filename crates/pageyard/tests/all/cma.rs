@@ -5,6 +5,7 @@ use crate::common;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
+use common::random::Random;
 use common::state::State;
 use common::view::normal;
 use common::{Lock, Machine, Y, frames, o};
@@ -235,11 +236,8 @@ fn s4_12_a_soak_of_one_area() {
         with_area(bit, |y, area| {
             let mut held: BTreeMap<u64, u64> = BTreeMap::new();
             let mut movable = Vec::new();
-            let mut x = 7u64;
-            let mut random = |n: u64| {
-                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (x >> 33) % n
-            };
+            let mut numbers = Random(7);
+            let mut random = |n: u64| numbers.below(n as usize) as u64;
             for _ in 0..600 {
                 match random(5) {
                     0 | 1 => {

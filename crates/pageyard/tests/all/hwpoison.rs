@@ -8,6 +8,7 @@ use std::thread;
 
 use common::by_thread::{CPU, by_thread, churn};
 use common::check::{Owned, check, free_in_pageblocks};
+use common::random::Random;
 use common::view::view;
 use common::{Lock, Machine, Y, o};
 use pageyard::policy::*;
@@ -265,10 +266,9 @@ fn s11_3_frames_are_poisoned_while_others_work() {
                 s.spawn(move || churn(y, cpu, stop, |_| {}));
             }
             CPU.set(3);
-            let mut random = 99u64;
+            let mut random = Random(99);
             for _ in 0..400 {
-                random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
-                let pfn = Pfn((random >> 33) % PAGES);
+                let pfn = Pfn(random.below(PAGES as usize) as u64);
                 match y.poison_frame(pfn) {
                     Ok(_) => poisoned.lock().unwrap().push(pfn.0),
                     Err(e) => assert_eq!(e, PoisonError::Already),

@@ -9,6 +9,7 @@ use common::any::{AnyHooks, On};
 use common::by_thread::{ByThread, CPU, by_thread};
 use common::check::{Owned, check, free_in_pageblocks};
 use common::interpose::{Interposed, at_each_point};
+use common::random::Random;
 use common::view::{normal, view};
 use common::{Chosen, Machine, Reused, frames, o};
 use pageyard::policy::{
@@ -21,16 +22,6 @@ use pageyard::{
 };
 
 use crate::owned_blocks::{MOVABLE, OWNED, PAGES, ZONE, cached, machine, nothing_lost, valid};
-
-/// A small random generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % n
-    }
-}
 
 const CPUS: u32 = 4;
 

@@ -9,6 +9,7 @@ use std::thread;
 
 use crate::common::any::{SharedHooks, shared_hooks};
 use crate::common::by_thread::{CPU, churn};
+use crate::common::random::Random;
 use pageyard::policy::Packed;
 use pageyard::*;
 
@@ -224,10 +225,9 @@ fn s11_3_frames_are_poisoned_while_others_work() {
             });
         }
         CPU.set(3);
-        let mut random = 99u64;
+        let mut random = Random(99);
         for _ in 0..3000 {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
-            let pfn = Pfn(FIRST + (random >> 33) % PAGES);
+            let pfn = Pfn(FIRST + random.below(PAGES as usize) as u64);
             match y.poison_frame(pfn) {
                 Ok(_) => assert!(poisoned.insert(pfn)),
                 Err(e) => assert_eq!(e, PoisonError::Already),

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::common::any::On;
 use crate::common::by_thread::{ByThread, by_thread};
 use crate::common::interpose::{Interposed, at_each_point};
+use crate::common::random::Random;
 use crate::common::view::normal;
 use crate::common::{Chosen, Machine, Reused, Y, all_records, frames, o};
 use pageyard::MigrateType::{Cma, Movable};
@@ -121,12 +122,11 @@ fn s3_7_free_pages_of_an_area_are_counted() {
         y.make_cma(frames(4096..8192)).unwrap();
         counted(y);
         let mut held = Vec::new();
-        let mut random = 1u64;
+        let mut random = Random(1);
         for _ in 0..3000 {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
-            let pick = (random >> 33) as usize;
+            let pick = random.next();
             let order = [0, 0, 1, 3, 5, 6, 7, 8][pick >> 2 & 7];
-            let place = (random >> 40) % 4096;
+            let place = random.below(4096) as u64;
             let within = Pfn(4096 + place - place % (1 << order));
             match pick & 3 {
                 0 if held.len() < 400 => {

@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use common::random::Random;
 use common::state::State;
 use common::view::normal;
 use common::{Chosen, LINUX612, Machine, Y, o};
@@ -210,10 +211,9 @@ fn s5_12_single_frees_end_in_the_same_state() {
     fn lists(rules: Chosen) -> Vec<(ZoneId, Vec<Record>)> {
         Machine::normal(1 << 15).cpus(&[0, 0]).run_under(rules, |y| {
             let mut held = Vec::new();
-            let mut random = 1u64;
+            let mut random = Random(1);
             for step in 0..40_000 {
-                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                let pick = (random >> 33) as usize;
+                let pick = random.next();
                 y.hooks().on((pick % 2) as u32);
                 // Bursts of one kind, so that neighbours are cached next to each other.
                 if step / 700 % 2 == 0 {

@@ -10,6 +10,7 @@ use std::thread;
 
 use common::by_thread::{ByThread, CPU, by_thread};
 use common::check::{Owned, check, free_in_pageblocks};
+use common::random::Random;
 use common::view::view;
 use common::{Chosen, Lock, Machine, o};
 use pageyard::policy::*;
@@ -17,16 +18,6 @@ use pageyard::{CpuId, Gfp, Hooked, Order, Pfn, Yard, ZoneKind};
 
 const THREADS: usize = 4;
 const STEPS: usize = 6_000;
-
-/// A small random generator: each thread's operations are fixed, their interleaving is not.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % n
-    }
-}
 
 /// The frames that callers own, recorded outside the yard, so that a frame allocated twice is found
 /// at once.
@@ -46,6 +37,7 @@ type Block = (Pfn, Order);
 struct Worker<'s, 'y> {
     y: &'s Yard<'y, Hooked<Lock, ByThread, Chosen>>,
     claims: &'s Claims,
+    /// Each thread's operations are fixed, their interleaving is not.
     random: Random,
     held: Vec<Block>,
     inbox: Receiver<Vec<Block>>,

@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use common::random::Random;
 use common::state::State;
 use common::view::normal;
 use common::{Chosen, LINUX612, Machine, Y, o};
@@ -120,21 +121,17 @@ fn mixed_load(rules: Chosen) -> ZoneStats {
             Gfp::KERNEL | Gfp::RECLAIMABLE,
         ];
         let mut held = Vec::new();
-        let mut seed = 1u64;
-        let mut random = |n: u64| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (seed >> 33) % n
-        };
+        let mut random = Random(1);
         for i in 0..40_000 {
             y.hooks().on((i / 50 % 2) as u32);
-            let order = [0, 0, 0, 1, 3, 4][random(6) as usize];
+            let order = [0, 0, 0, 1, 3, 4][random.below(6)];
             // The mix shifts, so that types steal each other's blocks.
-            let gfp = types[(random(2) + i / 4000) as usize % 4];
+            let gfp = types[(random.below(2) + i / 4000) % 4];
             match y.alloc(o(order), gfp) {
                 Ok(pfn) => held.push((pfn, o(order))),
                 Err(_) => {
                     for _ in 0..held.len() / 2 {
-                        let (p, ord) = held.swap_remove(random(held.len() as u64) as usize);
+                        let (p, ord) = held.swap_remove(random.below(held.len()));
                         y.free(p, ord).unwrap();
                     }
                 }

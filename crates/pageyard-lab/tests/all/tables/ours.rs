@@ -2,6 +2,7 @@
 
 use pageyard_lab::result::{Better, Metric};
 use pageyard_lab::table::{Form, Options, Report, Rule, Selection, Set, Source, false_alarms};
+use pageyard_machine::Rng;
 
 use super::{cascadelake, lower, metric, one, policies, report, result, simulated, source};
 
@@ -129,15 +130,8 @@ fn simulated_counts_are_compared_exactly() {
 /// rate. Samples are log-normal, like times; the seed is 11.
 #[test]
 fn false_alarms_occur_at_the_nominal_rate() {
-    // SplitMix64, as elsewhere in the lab.
-    let mut state = 11u64;
-    let mut unit = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    };
+    let mut random = Rng::new(11);
+    let mut unit = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     let mut draw = || {
         let normal = (0..12).map(|_| unit()).sum::<f64>() - 6.0;
         (4.0 + 0.1 * normal).exp()

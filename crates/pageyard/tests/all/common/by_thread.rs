@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::any::{SharedHooks, shared_hooks};
+use super::random::Random;
 use pageyard::{Config, CpuId, Defences, Gfp, Observer, Order, Platform, Reclaim, Yard};
 
 thread_local! {
@@ -39,11 +40,10 @@ pub(crate) fn churn<C: Config>(
     mut also: impl FnMut(usize),
 ) {
     CPU.set(cpu);
-    let mut random = u64::from(cpu) + 1;
+    let mut random = Random(cpu.into());
     let mut held = Vec::new();
     while !stop.load(Relaxed) {
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
-        let pick = (random >> 33) as usize;
+        let pick = random.next();
         if pick & 1 == 0 && held.len() < 600 {
             let order = Order::new([0, 0, 0, 0, 1, 3, 4, 9][pick >> 1 & 7]).unwrap();
             held.extend(y.alloc(order, Gfp::KERNEL).ok().map(|p| (p, order)));

@@ -10,6 +10,7 @@ pub(crate) mod check;
 pub(crate) mod interpose;
 pub(crate) mod ops;
 pub(crate) mod owners;
+pub(crate) mod random;
 pub(crate) mod state;
 pub(crate) mod view;
 

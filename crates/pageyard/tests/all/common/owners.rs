@@ -13,6 +13,7 @@ use pageyard::{
 use super::any::Shared;
 pub(crate) use super::by_thread::CPU;
 use super::check::{Owned, check};
+pub(crate) use super::random::Random;
 use super::{Lock, Machine, o};
 
 /// A hook's answer to a request to move this block, given before anything moves.
@@ -219,16 +220,6 @@ pub(crate) fn huge_free<R: RawMutex>(y: &Y<'_, R>) -> u64 {
 pub(crate) fn free_pages<R: RawMutex>(y: &Y<'_, R>) -> u64 {
     let b = y.free_blocks(ZoneKind::Normal).unwrap();
     b.iter().enumerate().map(|(o, n)| n << o).sum()
-}
-
-/// A small random generator.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % n
-    }
 }
 
 /// Fills the zone with movable blocks of these orders, then frees each with a probability of
