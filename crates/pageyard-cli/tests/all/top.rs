@@ -4,71 +4,100 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use pageyard::{Gfp, Order};
-use pageyard_host::Builder;
+use pageyard_host::{Builder, HostYard};
+use serde_json::Value;
 
 fn top(args: &[&str]) -> Output {
     Command::new(crate::PROGRAM).arg("top").args(args).output().unwrap()
 }
 
-#[test]
-fn a_live_yard_in_another_process() {
+fn text(args: &[&str]) -> String {
+    String::from_utf8(top(args).stdout).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_slice(&top(args).stdout).unwrap_or_default()
+}
+
+/// Runs `read` until it returns something: a yard's worker publishes at intervals.
+fn wait<T>(mut read: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = read() {
+            return found;
+        }
+        assert!(Instant::now() < end, "nothing was published in a minute");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Calls `test` with a yard of which `top` shows 500 blocks in use, and with this process's id.
+fn with_live_yard(test: impl FnOnce(&HostYard, &str)) {
     let _turn = crate::publishing();
     let yard = Builder::new(64 << 20).hard_limit(32 << 20).build().unwrap();
     let blocks: Vec<_> = (0..500).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
     let pid = std::process::id().to_string();
-    let end = Instant::now() + Duration::from_secs(60);
-    let seen = loop {
-        let out = top(&[&pid, "--json"]);
-        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-        if json[0]["used"].as_u64() >= Some(500) {
-            break json;
-        }
-        assert!(Instant::now() < end, "{}", String::from_utf8_lossy(&out.stderr));
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    assert_eq!(seen[0]["pid"].as_u64().unwrap().to_string(), pid);
-    assert_eq!(seen[0]["hard_limit"], 8192);
-    // Most of them never reached the per-CPU lists.
-    let hits = seen[0]["thread_cache"]["hits"].as_u64().unwrap();
-    assert_eq!((&seen[0]["allocs"][0], &seen[0]["frees"][0]), (&500.into(), &0.into()));
-    assert_eq!(hits + seen[0]["thread_cache"]["refills"].as_u64().unwrap(), 500);
-    let cpus = seen[0]["zones"][0]["cpus"].as_array().unwrap();
-    assert_eq!(cpus.len(), yard.cpus().len());
-    // Without a terminal the picture is text.
-    for args in [&[pid.as_str()][..], &[&pid, "--once"]] {
-        let out = top(args);
-        let text = String::from_utf8(out.stdout).unwrap();
-        assert!(text.starts_with(&format!("process {pid}, pressure calm\n")), "{text}");
-        assert!(text.contains("hard 32 MiB") && text.contains("CPU 0: count"), "{text}");
-        assert!(text.contains("\n  blocks allocated order 0: 500,"), "{text}");
-        assert!(text.contains("\n  thread cache: 1 thread, "), "{text}");
-    }
-    let another = Builder::new(8 << 20).build().unwrap();
-    let text = loop {
-        let text = String::from_utf8(top(&[&pid, "--once"]).stdout).unwrap();
-        // Its worker publishes.
-        if text.contains(" of 2, ") {
-            break text;
-        }
-        assert!(Instant::now() < end, "{text}");
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    for n in 1..=2 {
-        assert!(text.contains(&format!("process {pid}, yard {n} of 2, pressure calm\n")), "{text}");
-    }
-    drop(another);
-    // Without a PID: this process among all that have yards.
-    let list: serde_json::Value = serde_json::from_slice(&top(&["--json"]).stdout).unwrap();
-    let processes = list["processes"].as_array().unwrap();
-    let this = processes.iter().find(|p| p["pid"].as_u64() == pid.parse().ok()).unwrap();
-    assert_eq!((&this["yards"], &this["pages"]), (&1.into(), &16384.into()));
-    let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
-    assert_eq!(this["name"], comm.trim_end());
-    let text = String::from_utf8(top(&[]).stdout).unwrap();
-    assert!(text.trim_start().starts_with("PID  name"), "{text}");
-    let line = text.lines().find(|l| l.split_whitespace().next() == Some(&pid)).unwrap();
-    assert!(line.contains("  64 MiB  ") && line.ends_with("  calm"), "{line}");
+    wait(|| (json(&[&pid, "--json"])[0]["used"].as_u64() >= Some(500)).then_some(()));
+    test(&yard, &pid);
     drop(blocks);
+}
+
+#[test]
+fn json_has_the_figures_of_a_yard_in_another_process() {
+    with_live_yard(|yard, pid| {
+        let seen = &json(&[pid, "--json"])[0];
+        assert_eq!(seen["pid"].as_u64().unwrap().to_string(), pid);
+        assert_eq!(seen["hard_limit"], 8192);
+        // Most of them never reached the per-CPU lists.
+        let hits = seen["thread_cache"]["hits"].as_u64().unwrap();
+        assert_eq!((&seen["allocs"][0], &seen["frees"][0]), (&500.into(), &0.into()));
+        assert_eq!(hits + seen["thread_cache"]["refills"].as_u64().unwrap(), 500);
+        let cpus = seen["zones"][0]["cpus"].as_array().unwrap();
+        assert_eq!(cpus.len(), yard.cpus().len());
+    });
+}
+
+#[test]
+fn without_a_terminal_the_picture_is_text() {
+    with_live_yard(|_, pid| {
+        for args in [&[pid][..], &[pid, "--once"]] {
+            let text = text(args);
+            assert!(text.starts_with(&format!("process {pid}, pressure calm\n")), "{text}");
+            assert!(text.contains("hard 32 MiB") && text.contains("CPU 0: count"), "{text}");
+            assert!(text.contains("\n  blocks allocated order 0: 500,"), "{text}");
+            assert!(text.contains("\n  thread cache: 1 thread, "), "{text}");
+        }
+    });
+}
+
+#[test]
+fn yards_of_one_process_are_numbered() {
+    with_live_yard(|_, pid| {
+        let _another = Builder::new(8 << 20).build().unwrap();
+        let text = wait(|| Some(text(&[pid, "--once"])).filter(|t| t.contains(" of 2, ")));
+        for n in 1..=2 {
+            assert!(
+                text.contains(&format!("process {pid}, yard {n} of 2, pressure calm\n")),
+                "{text}"
+            );
+        }
+    });
+}
+
+#[test]
+fn without_a_pid_all_processes_that_have_yards_are_listed() {
+    with_live_yard(|_, pid| {
+        let list = json(&["--json"]);
+        let processes = list["processes"].as_array().unwrap();
+        let this = processes.iter().find(|p| p["pid"].as_u64() == pid.parse().ok()).unwrap();
+        assert_eq!((&this["yards"], &this["pages"]), (&1.into(), &16384.into()));
+        let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+        assert_eq!(this["name"], comm.trim_end());
+        let text = text(&[]);
+        assert!(text.trim_start().starts_with("PID  name"), "{text}");
+        let line = text.lines().find(|l| l.split_whitespace().next() == Some(pid)).unwrap();
+        assert!(line.contains("  64 MiB  ") && line.ends_with("  calm"), "{line}");
+    });
 }
 
 /// Its page must not end the list of the other processes.
@@ -76,10 +105,10 @@ fn a_live_yard_in_another_process() {
 fn a_process_with_an_invalid_page_is_listed_with_its_error() {
     use crate::failures::hostile::Publisher;
     let publisher = Publisher::new("{\"level\":\"\\u001b[2J\"", 1);
-    let text = String::from_utf8(top(&[]).stdout).unwrap();
+    let text = text(&[]);
     let line = text.lines().find(|l| l.contains(&publisher.pid())).unwrap();
     assert!(line.contains("/proc/") && line.contains("EOF while parsing"), "{line}");
-    let list: serde_json::Value = serde_json::from_slice(&top(&["--json"]).stdout).unwrap();
+    let list = json(&["--json"]);
     let processes = list["processes"].as_array().unwrap();
     let this =
         processes.iter().find(|p| p["pid"].as_u64() == publisher.pid().parse().ok()).unwrap();
