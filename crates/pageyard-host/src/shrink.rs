@@ -289,27 +289,46 @@ mod tests {
         }
     }
 
+    fn cache(pages: u64) -> Arc<Cache> {
+        Arc::new(Cache(pages, sync::Mutex::default()))
+    }
+
+    /// Returns the sizes of the jobs that a cache got since the last call.
+    fn jobs(cache: &Cache) -> Vec<u64> {
+        std::mem::take(&mut *cache.1.lock().unwrap())
+    }
+
     #[test]
-    fn every_shrinker_frees_its_share() {
+    fn a_job_is_divided_by_the_shrinkers_counts() {
         let registry: Registry<dyn Shrinker> = Registry::default();
-        assert_eq!(shrink_all(&registry, &job(32)), 0);
-        let caches = [300, 100, 0].map(|n| Arc::new(Cache(n, sync::Mutex::default())));
-        let mut held: Vec<_> = caches.iter().map(|c| registry.add(c.clone())).collect();
+        assert_eq!(shrink_all(&registry, &job(32)), 0, "no shrinker");
+        let caches = [300, 100, 0].map(cache);
+        let _held: Vec<_> = caches.iter().map(|c| registry.add(c.clone())).collect();
         assert_eq!(shrink_all(&registry, &job(32)), 32);
-        let asked = |i: usize| std::mem::take(&mut *caches[i].1.lock().unwrap());
-        assert_eq!([asked(0), asked(1), asked(2)], [vec![24], vec![8], vec![]]);
+        assert_eq!(caches.each_ref().map(|c| jobs(c)), [vec![24], vec![8], vec![]]);
         assert_eq!(count_all(&registry, true), 400);
         assert_eq!(shrink_all(&registry, &job(1000)), 400, "no more than there is");
-        drop(held.remove(0));
-        caches.iter().for_each(|c| c.1.lock().unwrap().clear());
+    }
+
+    #[test]
+    fn a_shrinker_is_called_while_its_registration_is_held_or_kept() {
+        let registry: Registry<dyn Shrinker> = Registry::default();
+        let caches = [300, 100].map(cache);
+        let [first, second] = caches.each_ref().map(|c| registry.add(c.clone()));
+        drop(first);
         assert_eq!(shrink_all(&registry, &job(32)), 32);
-        assert_eq!([asked(0), asked(1)], [vec![], vec![32]]);
-        held.remove(0).keep();
+        assert_eq!(caches.each_ref().map(|c| jobs(c)), [vec![], vec![32]]);
+        second.keep();
         assert_eq!(count_all(&registry, true), 100);
-        // Shrinkers with unknown counts.
+    }
+
+    #[test]
+    fn shrinkers_with_unknown_counts_share_a_job_equally() {
+        let registry: Registry<dyn Shrinker> = Registry::default();
+        registry.add(cache(100)).keep();
         registry.add(Arc::new(|job: &ReclaimJob| job.pages)).keep();
         registry.add(Arc::new(|_: &ReclaimJob| 0)).keep();
-        assert_eq!(shrink_all(&registry, &job(32)), 17);
+        assert_eq!(shrink_all(&registry, &job(32)), 1 + 16, "the other half was asked for in vain");
         assert_eq!((count_all(&registry, true), count_all(&registry, false)), (u64::MAX, 100));
     }
 
