@@ -143,7 +143,7 @@ fn s7_4_immovable_owners_end_the_run_unchanged() {
 }
 
 #[test]
-fn s7_4_some_owners_refuse() {
+fn s7_4_blocks_whose_owners_refuse_stay_and_others_move() {
     let m = machine();
     let answer: Answer = |pfn, _| match pfn.0 * 7919 % 11 {
         0 => Relocation::Refused,
@@ -152,10 +152,16 @@ fn s7_4_some_owners_refuse() {
     };
     m.run_with(Owners::answering(answer), LINUX612, |y: &Y<'_>| {
         fragment(y, 8, &[0, 0, 0, 1, 2], 60);
+        let before = y.hooks().owned();
         y.compact_all();
         all_is_well(y, &m);
         let s = y.compact_stats();
         assert!(s.moved > 0 && s.not_moved > 0, "{s:?}");
+        let after = y.hooks().owned();
+        for (&pfn, &order) in &before {
+            let stays = answer(pfn, order) != Relocation::Moved;
+            assert!(!stays || after.get(&pfn) == Some(&order), "{pfn}");
+        }
     });
 }
 
