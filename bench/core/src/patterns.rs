@@ -224,6 +224,7 @@ impl Pattern {
     /// Runs the pattern once on every thread; pair patterns run `pairs` pairs. Frees all frames
     /// before it returns.
     pub fn run<A: Contestant>(&self, a: &A, pairs: usize, seed: u64) -> Sample {
+        assert!(self.threads <= CPUS, "the gate would wait for threads that are not there");
         let gate = Gate { threads: self.threads, came: AtomicUsize::new(0) };
         let count = if matches!(self.shape, Shape::Pair(_)) { pairs } else { HELD / self.threads };
         let ring = Ring::new();
@@ -235,7 +236,7 @@ impl Pattern {
             return Sample::of(&[one(0)], count);
         }
         std::thread::scope(|s| {
-            let all: Vec<_> = (0..self.threads.min(CPUS))
+            let all: Vec<_> = (0..self.threads)
                 .map(|cpu| {
                     s.spawn(move || {
                         pin(cpu);

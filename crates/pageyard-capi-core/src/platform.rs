@@ -191,8 +191,7 @@ impl pageyard_platform {
         }
     }
 
-    /// Returns the names of functions that the caller supplies and this core never calls: it was built to do
-    /// without.
+    /// Returns the names of functions that must be null in this build and are not.
     pub(crate) fn unwanted(&self) -> Option<&'static str> {
         let locks = self.lock.is_some() || self.try_lock.is_some() || self.unlock.is_some();
         match () {

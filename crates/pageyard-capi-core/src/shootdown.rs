@@ -41,7 +41,7 @@ pub struct pageyard_epochs {
     pub cpu_count: usize,
 }
 
-// SAFETY: the two fields are followed by numbers and a pointer, of which zero is null.
+// SAFETY: the size and the version come first; the other fields are numbers and a pointer, valid as zero.
 unsafe impl Growing for pageyard_epochs {
     const LEAST: usize = offset_of!(Self, cpu_count) + size_of::<usize>();
 }
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn pageyard_core_epochs_lagging(
     })
 }
 
-/// Calls a function with the batch of a structure, and keeps what has become of it.
+/// Calls a function with the batch of a structure, and stores the batch's new state.
 ///
 /// # Safety
 /// The pointer must be null or point to a structure as its comment says, of the size in its first
@@ -267,8 +267,8 @@ unsafe fn claimed<T>(
         if count > room {
             return Err(PAGEYARD_ERR_ARGUMENT);
         }
-        // Orders that are none, by a stray write, must not reach the core. Only orders are read: the
-        // core leaves the bytes behind them as they are.
+        // Invalid orders, by a stray write, must not reach the core. Only orders are read: the core leaves
+        // the bytes after them as they are.
         for block in entries(blocks.cast_const().cast::<MaybeUninit<_>>(), count)? {
             let block: *const pageyard_shootdown_block = block.as_ptr();
             flags::order((*block).order.into())?;

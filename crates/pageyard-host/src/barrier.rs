@@ -45,6 +45,8 @@ pub(crate) fn all_threads() -> bool {
 mod tests {
     #[test]
     fn barrier_works_after_registration() {
-        assert_eq!(super::is_available(), super::is_available() && super::all_threads());
+        if pageyard_unmet::met("membarrier", super::is_available()) {
+            assert!(super::all_threads());
+        }
     }
 }

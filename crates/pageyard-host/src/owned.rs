@@ -96,7 +96,7 @@ unsafe impl<P: Policy> Sync for OwnedBlock<P> where Arc<HostYard<P>>: Sync {}
 
 impl<P: Policy> OwnedBlock<P> {
     /// # Safety
-    /// A block that belongs to the caller alone is there, allocated in this exclusive yard.
+    /// `block` must be allocated in `yard` and owned by the caller alone; the yard must be exclusive.
     #[inline]
     pub(crate) unsafe fn new(yard: Arc<HostYard<P>>, block: Tagged) -> Self {
         OwnedBlock { block, yard: Held::new(yard) }
@@ -132,8 +132,8 @@ impl<P: Policy> OwnedBlock<P> {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: read once: `this` is not used again, and is not dropped. The yard is borrowed by
-        // the caller, so this is not its last reference
+        // SAFETY: `this.yard` is read once: it is not used again, and `this` is not dropped. The yard is
+        // borrowed by the caller, so this is not its last reference
         // (`blocks_change_between_borrowed_and_owned`).
         drop(unsafe { ptr::read(&this.yard) });
         // SAFETY: the block belongs to this function alone; it is the yard's (as above).
@@ -243,8 +243,8 @@ impl<P: Policy> OwnedRange<P> {
             return Err(self);
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: read once: `this` is not used again, and is not dropped. The yard is borrowed by
-        // the caller, so this is not its last reference
+        // SAFETY: `this.yard` is read once: it is not used again, and `this` is not dropped. The yard is
+        // borrowed by the caller, so this is not its last reference
         // (`ranges_change_between_borrowed_and_owned`).
         drop(unsafe { ptr::read(&this.yard) });
         // SAFETY: the range belongs to this function alone; it is the yard's (as above).

@@ -138,7 +138,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    #[allow(clippy::too_many_arguments)] // called once
     pub(crate) fn new(
         number: u32,
         spec: &MachineSpec,

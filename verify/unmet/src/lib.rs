@@ -23,7 +23,7 @@ pub const VARIABLE: &str = "PAGEYARD_NEEDS";
 /// # Panics
 ///
 /// Panics if `there` is `false` and `PAGEYARD_NEEDS` is set.
-#[must_use = "a test without what it needs returns"]
+#[must_use = "return from the test if this is `false`"]
 #[track_caller]
 pub fn met(what: &str, there: bool) -> bool {
     if !there {
@@ -40,7 +40,7 @@ pub fn met(what: &str, there: bool) -> bool {
 /// # Panics
 ///
 /// Panics if it fails and `PAGEYARD_NEEDS` is set.
-#[must_use = "a test without what it needs returns"]
+#[must_use = "return from the test if this is `false`"]
 #[track_caller]
 pub fn program(name: &str, package: &str) -> bool {
     let mut command = Command::new(name);

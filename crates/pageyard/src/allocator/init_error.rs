@@ -27,9 +27,10 @@ pub enum InitError {
     NoZones,
     /// The layout has no CPU.
     NoCpus,
-    /// Zone number `0` ends before it starts, or is empty.
+    /// The zone of this index ends before it starts, or is empty.
     EmptyZone(usize),
-    /// Zone number `0` has more than 2^32 - 4096 frames, or frame numbers of 2^52 or more.
+    /// The zone of this index has more than 2^32 - 4096 frames (2^31 on the packed engine), or frame
+    /// numbers of 2^52 or more.
     ZoneTooLarge(usize),
     /// Two zones, by number, overlap.
     ZonesOverlap(usize, usize),
@@ -37,19 +38,19 @@ pub enum InitError {
     SameKind(usize, usize),
     /// A node's number is not below [`MAX_NODES`].
     TooManyNodes(NodeId),
-    /// There are `0` distances. That is not the square of a number of nodes that covers every node
-    /// named by a zone or a CPU.
+    /// The number of distances is not the square of a number of nodes that covers every node named by a
+    /// zone or a CPU.
     DistanceCount(usize),
     /// The distance from a node to itself is not 10, or the distance to another node is not above
     /// 10.
     BadDistance(NodeId, NodeId),
-    /// Usable range number `0` is empty or ends before it starts.
+    /// The usable range of this index is empty or ends before it starts.
     EmptyRange(usize),
     /// Two usable ranges, by number, overlap.
     RangesOverlap(usize, usize),
-    /// Usable range number `0` is not entirely inside zones.
+    /// The usable range of this index is not entirely inside zones.
     OutsideZones(usize),
-    /// Reserved range number `0` ends before it starts.
+    /// The reserved range of this index ends before it starts.
     BadReserved(usize),
     /// The maps would exceed the largest object size of this target.
     MapsTooLarge,
