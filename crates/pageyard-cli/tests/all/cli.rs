@@ -658,7 +658,7 @@ fn topologies_are_shown() {
     let o = pageyard(&["topology", "desktop"]);
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     let text = out(&o);
-    assert!(text.starts_with("desktop: 1 nodes, 4 CPUs, "), "{text}");
+    assert!(text.starts_with("desktop: 1 node, 4 CPUs, "), "{text}");
     assert!(text.contains("  from node 0: 0 Normal, 0 DMA32, 0 DMA\n"), "{text}");
     let text = out(&pageyard(&["topology", "two-nodes"]));
     assert!(text.contains("  from node 1: 1 Normal, 0 Normal, "), "{text}");
