@@ -51,7 +51,7 @@ done
 case $prefix in
 /*) prefix=${prefix%/} ;;
 "") usage >&2; exit 2 ;;
-*) fail "PREFIX is an absolute path, not $prefix" ;;
+*) fail "PREFIX must be an absolute path: $prefix" ;;
 esac
 if [ -n "$program" ]; then
     [ -z "$profile" ] || fail "--profile is for a program that is built here, not for --program"

@@ -36,9 +36,12 @@ pub(crate) struct Sparsest {
 }
 
 impl Sparsest {
-    /// A search from the beginning, or from the [`place`](Self::place) of another of this type.
-    pub(crate) fn new(migrate_type: MigrateType, place: u32) -> Self {
-        let bucket = BUCKETS.saturating_sub(place >> PLACE_BITS);
+    /// A search from the beginning, or from the [`place`](Self::place) of another of this type, unless that
+    /// is behind all pageblocks of at least the bucket `least`.
+    pub(crate) fn new(migrate_type: MigrateType, place: u32, least: u32) -> Self {
+        let of = |place: u32| BUCKETS.saturating_sub(place >> PLACE_BITS);
+        let place = if of(place) < least { 0 } else { place };
+        let bucket = of(place);
         Sparsest { migrate_type, bucket, from: place & ((1 << PLACE_BITS) - 1), room: 0 }
     }
 
@@ -462,12 +465,12 @@ mod tests {
         gone.for_each(|&pfn| region.free(CpuId(0), pfn, Order::ZERO).unwrap());
         region.drain_all();
         let mut found = [None; 32];
-        region.sparse_blocks(&mut Sparsest::new(t, 0), 5, &mut found);
+        region.sparse_blocks(&mut Sparsest::new(t, 0, 5), 5, &mut found);
         let all: Vec<u32> = found.into_iter().flatten().collect();
         // What is in sixteen pageblocks fits into two.
         assert_eq!(all[0], 15);
         assert_eq!(all.len(), 14, "{all:?}");
-        let mut search = Sparsest::new(t, 0);
+        let mut search = Sparsest::new(t, 0, 1);
         for part in all[..8].chunks(4) {
             let mut few = [None; 4];
             region.sparse_blocks(&mut search, 5, &mut few);

@@ -359,7 +359,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         if relabels > 0
             && let Some(zone) = self.lock_for(flags)
         {
-            zone.boost(flags.contains(AllocFlags::KSWAPD));
+            (0..relabels).for_each(|_| zone.boost(flags.contains(AllocFlags::KSWAPD)));
         }
     }
 

@@ -450,6 +450,54 @@ fn s2_10_a_request_of_a_low_order_compacts_half_used_pageblocks() {
     }
 }
 
+/// Of 256 pageblocks that are half used, 128 hold an unmovable page and stay.
+#[test]
+fn s2_10_a_request_of_a_low_order_passes_over_pageblocks_that_stay() {
+    let yard = on(512, 1, Mover::default());
+    let movable = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC | Gfp::NOWARN;
+    let all: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, movable).ok()).collect();
+    let first = all.iter().min().unwrap().0;
+    for page in all {
+        match page.0 % 512 {
+            n if n % 2 == 1 => yard.free(page, Order::ZERO).unwrap(),
+            0 if page.0 < first + 128 * 512 => yard.set_movable(page, Order::ZERO, false).unwrap(),
+            _ => {}
+        }
+    }
+    yard.drain_all(None);
+    yard.alloc(Order::new(1).unwrap(), Gfp::KERNEL | Gfp::NOWARN).unwrap();
+    yard.validate().unwrap();
+}
+
+/// A search for half-used pageblocks leaves no place behind all sparse ones, where the next run would begin.
+#[test]
+fn s7_4_a_refused_run_for_a_low_order_hides_no_sparse_pageblock() {
+    let refuses = std::rc::Rc::new(std::cell::Cell::new(true));
+    let answer = refuses.clone();
+    let relocate = move |_, _| match answer.get() {
+        true => Relocation::Refused,
+        false => Relocation::Moved,
+    };
+    let hooks = Answers { relocate: Box::new(relocate), ..Answers::default() };
+    let yard = on(512, 1, hooks);
+    let movable = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC | Gfp::NOWARN;
+    let all: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, movable).ok()).collect();
+    let first = all.iter().min().unwrap().0;
+    for page in all {
+        let is_sparse = page.0 < first + 8 * 512;
+        if if is_sparse { page.0 % 4 != 0 } else { page.0 % 2 == 1 } {
+            yard.free(page, Order::ZERO).unwrap();
+        }
+    }
+    yard.drain_all(None);
+    let order = |n| Order::new(n).unwrap();
+    yard.compact_for(order(2), Gfp::KERNEL | Gfp::NOWARN, Priority::SyncLight).unwrap();
+    refuses.set(false);
+    let done = yard.compact_zone(ZoneKind::Normal, Some(order(5)), Priority::SyncLight);
+    assert_eq!(done, Some(CompactResult::Success));
+    yard.validate().unwrap();
+}
+
 /// Depots still keep pages after a section went offline and came back.
 #[test]
 fn depots_keep_pages_after_a_section_came_back() {

@@ -48,12 +48,15 @@ impl<'a, C: Config> Yard<'a, C> {
         // What gains more room than it moves, or whatever makes room.
         let (half, any) = (BUCKETS / 2 + 1, 1);
         let passes: &[_] = match job.order {
-            None if !job.proactive => &[(Movable, any), (Unmovable, any), (Reclaimable, any)],
-            // It would end in the out-of-memory hook beside free memory (§2.11).
-            Some(order) if job.direct && order.get() <= COSTLY_ORDER && job.mode != Mode::Async => {
-                &[(Movable, half), (Movable, any)]
+            None if !job.proactive => {
+                &[(Movable, any, most), (Unmovable, any, most), (Reclaimable, any, most)]
             }
-            _ => &[(Movable, half)],
+            // It would end in the out-of-memory hook beside free memory (§2.10): the last pass looks at
+            // the whole zone, however many of its pageblocks stay.
+            Some(order) if job.direct && order.get() <= COSTLY_ORDER && job.mode != Mode::Async => {
+                &[(Movable, half, most), (Movable, any, usize::MAX)]
+            }
+            _ => &[(Movable, half, most)],
         };
         // The score looks at all pageblocks, so not after each batch of a large zone.
         let step = (region.blocks.len() as usize / (PARTS * BATCH)).max(1);
@@ -62,14 +65,20 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut next = start;
         let mut moved = 0;
         let mut result = CompactResult::Complete;
-        'passes: for &(t, least) in passes {
-            let mut search = Sparsest::new(t, start);
+        'passes: for &(t, least, most) in passes {
+            // One that looks at the whole zone neither begins at the place that the last run left, nor
+            // leaves one.
+            let goes_on = most != usize::MAX;
+            let start = if goes_on { start } else { 0 };
+            let mut search = Sparsest::new(t, start, least);
             for n in 1..=most {
                 let mut batch = [None; BATCH];
                 region.sparse_blocks(&mut search, least, &mut batch);
                 let Some(pages) = self.empty_packed(at, region, &batch) else { break };
                 moved += pages;
-                next = if moved == 0 { search.place() } else { start };
+                if goes_on {
+                    next = if moved == 0 { search.place() } else { start };
+                }
                 // The first batch drained all CPUs.
                 if (n == 1 || pages > 0)
                     && job.order.is_some_and(|order| at.zone.is_served(order, job))
@@ -84,7 +93,7 @@ impl<'a, C: Config> Yard<'a, C> {
                     break 'passes;
                 }
                 if batch.iter().any(Option::is_none) {
-                    next = 0;
+                    next = if goes_on { 0 } else { next };
                     break;
                 }
             }
