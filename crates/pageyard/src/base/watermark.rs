@@ -123,6 +123,13 @@ pub struct Supply {
 }
 
 impl Supply {
+    /// Returns whether CMA pages are more than half of the free ones: then movable requests take these first
+    /// (§4.3).
+    #[inline]
+    pub(crate) fn is_mostly_cma(&self) -> bool {
+        self.cma > self.free / 2
+    }
+
     /// Returns the pages that this request may not use (§3.6), beyond the block itself.
     #[inline]
     fn withheld(&self, flags: AllocFlags) -> u64 {

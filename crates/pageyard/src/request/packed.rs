@@ -124,8 +124,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
             frame = reserve();
         }
         if cma {
-            let supply = self.zone.supply();
-            if supply.cma > supply.free / 2 {
+            if self.zone.supply().is_mostly_cma() {
                 frame = frame.or_else(area);
             }
             frame = frame.or_else(|| ordinary(false)).or_else(area);
@@ -225,7 +224,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         self.settle(region, &mut own);
         let mixing = Mixing::between(&before, &own.counts).and(region.take_mixing());
         drop(own);
-        self.note_mixing(mixing, AllocFlags::WAITS);
+        self.note_mixing(mixing, flags);
         got
     }
 
@@ -240,8 +239,7 @@ impl<'z, 'a, C: Config> At<'z, 'a, C> {
         mut own_page: impl FnMut(bool) -> Option<u32>,
     ) -> Option<u32> {
         let area = || self.take_set_apart(region, 0, t, MigrateType::Cma);
-        let supply = self.zone.supply();
-        let first = if supply.cma > supply.free / 2 { area() } else { None };
+        let first = if self.zone.supply().is_mostly_cma() { area() } else { None };
         first.or_else(|| own_page(false)).or_else(area).or_else(|| own_page(true))
     }
 

@@ -39,13 +39,11 @@ impl<C: Config> Locked<'_, '_, C> {
         source: &mut Source,
         flags: AllocFlags,
     ) -> Option<u32> {
-        if flags.contains(AllocFlags::CMA) {
-            let supply = self.zone.supply();
-            if supply.cma > supply.free / 2
-                && let Some(idx) = self.rmqueue_smallest(order, Cma)
-            {
-                return Some(idx);
-            }
+        if flags.contains(AllocFlags::CMA)
+            && self.zone.supply().is_mostly_cma()
+            && let Some(idx) = self.rmqueue_smallest(order, Cma)
+        {
+            return Some(idx);
         }
         if *source == Source::Own
             && let Some(idx) = self.rmqueue_smallest(order, t)

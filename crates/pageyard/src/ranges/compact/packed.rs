@@ -61,7 +61,7 @@ impl<'a, C: Config> Yard<'a, C> {
         // The score looks at all pageblocks, so not after each batch of a large zone.
         let step = (region.blocks.len() as usize / (PARTS * BATCH)).max(1);
         let cursor = &at.zone.compaction.migrate_at[usize::from(job.mode != Mode::Async)];
-        let start = if job.whole { 0 } else { cursor.load(Relaxed) };
+        let start = cursor.load(Relaxed);
         let mut next = start;
         let mut moved = 0;
         let mut result = CompactResult::Complete;
@@ -98,7 +98,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 }
             }
         }
-        if !job.whole {
+        if next != start {
             cursor.store(next, Relaxed);
         }
         at.zone.compaction.count(Count::Moved, moved.into());
