@@ -101,7 +101,7 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
             // One line, whatever the message quotes.
-            say!("pageyard: {}", printable(&output::without_numbers(&e.to_string())));
+            say!("pageyard: {}", printable(&output::without_numbers(&e)));
             ExitCode::from(2)
         }
     }
@@ -127,7 +127,7 @@ fn answer(e: &clap::Error) -> ExitCode {
     let printed = is_open.and_then(|()| e.print()).map_err(|e| output::named(output::STDOUT, &e));
     match printed.and_then(|()| output::stdout().flush()) {
         Err(e) if !output::is_broken_pipe(&e) => {
-            say!("pageyard: {}", output::without_numbers(&e.to_string()));
+            say!("pageyard: {}", output::without_numbers(&e));
             ExitCode::from(2)
         }
         _ => ExitCode::from(if e.use_stderr() { 2 } else { 0 }),

@@ -32,8 +32,9 @@ pub(crate) fn is_broken_pipe(e: &(dyn Error + 'static)) -> bool {
 }
 
 /// Removes the system's error numbers, as in " (os error 2)": the words before them say the same.
-pub(crate) fn without_numbers(text: &str) -> String {
+pub(crate) fn without_numbers(error: &impl ToString) -> String {
     const BEFORE: &str = " (os error ";
+    let text = error.to_string();
     let mut parts = text.split(BEFORE);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -226,7 +226,7 @@ fn spool_folder(output: &Path) -> Result<PathBuf> {
         Ok(_) => Ok(folder.to_owned()),
         Err(e) => failed(
             folder,
-            &output::without_numbers(&e.to_string()),
+            &output::without_numbers(&e),
             "name an output in a folder you can write to",
         ),
     }
@@ -242,7 +242,7 @@ fn not_started(program: &OsString, error: &io::Error) -> String {
     format!(
         "{}: {}; check the command after --",
         printable(&program),
-        output::without_numbers(&error.to_string())
+        output::without_numbers(error)
     )
 }
 

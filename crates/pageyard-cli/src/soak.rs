@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use pageyard::policy::Rules;
-use pageyard_lab::format::{self, duration, grouped};
+use pageyard_lab::format::{self, duration, grouped, many};
 use pageyard_lab::replay::{PolicyError, by_name};
 use pageyard_machine::size;
 use pageyard_soak::{LEAST_OF_A_YARD, Phase, Plan, Report, soak};
@@ -114,10 +114,9 @@ fn print(r: &Report) -> Result<(), Box<dyn Error>> {
     let mut out = output::stdout();
     writeln!(
         out,
-        "\n{}, {} phase{}, {} threads, {}, seed {}\n",
+        "\n{}, {}, {} threads, {}, seed {}\n",
         duration((r.seconds * 1e9) as u64),
-        grouped(r.phases),
-        if r.phases == 1 { "" } else { "s" },
+        many(r.phases, "phase"),
         r.threads,
         format::size(r.size),
         r.seed
