@@ -52,6 +52,7 @@ mod nowait;
 mod owned_blocks;
 mod owned_interleaved;
 mod owned_poison;
+mod packed_compact;
 mod packed_faulty;
 mod packed_report;
 mod packed_restore;

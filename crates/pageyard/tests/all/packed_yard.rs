@@ -159,60 +159,11 @@ fn s4_11_a_batch_frees_to_isolated_pageblocks_at_once() {
     yard.validate().unwrap();
 }
 
-/// Moves every block that it is asked to move.
-#[derive(Default)]
-struct Mover {
-    moves: std::cell::RefCell<Vec<(Pfn, Pfn)>>,
-}
-
-impl Platform for Mover {}
-impl Observer for Mover {}
-impl Defences for Mover {}
-impl Reclaim for Mover {
-    fn relocate(&self, from: Pfn, to: Pfn, _: Order) -> Relocation {
-        self.moves.borrow_mut().push((from, to));
-        Relocation::Moved
-    }
-}
-
-#[test]
-fn compaction_empties_sparse_pageblocks() {
-    let yard = on(64, 1, Mover::default());
-    let gfp = Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN;
-    let mut pages: Vec<Pfn> = (0..12_000).map(|_| yard.alloc(Order::ZERO, gfp).unwrap()).collect();
-    // Keep one page in eight, in every pageblock.
-    pages.sort_unstable();
-    let (mut left, go): (Vec<Pfn>, Vec<_>) = pages.iter().partition(|pfn| pfn.0 % 8 == 3);
-    go.iter().for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
-    yard.drain_all(None);
-    let huge = |yard: &Hosted<Mover>| {
-        let blocks = yard.free_blocks(ZoneKind::Normal).unwrap();
-        blocks[9] + 2 * blocks[10]
-    };
-    let before = huge(&yard);
-    yard.compact_all();
-    yard.validate().unwrap();
-    let moves = yard.hooks().moves.take();
-    assert_eq!(yard.compact_stats().moved, moves.len() as u64);
-    for (from, to) in moves {
-        let place = left.iter_mut().find(|pfn| **pfn == from).expect("a page in use moved");
-        *place = to;
-    }
-    let used = left.len() as u64;
-    assert!(huge(&yard) > before + 15, "{} of {before} and more", huge(&yard));
-    left.iter().for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
-    yard.drain_all(None);
-    yard.validate().unwrap();
-    let free = yard.zone_info(ZoneKind::Normal).unwrap().free_exact;
-    assert_eq!((free, used), (64 << 8, 1500));
-}
-
 // Regressions found by a review of the code.
 
 /// Hooks whose answers the test sets.
 struct Answers {
     relocate: Box<dyn Fn(Pfn, Pfn) -> Relocation>,
-    unevictable: bool,
     panics: std::cell::Cell<bool>,
     cpu: Box<dyn Fn() -> u32>,
 }
@@ -221,7 +172,6 @@ impl Default for Answers {
     fn default() -> Self {
         Answers {
             relocate: Box::new(|_, _| Relocation::Moved),
-            unevictable: false,
             panics: std::cell::Cell::new(false),
             cpu: Box::new(|| 0),
         }
@@ -237,10 +187,6 @@ impl Defences for Answers {}
 impl Reclaim for Answers {
     fn relocate(&self, from: Pfn, to: Pfn, _: Order) -> Relocation {
         (self.relocate)(from, to)
-    }
-
-    fn is_unevictable(&self, _: Pfn, _: Order) -> bool {
-        self.unevictable
     }
 }
 impl Observer for Answers {
@@ -294,52 +240,6 @@ fn a_panic_while_a_moved_block_is_freed_loses_nothing() {
         let kept = u64::from(answer == Relocation::Moved);
         assert_eq!(used.free_exact + kept, used.managed, "{answer:?}");
     }
-}
-
-#[test]
-fn compaction_leaves_locked_blocks() {
-    let yard = asked(Answers {
-        relocate: Box::new(|_, _| panic!("a locked block is moved")),
-        unevictable: true,
-        ..Answers::default()
-    });
-    yard.set_knob("compact_unevictable_allowed", "0").unwrap();
-    let (mut all, _) = pages(&yard, 9000);
-    all.retain(|pfn| pfn.0 % 8 == 3 || yard.free(*pfn, Order::ZERO).is_err());
-    yard.drain_all(None);
-    yard.compact_all();
-    yard.validate().unwrap();
-}
-
-#[test]
-fn compaction_ends_no_isolation_but_its_own() {
-    use std::cell::{Cell, RefCell};
-    use std::rc::{Rc, Weak};
-    let place: Rc<RefCell<Weak<Asked>>> = Rc::default();
-    let isolated = Rc::new(Cell::new(None));
-    let (here, mine) = (place.clone(), isolated.clone());
-    let relocate = move |from: Pfn, _: Pfn| {
-        let yard = here.borrow().upgrade().expect("the yard is alive");
-        let range = from..Pfn(from.0 + 1);
-        if mine.get().is_none() {
-            // Ends compaction's isolation, then isolates the pageblock itself.
-            yard.unisolate(range.clone(), MigrateType::Movable).unwrap();
-            if yard.isolate(range, MigrateType::Movable).is_ok() {
-                mine.set(Some(from));
-            }
-        }
-        Relocation::Busy
-    };
-    let yard = Rc::new(asked(Answers { relocate: Box::new(relocate), ..Answers::default() }));
-    *place.borrow_mut() = Rc::downgrade(&yard);
-    let (mut all, _) = pages(&yard, 9000);
-    all.retain(|pfn| pfn.0 % 8 == 3 || yard.free(*pfn, Order::ZERO).is_err());
-    yard.drain_all(None);
-    yard.compact_all();
-    let pfn = isolated.get().expect("a pageblock was isolated");
-    assert_eq!(yard.block_type(pfn), Some(MigrateType::Isolate));
-    yard.unisolate(pfn..Pfn(pfn.0 + 1), MigrateType::Movable).unwrap();
-    yard.validate().unwrap();
 }
 
 #[test]
@@ -409,92 +309,6 @@ fn no_isolated_page_passes_from_one_cpu_to_a_drained_one() {
     }
     yard.drain_all(None);
     yard.unisolate(block, MigrateType::Movable).unwrap();
-    yard.validate().unwrap();
-}
-
-#[test]
-fn compaction_of_a_zone_joins_half_used_pageblocks() {
-    let yard = on(64, 1, Mover::default());
-    let gfp = Gfp::HIGHUSER_MOVABLE;
-    let pages: Vec<Pfn> = (0..1000).map(|_| yard.alloc(Order::ZERO, gfp).unwrap()).collect();
-    // 500 pages stay in use, in two pageblocks.
-    pages.iter().step_by(2).for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
-    let whole = || yard.free_blocks(ZoneKind::Normal).unwrap()[9..].iter().sum::<u64>();
-    let before = whole();
-    yard.compact_all();
-    let moved = yard.hooks().moves.borrow().len();
-    assert!((244..=256).contains(&moved), "one pageblock is emptied: {moved} moves");
-    assert_eq!(whole(), before + 1);
-    yard.compact_all();
-    assert_eq!(yard.hooks().moves.borrow().len(), moved, "no half-used pageblocks are left");
-    yard.validate().unwrap();
-}
-
-/// Found by a review: compaction for a request moved nothing out of pageblocks that were half used, and the
-/// request ended in the out-of-memory hook.
-#[test]
-fn s2_10_a_request_of_a_low_order_compacts_half_used_pageblocks() {
-    for order in 1..=3 {
-        let yard = on(64, 1, Mover::default());
-        let movable = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC | Gfp::NOWARN;
-        let all: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, movable).ok()).collect();
-        let odd = |pfn: &&Pfn| pfn.0 % 2 == 1;
-        all.iter().filter(odd).for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
-        yard.drain_all(None);
-        let order = Order::new(order).unwrap();
-        assert!(yard.alloc(order, Gfp::NOWAIT).is_err(), "no block of this order is free");
-        yard.alloc(order, Gfp::KERNEL | Gfp::NOWARN).unwrap();
-        let moved = yard.hooks().moves.borrow().len();
-        assert!((256..=4096).contains(&moved), "{moved}");
-        yard.validate().unwrap();
-    }
-}
-
-/// Of 256 pageblocks that are half used, 128 hold an unmovable page and stay.
-#[test]
-fn s2_10_a_request_of_a_low_order_passes_over_pageblocks_that_stay() {
-    let yard = on(512, 1, Mover::default());
-    let movable = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC | Gfp::NOWARN;
-    let all: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, movable).ok()).collect();
-    let first = all.iter().min().unwrap().0;
-    for page in all {
-        match page.0 % 512 {
-            n if n % 2 == 1 => yard.free(page, Order::ZERO).unwrap(),
-            0 if page.0 < first + 128 * 512 => yard.set_movable(page, Order::ZERO, false).unwrap(),
-            _ => {}
-        }
-    }
-    yard.drain_all(None);
-    yard.alloc(Order::new(1).unwrap(), Gfp::KERNEL | Gfp::NOWARN).unwrap();
-    yard.validate().unwrap();
-}
-
-/// A search for half-used pageblocks leaves no place behind all sparse ones, where the next run would begin.
-#[test]
-fn s7_4_a_refused_run_for_a_low_order_hides_no_sparse_pageblock() {
-    let refuses = std::rc::Rc::new(std::cell::Cell::new(true));
-    let answer = refuses.clone();
-    let relocate = move |_, _| match answer.get() {
-        true => Relocation::Refused,
-        false => Relocation::Moved,
-    };
-    let hooks = Answers { relocate: Box::new(relocate), ..Answers::default() };
-    let yard = on(512, 1, hooks);
-    let movable = Gfp::HIGHUSER_MOVABLE | Gfp::MEMALLOC | Gfp::NOWARN;
-    let all: Vec<_> = std::iter::from_fn(|| yard.alloc(Order::ZERO, movable).ok()).collect();
-    let first = all.iter().min().unwrap().0;
-    for page in all {
-        let is_sparse = page.0 < first + 8 * 512;
-        if if is_sparse { page.0 % 4 != 0 } else { page.0 % 2 == 1 } {
-            yard.free(page, Order::ZERO).unwrap();
-        }
-    }
-    yard.drain_all(None);
-    let order = |n| Order::new(n).unwrap();
-    yard.compact_for(order(2), Gfp::KERNEL | Gfp::NOWARN, Priority::SyncLight).unwrap();
-    refuses.set(false);
-    let done = yard.compact_zone(ZoneKind::Normal, Some(order(5)), Priority::SyncLight);
-    assert_eq!(done, Some(CompactResult::Success));
     yard.validate().unwrap();
 }
 
