@@ -98,12 +98,16 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
     }
 
     /// Isolates a pageblock for compaction, which ends that with
-    /// [`end_compaction`](Self::end_compaction).
-    pub(crate) fn isolate_for_compaction(&self, region: &Region<'a, C::Lock>, block: u32) -> bool {
-        let frames = block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES;
-        let t = MigrateType::Movable;
+    /// [`end_compaction`](Self::end_compaction), unless one of these frames cannot move.
+    pub(crate) fn isolate_for_compaction(
+        &self,
+        region: &Region<'a, C::Lock>,
+        block: u32,
+        frames: &Range<u32>,
+    ) -> bool {
+        let (first, t) = (block * PAGEBLOCK_PAGES, MigrateType::Movable);
         let done = !region.blocks.is_set_apart(block)
-            && self.isolate_packed(region, frames.start, &frames, t, Purpose::Use).is_ok();
+            && self.isolate_packed(region, first, frames, t, Purpose::Use).is_ok();
         if done {
             region.blocks.set_compacted(block);
         }
@@ -111,10 +115,10 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
     }
 
     /// Ends an isolation that compaction began, unless another call ended it meanwhile. That call may
-    /// have been followed by an isolation that is not compaction's.
-    pub(crate) fn end_compaction(&self, region: &Region<'a, C::Lock>, block: u32) {
+    /// have been followed by an isolation that is not compaction's. The pageblock gets type `t`.
+    pub(crate) fn end_compaction(&self, region: &Region<'a, C::Lock>, block: u32, t: MigrateType) {
         if region.blocks.is_compacted(block) {
-            self.unisolate_packed(region, block * PAGEBLOCK_PAGES, MigrateType::Movable);
+            self.unisolate_packed(region, block * PAGEBLOCK_PAGES, t);
         }
     }
 

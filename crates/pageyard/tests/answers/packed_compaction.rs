@@ -69,8 +69,9 @@ fn compact(y: &Y, priority: Priority) -> (CompactResult, u64) {
 #[test]
 fn the_priority_limits_the_batches_of_a_request() {
     use Priority::{Async, SyncFull, SyncLight};
-    // One page of each pageblock stays, so that none becomes whole. One pageblock takes the others' pages.
-    for (priority, blocks) in [(Async, 8), (SyncLight, 64), (SyncFull, 79)] {
+    // One page of each pageblock stays, so that none becomes whole. One pageblock takes the others' pages; a
+    // request of the highest priority then moves those of that one too.
+    for (priority, blocks) in [(Async, 8), (SyncLight, 64), (SyncFull, 80)] {
         let y = sparse(80, |_, offset| offset == USED - 1);
         let moved = blocks * (USED - 1);
         assert_eq!(compact(y, priority), (CompactResult::Complete, moved), "{priority:?}");

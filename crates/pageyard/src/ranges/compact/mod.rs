@@ -19,6 +19,7 @@
 //! | `direct` | on behalf of a request, or on the embedder's call |
 //! | `daemon`, `proactive` | in the background (§7.8) |
 //! | `packed` | on the packed engine: one scanner, which empties sparse pageblocks |
+//! | `runs` | on the packed engine: makes one block of an order out of parts of pageblocks |
 
 mod capture;
 mod collected;
@@ -28,6 +29,7 @@ mod direct;
 mod packed;
 mod pass;
 mod proactive;
+mod runs;
 mod sort;
 mod sources;
 mod suitable;

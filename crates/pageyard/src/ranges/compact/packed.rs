@@ -1,5 +1,6 @@
 //! Compaction on the packed engine: empties the sparsest movable pageblocks into the others. The
 //! engine packs with each request and free; what is left are pageblocks whose blocks stay allocated.
+//! Where that does not make the block that is wanted, it empties parts of pageblocks ([`runs`](super::runs)).
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -11,28 +12,37 @@ use crate::base::frame::Kind;
 use crate::base::gfp::Gfp;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType::{Movable, Reclaimable, Unmovable};
-use crate::base::units::{COSTLY_ORDER, Order, PAGEBLOCK_PAGES};
+use crate::base::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::base::unwind::Finally;
 use crate::embedder::compact_events::{CompactResult, Mode};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::packed::{BUCKETS, Region, Sparsest};
+use crate::ranges::contig::ContigError;
 use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 
 /// Pageblocks that are emptied together, since all CPUs are drained for them.
-const BATCH: usize = 8;
+pub(super) const BATCH: usize = 8;
 /// Batches of one run for a request, and of an impatient one.
 const MOST: usize = 8;
 const MOST_ASYNC: usize = 1;
 /// Parts of a zone after which a proactive run looks whether it has done enough.
 const PARTS: usize = 64;
 
+/// What is moved out of a pageblock.
+#[derive(Clone, Copy)]
+pub(super) enum Part {
+    All,
+    /// What an aligned run of an order needs. The pageblock keeps its type.
+    Run(Order),
+}
+
 impl<'a, C: Config> Yard<'a, C> {
     /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
-    /// other pageblocks have no more room. Only those that are more than half free, with two exceptions. A
-    /// request of a low order that nothing else would serve has the others emptied too. If all of a zone is
-    /// to be compacted, so are pageblocks of other types that hold nothing but movable blocks, which become
+    /// other pageblocks have no more room: for a block, those that are more than half free, and for one of
+    /// whole pageblocks then others, one by one, unless the job is impatient. If all of a zone is to be
+    /// compacted, so are pageblocks of other types that hold nothing but movable blocks, which become
     /// movable. A run of a few pageblocks that all stayed is followed by one that begins behind them.
     pub(super) fn compact_packed(
         &self,
@@ -48,15 +58,12 @@ impl<'a, C: Config> Yard<'a, C> {
         // What gains more room than it moves, or whatever makes room.
         let (half, any) = (BUCKETS / 2 + 1, 1);
         let passes: &[_] = match job.order {
-            None if !job.proactive => {
-                &[(Movable, any, most), (Unmovable, any, most), (Reclaimable, any, most)]
+            None if job.proactive => &[(Movable, any, BATCH)],
+            None => &[(Movable, any, BATCH), (Unmovable, any, BATCH), (Reclaimable, any, BATCH)],
+            Some(order) if order.get() >= PAGEBLOCK_ORDER && job.mode != Mode::Async => {
+                &[(Movable, half, BATCH), (Movable, any, 1)]
             }
-            // It would end in the out-of-memory hook beside free memory (§2.10): the last pass looks at
-            // the whole zone, however many of its pageblocks stay.
-            Some(order) if job.direct && order.get() <= COSTLY_ORDER && job.mode != Mode::Async => {
-                &[(Movable, half, most), (Movable, any, usize::MAX)]
-            }
-            _ => &[(Movable, half, most)],
+            Some(_) => &[(Movable, half, BATCH)],
         };
         // The score looks at all pageblocks, so not after each batch of a large zone.
         let step = (region.blocks.len() as usize / (PARTS * BATCH)).max(1);
@@ -65,20 +72,25 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut next = start;
         let mut moved = 0;
         let mut result = CompactResult::Complete;
-        'passes: for &(t, least, most) in passes {
-            // One that looks at the whole zone neither begins at the place that the last run left, nor
-            // leaves one.
-            let goes_on = most != usize::MAX;
-            let start = if goes_on { start } else { 0 };
+        'passes: for &(t, least, size) in passes {
             let mut search = Sparsest::new(t, start, least);
-            for n in 1..=most {
-                let mut batch = [None; BATCH];
-                region.sparse_blocks(&mut search, least, &mut batch);
-                let Some(pages) = self.empty_packed(at, region, &batch) else { break };
-                moved += pages;
-                if goes_on {
-                    next = if moved == 0 { search.place() } else { start };
+            let by_pairs =
+                size == 1 && job.order.is_some_and(|order| order.get() > PAGEBLOCK_ORDER);
+            for n in 1.. {
+                if n > most {
+                    break 'passes;
                 }
+                let mut batch = [None; BATCH];
+                let sought = batch.get_mut(..size).unwrap_or_default();
+                region.sparse_blocks(&mut search, least, sought);
+                let is_last = sought.iter().any(Option::is_none);
+                // A block larger than a pageblock needs this one's neighbour too.
+                if let ([Some(block), buddy, ..], true) = (&mut batch, by_pairs) {
+                    *buddy = Some(*block ^ 1);
+                }
+                let Some(pages) = self.empty_packed(at, region, Part::All, &batch) else { break };
+                moved += pages;
+                next = if moved == 0 { search.place() } else { start };
                 // The first batch drained all CPUs.
                 if (n == 1 || pages > 0)
                     && job.order.is_some_and(|order| at.zone.is_served(order, job))
@@ -92,8 +104,8 @@ impl<'a, C: Config> Yard<'a, C> {
                 if enough {
                     break 'passes;
                 }
-                if batch.iter().any(Option::is_none) {
-                    next = if goes_on { 0 } else { next };
+                if is_last {
+                    next = 0;
                     break;
                 }
             }
@@ -101,26 +113,42 @@ impl<'a, C: Config> Yard<'a, C> {
         if next != start {
             cursor.store(next, Relaxed);
         }
+        if let Some(order) = job.order.filter(|_| result != CompactResult::Success) {
+            let runs = self.empty_runs(at, region, order, job, most);
+            moved += runs.moved;
+            result = runs.result;
+        }
         at.zone.compaction.count(Count::Moved, moved.into());
         Outcome { result, captured: None, moved }
     }
 
-    /// Moves what is in these pageblocks elsewhere. Returns the pages that left them, or `None` if
+    /// Moves a part of these pageblocks elsewhere. Returns the pages that left them, or `None` if
     /// there is nowhere to move to. If all of these stay, the next ones may still move.
-    fn empty_packed(
+    pub(super) fn empty_packed(
         &self,
         at: &At<'_, 'a, C>,
         region: &Region<'a, C::Lock>,
+        part: Part,
         blocks: &[Option<u32>],
     ) -> Option<u32> {
-        let frames = |block: u32| block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES;
         let isolated = [const { Cell::new(None) }; BATCH];
         let all = || isolated.iter().filter_map(Cell::get);
+        let end = |block| {
+            let t = match part {
+                Part::All => Movable,
+                Part::Run(_) => region.blocks.block_type(block),
+            };
+            at.lock().end_compaction(region, block, t);
+        };
         // Ends the isolation also if a hook panics.
-        let _isolation = Finally(|| all().for_each(|b| at.lock().end_compaction(region, b)));
+        let _isolation = Finally(|| all().for_each(end));
         for (slot, &block) in isolated.iter().zip(blocks.iter().flatten()) {
-            if self.may_empty(at, frames(block)) && at.lock().isolate_for_compaction(region, block)
-            {
+            let frames = frames_of(block);
+            let (may_empty, tested) = match part {
+                Part::All => (self.may_empty(at, frames.clone()), frames),
+                Part::Run(_) => (true, frames.start..frames.start),
+            };
+            if may_empty && at.lock().isolate_for_compaction(region, block, &tested) {
                 slot.set(Some(block));
             }
         }
@@ -130,18 +158,34 @@ impl<'a, C: Config> Yard<'a, C> {
         at.drain_packed_zone();
         let free = || all().map(|block| region.blocks.free_in(block)).sum::<u32>();
         let before = free();
-        // A place is taken only where that needs no reclaim and no further compaction.
-        let moved = all().try_for_each(|b| self.migrate_range(at, &frames(b), Gfp::NOWARN));
+        let moved = all().try_for_each(|block| match part {
+            Part::All => self.migrate_for_compaction(at, &frames_of(block)),
+            Part::Run(order) => self.empty_run(at, region, block, order),
+        });
         at.flush_packed();
         let pages = free().saturating_sub(before);
         (moved.is_ok() || pages > 0).then_some(pages)
     }
+
+    /// Migrates what is movable in a range. A place is taken only where that needs no reclaim and no
+    /// further compaction.
+    pub(super) fn migrate_for_compaction(
+        &self,
+        at: &At<'_, 'a, C>,
+        frames: &Range<u32>,
+    ) -> Result<(), ContigError> {
+        self.migrate_range(at, frames, Gfp::NOWARN)
+    }
+}
+
+pub(super) fn frames_of(block: u32) -> Range<u32> {
+    block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES
 }
 
 impl<C: Config> Yard<'_, C> {
-    /// Returns whether the owners of all blocks in a pageblock allow compaction to move them. One
-    /// that is locked keeps its pageblock as it is.
-    fn may_empty(&self, at: &At<'_, '_, C>, frames: Range<u32>) -> bool {
+    /// Returns whether the owners of all blocks in these frames allow compaction to move them. One that is
+    /// locked keeps them as they are.
+    pub(super) fn may_empty(&self, at: &At<'_, '_, C>, frames: Range<u32>) -> bool {
         if self.knobs.lock().compact_unevictable_allowed {
             return true;
         }
