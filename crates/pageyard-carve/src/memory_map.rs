@@ -66,8 +66,8 @@ impl MemoryMap<'_> {
     ///
     /// # Errors
     /// [`InitError`]; the allocator is unchanged. Range numbers are indices of the arguments.
-    /// [`TooSmall`](InitError::TooSmall) if no free run has room for the maps, or the allocator has
-    /// memory already: this memory map's free memory may be its own by now.
+    /// [`TooSmall`](InitError::TooSmall) if no free run has room for the maps,
+    /// [`HasMemory`](InitError::HasMemory) if the allocator was given memory before.
     ///
     /// # Safety
     /// The memory that is usable and not reserved must be mapped, readable and writable, from
@@ -79,8 +79,7 @@ impl MemoryMap<'_> {
     ) -> Result<Range<u64>, InitError> {
         self.check()?;
         if yard.zones() > 0 {
-            let what = "more memory maps (the allocator has memory already)";
-            return Err(InitError::TooSmall { what, needed: 1, given: 0 });
+            return Err(InitError::HasMemory);
         }
         let memory = self.memory();
         let nothing = || ZoneSpec { kind: ZoneKind::Normal, node: NodeId(0), span: Pfn(0)..Pfn(0) };
@@ -96,13 +95,16 @@ impl MemoryMap<'_> {
             lists.saturating_mul(size_of::<Range<Pfn>>()).saturating_add(2 * PAGE_SIZE as usize);
         let bytes = needed.size().saturating_add(needed.align()).saturating_add(lists);
         let pages = bytes.div_ceil(PAGE_SIZE as usize) as u64;
-        let what = "bytes of free memory in one piece";
-        let too_small = InitError::TooSmall { what, needed: bytes, given: 0 };
-        let own = memory.place(pages, self.direct_map.addr()).ok_or(too_small)?;
+        let place = |pages| {
+            let own = memory.place(pages, self.direct_map.addr())?;
+            usize::try_from(own.end.address()).is_ok().then_some(own)
+        };
+        let too_small = || {
+            let given = (largest(pages, |n| place(n).is_some()) * PAGE_SIZE) as usize;
+            InitError::TooSmall { what: "bytes of free memory in one piece", needed: bytes, given }
+        };
+        let own = place(pages).ok_or_else(too_small)?;
         let addresses = own.start.address()..own.end.address();
-        if usize::try_from(addresses.end).is_err() {
-            return Err(too_small);
-        }
         let start = self.direct_map.wrapping_add(addresses.start as usize).cast();
         // SAFETY: the caller guarantees that free memory is mapped here and not used otherwise. The
         // run is free and its bytes are within it (`maps_lie_in_free_memory`).
@@ -118,7 +120,9 @@ impl MemoryMap<'_> {
         let mut used = memory.reserved();
         let reserved =
             carver.slice(self.reserved.len(), |_| used.next().unwrap_or_else(|| nothing.clone()));
-        let (Some(usable), Some(reserved)) = (usable, reserved) else { return Err(too_small) };
+        let (Some(usable), Some(reserved)) = (usable, reserved) else {
+            return Err(too_small());
+        };
         let layout = Layout { usable, reserved, ..described };
         let region = carver.into_rest();
         // Without the code of the other engine where the policy is known to be of one.
@@ -152,4 +156,14 @@ impl MemoryMap<'_> {
     > {
         FreeMemory::new(self.usable.iter().cloned(), self.reserved.iter().cloned())
     }
+}
+
+/// Returns the largest number below `end` for which there is a place.
+fn largest(end: u64, has_place: impl Fn(u64) -> bool) -> u64 {
+    let (mut fits, mut end) = (0, end);
+    while end - fits > 1 {
+        let middle = fits.midpoint(end);
+        if has_place(middle) { fits = middle } else { end = middle }
+    }
+    fits
 }

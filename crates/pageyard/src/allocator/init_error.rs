@@ -65,6 +65,8 @@ pub enum InitError {
         /// The largest valid value.
         most: u8,
     },
+    /// The allocator has memory already: another memory map's free memory may be its own by now.
+    HasMemory,
     /// Another allocator on the packed engine uses the storage, and one of its CPUs is in a request.
     InUse,
     /// The policy's engine is the packed one, which this program was built without (feature
@@ -166,6 +168,7 @@ impl InitError {
             InitError::Rule { name, value, most } => {
                 put!(out, "the policy's ", name, " is ", value, "; at most ", most)
             }
+            InitError::HasMemory => put!(out, "the allocator has memory already"),
             InitError::InUse => put!(out, "another allocator uses the storage"),
             InitError::NoPacked => {
                 put!(out, "the policy's engine is the packed one; enable the feature `packed`")
