@@ -440,7 +440,7 @@ impl<R: RawMutex> Look<'_, '_, R> {
         let never = z.grouping_disabled.load(Relaxed);
         let right = !z.is_populated()
             || z.watermarks.cached_mark_is(self.mark, z.most_withheld(), never)
-                && (z.region().is_none() || z.near_mark().is_right());
+                && (!z.is_packed() || z.near_mark().is_right());
         self.ensure(right, None, Broken::CachedMark)
     }
 }

@@ -99,7 +99,7 @@ impl<'a, C: Config> Yard<'a, C> {
         // already were. `make_cma` checks again. On the packed engine, it also finds pages that another CPU
         // is about to free or to receive.
         let mut labelled = Ok(());
-        let tries = if at.zone.region().is_some() { TRIES } else { 1 };
+        let tries = if at.zone.is_packed() { TRIES } else { 1 };
         for _ in 0..tries {
             self.drain_zone(&at);
             labelled = at.lock().make_cma(&frames);
@@ -136,7 +136,7 @@ impl<C: Config> Locked<'_, '_, C> {
         if let Some(lost) = blocks().find(|&b| zone.block_type(b) != MigrateType::Isolate) {
             return Err(IsolateError::Isolated(zone.pfn(lost)));
         }
-        if zone.region().is_none() {
+        if !zone.is_packed() {
             let reserved = |&block: &u32| zone.map.own_type(block) == MigrateType::HighAtomic;
             zone.shrink_reserve(blocks().filter(reserved).count() as u64);
         }

@@ -180,7 +180,7 @@ impl<'a, C: Config> Yard<'a, C> {
                 isolate()?;
             }
             self.empty_and_take(&at, &frames, order, Purpose::Use, gfp)?;
-            if at.zone.region().is_none() {
+            if !at.zone.is_packed() {
                 at.occupy_range(&frames, order.unwrap_or_default(), t)?;
             }
         }
@@ -268,7 +268,7 @@ impl<'a, C: Config> Yard<'a, C> {
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
         self.migrate_range(at, frames, gfp)?;
-        if at.zone.region().is_some() {
+        if at.zone.is_packed() {
             // What other CPUs freed into the range meanwhile is collected a word at a time.
             self.drain_zone(at);
         }
@@ -283,7 +283,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Drains all CPUs' lists of a zone (§5.16).
     pub(crate) fn drain_zone(&self, at: &At<'_, 'a, C>) {
         let _busy = self.draining.lock();
-        if at.zone.region().is_some() {
+        if at.zone.is_packed() {
             return at.drain_packed_zone();
         }
         (0..self.cpus).for_each(|cpu| at.drain(CpuId(cpu)));

@@ -28,7 +28,7 @@ impl<'a, C: Config> Yard<'a, C> {
     #[inline(never)]
     pub(crate) fn evacuate_regions(&self, node: NodeId) {
         let cpu = self.hooks.cpu();
-        let zones = self.zones.iter().filter(|z| z.node == node && z.region().is_none());
+        let zones = self.zones.iter().filter(|z| z.node == node && !z.is_packed());
         for at in zones.filter_map(|zone| self.at(zone, cpu)) {
             let zone = at.zone;
             let tainted = |region: &Range<u32>| zone.is_tainted_region(region);

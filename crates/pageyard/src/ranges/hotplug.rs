@@ -105,10 +105,10 @@ impl<'a, C: Config> Yard<'a, C> {
         if was_empty {
             self.rebuild_zonelists();
         }
-        if zone.region().is_none() {
+        if !zone.is_packed() {
             at.unisolate(frames, MigrateType::Movable);
         }
-        if zone.region().is_none() && self.knobs.lock().shuffle_seed.is_some() {
+        if !zone.is_packed() && self.knobs.lock().shuffle_seed.is_some() {
             at.shuffle();
         }
         self.recalculate();
@@ -220,7 +220,7 @@ impl<'a, C: Config> Yard<'a, C> {
         zone.limits.set(Limits::DISABLED);
         zone.limit_pagesets(self.rules());
         for cpu in (0..self.cpus).map(CpuId) {
-            if zone.region().is_some() {
+            if zone.is_packed() {
                 zone.enable_packed(cpu, false);
             } else if let Some(at) = self.at(zone, cpu) {
                 at.lock().fold_all();

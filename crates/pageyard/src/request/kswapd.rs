@@ -385,7 +385,7 @@ impl<'a, C: Config> Kswapd<'_, 'a, C> {
             let near = pressure_threshold(cpus, w.base(LOW).saturating_sub(w.base(MIN)));
             z.set_thresholds(match pressure {
                 // The kernel's may be larger than the normal one, and requests then go past MIN. Ours is not.
-                true if z.region().is_some() => near.min(normal),
+                true if z.is_packed() => near.min(normal),
                 true => near,
                 false => normal,
             });

@@ -100,7 +100,7 @@ impl<C: Config> Yard<'_, C> {
     pub(crate) fn return_unprepared_for(&self, pfn: Pfn, order: Order, flags: AllocFlags) {
         let Some((zone, idx)) = self.locate(pfn) else { return };
         let Some(at) = self.at(zone, CpuId(0)) else { return };
-        if zone.region().is_some() {
+        if zone.is_packed() {
             at.give_up_packed(idx, order.get());
         } else if zone.map.frame(idx).begin_free_as(order.get()) {
             at.give_up_for(idx, order.get(), flags);

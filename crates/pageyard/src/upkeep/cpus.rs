@@ -76,7 +76,7 @@ impl<'a, C: Config> Yard<'a, C> {
             zone.drain_offline_domain(cpu);
         }
         self.drain_cpu(cpu, None);
-        for zone in self.zones.iter().filter(|z| z.region().is_none()) {
+        for zone in self.zones.iter().filter(|z| !z.is_packed()) {
             if let Some(at) = self.at(zone, cpu) {
                 at.disown_all(cpu);
                 at.lock().fold_all();

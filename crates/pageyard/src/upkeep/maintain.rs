@@ -26,7 +26,7 @@ impl<'a, C: Config> Yard<'a, C> {
         let mut most = TICK_MAGAZINES;
         for zone in self.zones {
             if let Some(at) = self.at(zone, cpu) {
-                if zone.region().is_some() {
+                if zone.is_packed() {
                     again |= at.tick_packed(&mut most);
                     continue;
                 }

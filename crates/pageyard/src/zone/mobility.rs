@@ -29,6 +29,22 @@ pub(crate) enum Source {
     Steal,
 }
 
+/// A free block of a type that may serve others.
+#[derive(Clone, Copy)]
+pub(super) struct Other {
+    pub(super) idx: u32,
+    pub(super) order: u8,
+    pub(super) migrate_type: MigrateType,
+}
+
+/// What a request wants of such a block.
+#[derive(Clone, Copy)]
+struct Want {
+    order: u8,
+    migrate_type: MigrateType,
+    flags: AllocFlags,
+}
+
 impl<C: Config> Locked<'_, '_, C> {
     /// Allocates one block for a request of type `t` (§4.3).
     #[inline]
@@ -88,6 +104,7 @@ impl<C: Config> Locked<'_, '_, C> {
         source: &mut Source,
         flags: AllocFlags,
     ) -> Option<u32> {
+        let want = Want { order, migrate_type: t, flags };
         if *source != Source::Steal {
             if flags.contains(AllocFlags::CMA)
                 && let Some(idx) = self.rmqueue_smallest(order, Cma)
@@ -96,9 +113,9 @@ impl<C: Config> Locked<'_, '_, C> {
                 return Some(idx);
             }
             if self.rules().fallback == Fallback::LargestBlock {
-                return self.largest_block(order, t, flags);
+                return self.largest_block(want);
             }
-            if let Some(idx) = self.claim(order, t, flags) {
+            if let Some(idx) = self.claim(want) {
                 *source = Source::Own;
                 return Some(idx);
             }
@@ -106,33 +123,36 @@ impl<C: Config> Locked<'_, '_, C> {
         if flags.contains(AllocFlags::NOFRAGMENT) {
             return None;
         }
-        let idx = self.steal(order, t)?;
+        let idx = self.steal(want)?;
         *source = Source::Steal;
         Some(idx)
     }
 
     /// Returns the first block of this order, trying the types in the order of §4.1.
-    fn fallback_at(&self, order: u8, start: MigrateType) -> Option<(u32, MigrateType)> {
-        start.fallbacks().into_iter().find_map(|t| Some((self.zone.areas.first(order, t)?, t)))
+    fn fallback_at(&self, order: u8, start: MigrateType) -> Option<Other> {
+        start.fallbacks().into_iter().find_map(|migrate_type| {
+            let idx = self.zone.areas.first(order, migrate_type)?;
+            Some(Other { idx, order, migrate_type })
+        })
     }
 
     /// CLAIM (§4.4): from the largest order down, claims a block if that is worthwhile.
-    fn claim(&self, order: u8, start: MigrateType, flags: AllocFlags) -> Option<u32> {
-        let lowest = lowest_order(order, flags);
+    fn claim(&self, want: Want) -> Option<u32> {
+        let (lowest, start) = (want.lowest_order(), want.migrate_type);
         let steers = self.policy.steers() && start != Movable;
         if steers
-            && let Some((idx, o, from)) = self.steered(lowest, start)
-            && let Some(taken) = self.claim_block(idx, o, from, order, start, flags)
+            && let Some(other) = self.steered(lowest, start)
+            && let Some(taken) = self.claim_block(other, want)
         {
             self.zone.steered_to.store(taken, Relaxed);
             return Some(taken);
         }
         for o in (lowest..=MAX_ORDER).rev() {
-            let Some((idx, from)) = self.fallback_at(o, start) else { continue };
+            let Some(other) = self.fallback_at(o, start) else { continue };
             if !self.zone.claimable(o, start) {
                 return None;
             }
-            if let Some(taken) = self.claim_block(idx, o, from, order, start, flags) {
+            if let Some(taken) = self.claim_block(other, want) {
                 if steers {
                     self.zone.steered_to.store(taken, Relaxed);
                 }
@@ -143,15 +163,9 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 
     /// Attempts CLAIM on the head of one list (§4.4).
-    fn claim_block(
-        &self,
-        idx: u32,
-        found: u8,
-        from: MigrateType,
-        order: u8,
-        start: MigrateType,
-        flags: AllocFlags,
-    ) -> Option<u32> {
+    fn claim_block(&self, other: Other, want: Want) -> Option<u32> {
+        let Other { idx, order: found, migrate_type: from } = other;
+        let Want { order, migrate_type: start, flags } = want;
         let map = &self.zone.map;
         let counters = &self.zone.counters;
         if map.block_type(idx) == HighAtomic {
@@ -169,7 +183,7 @@ impl<C: Config> Locked<'_, '_, C> {
             }
             counters.claims_whole.add(1);
             counters.pages_taken.add(1 << order);
-            self.note_fallback(idx, order, found, start, from, true);
+            self.note_fallback(other, Want { migrate_type: start, ..want }, true);
             return Some(idx);
         }
         self.boost(flags.contains(AllocFlags::KSWAPD));
@@ -177,7 +191,7 @@ impl<C: Config> Locked<'_, '_, C> {
             self.convert(idx, from, start);
             counters.claims_part.add(1);
             let taken = self.rmqueue_smallest(order, self.effective_type(start))?;
-            self.note_fallback(idx, order, found, start, from, true);
+            self.note_fallback(other, want, true);
             return Some(taken);
         }
         counters.claims_refused.add(1);
@@ -185,7 +199,7 @@ impl<C: Config> Locked<'_, '_, C> {
             counters.steals.add(1);
             let taken = self.rmqueue_smallest(order, start)?;
             self.count_mismatch(taken, start);
-            self.note_fallback(idx, order, found, start, from, false);
+            self.note_fallback(other, want, false);
             return Some(taken);
         }
         None
@@ -231,23 +245,15 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 
     /// STEAL (§4.5): takes the smallest sufficient block. The rest of the block keeps its type.
-    fn steal(&self, order: u8, start: MigrateType) -> Option<u32> {
-        (order..=MAX_ORDER)
-            .find_map(|o| {
-                let (idx, from) = self.fallback_at(o, start)?;
-                Some((idx, o, from))
-            })
-            .map(|(idx, found, from)| self.steal_block(idx, found, from, order, start))
+    fn steal(&self, want: Want) -> Option<u32> {
+        (want.order..=MAX_ORDER)
+            .find_map(|o| self.fallback_at(o, want.migrate_type))
+            .map(|other| self.steal_block(other, want))
     }
 
-    fn steal_block(
-        &self,
-        idx: u32,
-        found: u8,
-        from: MigrateType,
-        order: u8,
-        start: MigrateType,
-    ) -> u32 {
+    fn steal_block(&self, other: Other, want: Want) -> u32 {
+        let Other { idx, order: found, migrate_type: from } = other;
+        let Want { order, migrate_type: start, .. } = want;
         if self.rules().moves_unclaimed {
             self.move_block(idx, found, from, start);
             self.take(idx, order, found, start);
@@ -257,29 +263,29 @@ impl<C: Config> Locked<'_, '_, C> {
         let counters = &self.zone.counters;
         counters.steals.add(1);
         counters.mismatches.add(1);
-        self.note_fallback(idx, order, found, start, from, false);
+        self.note_fallback(other, want, false);
         idx
     }
 
     /// The single search of 6.12.0 and before (§4.6). Finds the largest block and claims it if that
     /// is allowed and worthwhile; otherwise steals the requested pages from it.
-    fn largest_block(&self, order: u8, start: MigrateType, flags: AllocFlags) -> Option<u32> {
-        let lowest = lowest_order(order, flags);
-        for o in (lowest..=MAX_ORDER).rev() {
-            let Some((idx, from)) = self.fallback_at(o, start) else { continue };
+    fn largest_block(&self, want: Want) -> Option<u32> {
+        let start = want.migrate_type;
+        for o in (want.lowest_order()..=MAX_ORDER).rev() {
+            let Some(other) = self.fallback_at(o, start) else { continue };
             let claimable = self.zone.claimable(o, start);
-            if !claimable && start == Movable && o > order {
+            if !claimable && start == Movable && o > want.order {
                 // The block cannot be claimed, so splitting the largest one gains nothing.
-                self.boost_for_steal(flags);
-                return self.steal(order, start);
+                self.boost_for_steal(want.flags);
+                return self.steal(want);
             }
-            if claimable && let Some(taken) = self.claim_block(idx, o, from, order, start, flags) {
+            if claimable && let Some(taken) = self.claim_block(other, want) {
                 return Some(taken);
             }
             if !claimable {
-                self.boost_for_steal(flags);
+                self.boost_for_steal(want.flags);
             }
-            return Some(self.steal_block(idx, o, from, order, start));
+            return Some(self.steal_block(other, want));
         }
         None
     }
@@ -342,17 +348,10 @@ impl<C: Config> Locked<'_, '_, C> {
         if t.is_mergeable() && self.zone.grouping_disabled.load(Relaxed) { Unmovable } else { t }
     }
 
-    fn note_fallback(
-        &self,
-        idx: u32,
-        order: u8,
-        found: u8,
-        migrate_type: MigrateType,
-        from: MigrateType,
-        claimed: bool,
-    ) {
-        if let (Some(order), Some(found)) = (Order::new(order), Order::new(found)) {
-            let pfn = self.zone.pfn(idx);
+    fn note_fallback(&self, other: Other, want: Want, claimed: bool) {
+        if let (Some(order), Some(found)) = (Order::new(want.order), Order::new(other.order)) {
+            let (pfn, from) = (self.zone.pfn(other.idx), other.migrate_type);
+            let migrate_type = want.migrate_type;
             let event = Event::Fallback { pfn, order, found, migrate_type, from, claimed };
             self.hooks.event(self.cpu, event);
         }
@@ -374,7 +373,10 @@ impl<R: RawMutex> Zone<'_, R> {
     }
 }
 
-/// Returns the smallest order to search. With NOFRAGMENT only whole pageblocks qualify (§4.4).
-fn lowest_order(order: u8, flags: AllocFlags) -> u8 {
-    if flags.contains(AllocFlags::NOFRAGMENT) { order.max(PAGEBLOCK_ORDER) } else { order }
+impl Want {
+    /// Returns the smallest order to search. With NOFRAGMENT only whole pageblocks qualify (§4.4).
+    fn lowest_order(self) -> u8 {
+        let whole = self.flags.contains(AllocFlags::NOFRAGMENT);
+        if whole { self.order.max(PAGEBLOCK_ORDER) } else { self.order }
+    }
 }

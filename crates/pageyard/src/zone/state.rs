@@ -287,6 +287,12 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         if cfg!(feature = "packed") { self.packed.as_ref() } else { None }
     }
 
+    /// Returns whether the zone is on the packed engine.
+    #[inline(always)]
+    pub(crate) fn is_packed(&self) -> bool {
+        self.region().is_some()
+    }
+
     /// Returns the index of a frame, or `None` for a frame outside the zone.
     #[inline]
     pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
@@ -381,7 +387,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
 
     #[inline]
     pub(crate) fn supply(&self) -> Supply {
-        let counter = if self.region().is_some() { loads(&self.nr_free) } else { &self.nr_free };
+        let counter = if self.is_packed() { loads(&self.nr_free) } else { &self.nr_free };
         let (highatomic, cma) = match self.region() {
             Some(region) if region.blocks.has_set_apart() => region.blocks.free_in_set_apart(),
             _ => (self.free_highatomic.load(Relaxed), self.free_cma()),
@@ -489,7 +495,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     pub(crate) fn refresh_cached_mark(&self, rules: &Rules) {
         let never = self.grouping_disabled.load(Relaxed);
         self.watermarks.refresh_cached_mark(first_mark(rules), self.most_withheld(), never);
-        if self.region().is_some() {
+        if self.is_packed() {
             self.near_mark().note_marks();
         }
     }
@@ -508,7 +514,7 @@ impl<'a, R: RawMutex> Zone<'a, R> {
     /// Returns whether the zone is certainly above the mark that a request up to `highest` tests first.
     #[inline]
     pub(crate) fn is_far_above_mark(&self, highest: ZoneKind) -> bool {
-        self.region().is_some() && !self.has_flag(NEAR_MARK << highest as u32)
+        self.is_packed() && !self.has_flag(NEAR_MARK << highest as u32)
     }
 
     /// Returns what says whether requests must read the free counter.

@@ -16,6 +16,7 @@ use crate::base::units::MigrateType::{self, HighAtomic, Reclaimable, Unmovable};
 use crate::base::units::{MAX_ORDER, PAGEBLOCK_ORDER, each_block};
 use crate::embedder::config::Config;
 use crate::zone::at::Locked;
+use crate::zone::mobility::Other;
 use crate::zone::state::Zone;
 
 /// Pages of a region: 1 GiB, at multiples of its size.
@@ -58,7 +59,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// `start` may claim in a tainted region: its index, its order and its type.
     #[cold]
     #[inline(never)]
-    pub(crate) fn steered(&self, order: u8, start: MigrateType) -> Option<(u32, u8, MigrateType)> {
+    pub(super) fn steered(&self, order: u8, start: MigrateType) -> Option<Other> {
         let zone = self.zone;
         let lowest = order.max(PAGEBLOCK_ORDER);
         let types = start.fallbacks();
@@ -70,7 +71,8 @@ impl<C: Config> Locked<'_, '_, C> {
             let state = zone.map.frame(block).state();
             let fits = state.kind() == Kind::Free && state.order() >= lowest;
             let t = state.migrate_type();
-            (fits && types.contains(&t)).then_some((block, state.order(), t))
+            let other = Other { idx: block, order: state.order(), migrate_type: t };
+            (fits && types.contains(&t)).then_some(other)
         };
         let tainted = |region: &Range<u32>| zone.is_tainted_region(region);
         let mut regions = zone.regions_from(zone.steered_to.load(Relaxed)).filter(tainted);

@@ -22,7 +22,7 @@ impl<R: RawMutex> Zone<'_, R> {
     /// head is found. The state of a block in use may change at any moment. The packed engine has
     /// no heads of free blocks.
     pub(crate) fn block_over(&self, idx: u32) -> Option<(u32, State)> {
-        if self.region().is_none() {
+        if !self.is_packed() {
             return self.map.block_over(idx);
         }
         // Only the nearest head below can contain the frame.

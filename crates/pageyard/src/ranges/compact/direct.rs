@@ -8,7 +8,7 @@ use crate::base::gfp::{AllocFlags, Gfp};
 use crate::base::node_mask::NodeChoice;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, NodeId, Order, Pfn, ZoneId};
-use crate::embedder::compact_events::{CompactEvent, CompactResult, Mode, Priority};
+use crate::embedder::compact_events::{CompactEvent, CompactResult, Priority};
 use crate::embedder::config::Config;
 use crate::embedder::events::Event;
 use crate::embedder::hooks::Observer;
@@ -82,25 +82,19 @@ impl<'a, C: Config> Yard<'a, C> {
         if order == Order::ZERO {
             return done;
         }
-        let full = priority == Priority::SyncFull;
         let job = Job {
-            order: Some(order),
             migrate_type: req.migrate_type,
             highest: req.highest,
             flags,
-            mode: if priority == Priority::Async { Mode::Async } else { Mode::SyncLight },
             direct: true,
-            whole: full,
-            ignore_skips: full,
-            any_target: full,
-            ..Job::ALL
+            ..Job::of(order, priority)
         };
         let event = CompactEvent::TryToCompact { order, gfp: req.gfp, priority };
         self.hooks.event(req.cpu, Event::Compact(event));
         let mut tried = 0;
         while let Some(at) = self.nth_to_compact(req, flags, tried) {
             tried += 1;
-            if !full && at.is_deferred(order) {
+            if priority != Priority::SyncFull && at.is_deferred(order) {
                 done.result = done.result.max(CompactResult::Deferred);
                 continue;
             }
@@ -171,18 +165,7 @@ impl<'a, C: Config> Yard<'a, C> {
         order: Option<Order>,
         priority: Priority,
     ) -> Option<CompactResult> {
-        let full = priority == Priority::SyncFull;
-        let job = match order {
-            None => Job::ALL,
-            Some(_) => Job {
-                order,
-                mode: if priority == Priority::Async { Mode::Async } else { Mode::SyncLight },
-                whole: full,
-                ignore_skips: full,
-                any_target: full,
-                ..Job::ALL
-            },
-        };
+        let job = order.map_or(Job::ALL, |order| Job::of(order, priority));
         let at = self.at(self.zone(zone)?, self.hooks.cpu())?;
         Some(self.compact_one(&at, &job))
     }

@@ -93,6 +93,19 @@ impl Job {
         proactive: false,
         background: false,
     };
+
+    /// Compacts for a block of an order that movable pages may use.
+    fn of(order: Order, priority: Priority) -> Job {
+        let full = priority == Priority::SyncFull;
+        Job {
+            order: Some(order),
+            mode: if priority == Priority::Async { Mode::Async } else { Mode::SyncLight },
+            whole: full,
+            ignore_skips: full,
+            any_target: full,
+            ..Job::ALL
+        }
+    }
 }
 
 /// Compaction's counters (§9.1), summed over all zones.
