@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use pageyard::policy::{Packed, Policy};
 use pageyard::{AllocError, Gfp, Order, PAGE_SIZE};
 
-use crate::owned::{Held, OwnedBlock};
+use crate::owned::{OwnedBlock, YardRef};
 use crate::yard::HostYard;
 
 /// The order of a chunk; 0 if there is no such block.
@@ -112,7 +112,7 @@ struct Open<P: Policy> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct FragmentCache<P: Policy = Packed> {
-    yard: Held<P>,
+    yard: YardRef<P>,
     gfp: Gfp,
     open: Option<Open<P>>,
     /// Chunks that are to be single pages, after there was no larger block.
@@ -129,7 +129,7 @@ impl<P: Policy> FragmentCache<P> {
     /// Creates a cache of fragments of a yard. `gfp`: flags of its requests for blocks; with
     /// [`ZERO`](Gfp::ZERO), each fragment is zeroed.
     pub fn new(yard: &Arc<HostYard<P>>, gfp: Gfp) -> FragmentCache<P> {
-        FragmentCache { yard: Held::new(yard.clone()), gfp, open: None, pages: 0 }
+        FragmentCache { yard: YardRef::new(yard.clone()), gfp, open: None, pages: 0 }
     }
 
     /// Allocates a fragment of `bytes` bytes, 1 to 32,768, whose address is a multiple of `align`

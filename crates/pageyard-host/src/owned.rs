@@ -18,15 +18,15 @@ use crate::yard::HostYard;
 ///
 /// The last one drops the yard, without waiting for the yard's thread: a block may be dropped where
 /// a callback on that thread waits for the caller, and in such a callback itself.
-pub(crate) struct Held<P: Policy>(ManuallyDrop<Arc<HostYard<P>>>);
+pub(crate) struct YardRef<P: Policy>(ManuallyDrop<Arc<HostYard<P>>>);
 
-impl<P: Policy> Held<P> {
-    pub(crate) fn new(yard: Arc<HostYard<P>>) -> Held<P> {
-        Held(ManuallyDrop::new(yard))
+impl<P: Policy> YardRef<P> {
+    pub(crate) fn new(yard: Arc<HostYard<P>>) -> YardRef<P> {
+        YardRef(ManuallyDrop::new(yard))
     }
 }
 
-impl<P: Policy> Deref for Held<P> {
+impl<P: Policy> Deref for YardRef<P> {
     type Target = Arc<HostYard<P>>;
 
     fn deref(&self) -> &Arc<HostYard<P>> {
@@ -34,7 +34,7 @@ impl<P: Policy> Deref for Held<P> {
     }
 }
 
-impl<P: Policy> Drop for Held<P> {
+impl<P: Policy> Drop for YardRef<P> {
     fn drop(&mut self) {
         // SAFETY: taken once, because nothing uses the value after its drop
         // (`the_last_block_drops_the_yard`).
@@ -85,7 +85,7 @@ impl<P: Policy> Drop for Held<P> {
 pub struct OwnedBlock<P: Policy = Packed> {
     block: Tagged,
     // Dropped last.
-    yard: Held<P>,
+    yard: YardRef<P>,
 }
 
 // SAFETY: a block owns its bytes exclusively, like a box. The last one drops its yard on its
@@ -99,7 +99,7 @@ impl<P: Policy> OwnedBlock<P> {
     /// `block` must be allocated in `yard` and owned by the caller alone; the yard must be exclusive.
     #[inline]
     pub(crate) unsafe fn new(yard: Arc<HostYard<P>>, block: Tagged) -> Self {
-        OwnedBlock { block, yard: Held::new(yard) }
+        OwnedBlock { block, yard: YardRef::new(yard) }
     }
 
     /// Returns the yard.
@@ -193,7 +193,7 @@ pub struct OwnedRange<P: Policy = Packed> {
     start: NonNull<u8>,
     frames: Range<Pfn>,
     // Dropped last.
-    yard: Held<P>,
+    yard: YardRef<P>,
 }
 
 // SAFETY: as for `OwnedBlock` (`owned_blocks_are_dropped_on_other_threads`).
@@ -210,7 +210,7 @@ impl<P: Policy> OwnedRange<P> {
         start: NonNull<u8>,
         frames: Range<Pfn>,
     ) -> Self {
-        OwnedRange { start, frames, yard: Held::new(yard) }
+        OwnedRange { start, frames, yard: YardRef::new(yard) }
     }
 
     /// Returns the yard.
