@@ -38,7 +38,6 @@ pub(super) struct Other {
 }
 
 /// What a request wants of such a block.
-#[derive(Clone, Copy)]
 struct Want {
     order: u8,
     migrate_type: MigrateType,
@@ -113,9 +112,9 @@ impl<C: Config> Locked<'_, '_, C> {
                 return Some(idx);
             }
             if self.rules().fallback == Fallback::LargestBlock {
-                return self.largest_block(want);
+                return self.largest_block(&want);
             }
-            if let Some(idx) = self.claim(want) {
+            if let Some(idx) = self.claim(&want) {
                 *source = Source::Own;
                 return Some(idx);
             }
@@ -123,7 +122,7 @@ impl<C: Config> Locked<'_, '_, C> {
         if flags.contains(AllocFlags::NOFRAGMENT) {
             return None;
         }
-        let idx = self.steal(want)?;
+        let idx = self.steal(&want)?;
         *source = Source::Steal;
         Some(idx)
     }
@@ -137,7 +136,7 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 
     /// CLAIM (§4.4): from the largest order down, claims a block if that is worthwhile.
-    fn claim(&self, want: Want) -> Option<u32> {
+    fn claim(&self, want: &Want) -> Option<u32> {
         let (lowest, start) = (want.lowest_order(), want.migrate_type);
         let steers = self.policy.steers() && start != Movable;
         if steers
@@ -163,9 +162,9 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 
     /// Attempts CLAIM on the head of one list (§4.4).
-    fn claim_block(&self, other: Other, want: Want) -> Option<u32> {
+    fn claim_block(&self, other: Other, want: &Want) -> Option<u32> {
         let Other { idx, order: found, migrate_type: from } = other;
-        let Want { order, migrate_type: start, flags } = want;
+        let Want { order, migrate_type: start, flags } = *want;
         let map = &self.zone.map;
         let counters = &self.zone.counters;
         if map.block_type(idx) == HighAtomic {
@@ -183,7 +182,7 @@ impl<C: Config> Locked<'_, '_, C> {
             }
             counters.claims_whole.add(1);
             counters.pages_taken.add(1 << order);
-            self.note_fallback(other, Want { migrate_type: start, ..want }, true);
+            self.note_fallback(other, &Want { migrate_type: start, ..*want }, true);
             return Some(idx);
         }
         self.boost(flags.contains(AllocFlags::KSWAPD));
@@ -245,15 +244,15 @@ impl<C: Config> Locked<'_, '_, C> {
     }
 
     /// STEAL (§4.5): takes the smallest sufficient block. The rest of the block keeps its type.
-    fn steal(&self, want: Want) -> Option<u32> {
+    fn steal(&self, want: &Want) -> Option<u32> {
         (want.order..=MAX_ORDER)
             .find_map(|o| self.fallback_at(o, want.migrate_type))
             .map(|other| self.steal_block(other, want))
     }
 
-    fn steal_block(&self, other: Other, want: Want) -> u32 {
+    fn steal_block(&self, other: Other, want: &Want) -> u32 {
         let Other { idx, order: found, migrate_type: from } = other;
-        let Want { order, migrate_type: start, .. } = want;
+        let Want { order, migrate_type: start, .. } = *want;
         if self.rules().moves_unclaimed {
             self.move_block(idx, found, from, start);
             self.take(idx, order, found, start);
@@ -269,7 +268,7 @@ impl<C: Config> Locked<'_, '_, C> {
 
     /// The single search of 6.12.0 and before (§4.6). Finds the largest block and claims it if that
     /// is allowed and worthwhile; otherwise steals the requested pages from it.
-    fn largest_block(&self, want: Want) -> Option<u32> {
+    fn largest_block(&self, want: &Want) -> Option<u32> {
         let start = want.migrate_type;
         for o in (want.lowest_order()..=MAX_ORDER).rev() {
             let Some(other) = self.fallback_at(o, start) else { continue };
@@ -348,7 +347,7 @@ impl<C: Config> Locked<'_, '_, C> {
         if t.is_mergeable() && self.zone.grouping_disabled.load(Relaxed) { Unmovable } else { t }
     }
 
-    fn note_fallback(&self, other: Other, want: Want, claimed: bool) {
+    fn note_fallback(&self, other: Other, want: &Want, claimed: bool) {
         if let (Some(order), Some(found)) = (Order::new(want.order), Order::new(other.order)) {
             let (pfn, from) = (self.zone.pfn(other.idx), other.migrate_type);
             let migrate_type = want.migrate_type;
@@ -375,7 +374,7 @@ impl<R: RawMutex> Zone<'_, R> {
 
 impl Want {
     /// Returns the smallest order to search. With NOFRAGMENT only whole pageblocks qualify (§4.4).
-    fn lowest_order(self) -> u8 {
+    fn lowest_order(&self) -> u8 {
         let whole = self.flags.contains(AllocFlags::NOFRAGMENT);
         if whole { self.order.max(PAGEBLOCK_ORDER) } else { self.order }
     }
