@@ -39,11 +39,7 @@ pub(super) enum Part {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
-    /// other pageblocks have no more room: for a block, those that are more than half free, and for one of
-    /// whole pageblocks then others, one by one, unless the job is impatient. If all of a zone is to be
-    /// compacted, so are pageblocks of other types that hold nothing but movable blocks, which become
-    /// movable. A run of a few pageblocks that all stayed is followed by one that begins behind them.
+    /// Compacts a zone for a job, and counts what moved: empties sparse pageblocks, then parts of others.
     pub(super) fn compact_packed(
         &self,
         at: &At<'_, 'a, C>,
@@ -55,6 +51,28 @@ impl<'a, C: Config> Yard<'a, C> {
             Mode::Async => MOST_ASYNC,
             _ => MOST,
         };
+        let mut outcome = self.empty_sparse(at, region, job, most);
+        if let Some(order) = job.order.filter(|_| outcome.result != CompactResult::Success) {
+            let runs = self.empty_runs(at, region, order, job, most);
+            outcome = Outcome { moved: outcome.moved + runs.moved, ..runs };
+        }
+        at.zone.compaction.count(Count::Moved, outcome.moved.into());
+        outcome
+    }
+
+    /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
+    /// other pageblocks have no more room: for a block, those that are more than half free, and for one of
+    /// whole pageblocks then others, one by one, unless the job is impatient. If all of a zone is to be
+    /// compacted, so are pageblocks of other types that hold nothing but movable blocks, which become
+    /// movable. A run of a few pageblocks that all stayed is followed by one that begins behind them.
+    #[inline(never)]
+    fn empty_sparse(
+        &self,
+        at: &At<'_, 'a, C>,
+        region: &Region<'a, C::Lock>,
+        job: &Job,
+        most: usize,
+    ) -> Outcome {
         // What gains more room than it moves, or whatever makes room.
         let (half, any) = (BUCKETS / 2 + 1, 1);
         let passes: &[_] = match job.order {
@@ -113,12 +131,6 @@ impl<'a, C: Config> Yard<'a, C> {
         if next != start {
             cursor.store(next, Relaxed);
         }
-        if let Some(order) = job.order.filter(|_| result != CompactResult::Success) {
-            let runs = self.empty_runs(at, region, order, job, most);
-            moved += runs.moved;
-            result = runs.result;
-        }
-        at.zone.compaction.count(Count::Moved, moved.into());
         Outcome { result, captured: None, moved }
     }
 
