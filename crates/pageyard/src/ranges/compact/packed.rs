@@ -40,6 +40,7 @@ pub(super) enum Part {
 
 impl<'a, C: Config> Yard<'a, C> {
     /// Compacts a zone for a job, and counts what moved: empties sparse pageblocks, then parts of others.
+    #[inline(never)]
     pub(super) fn compact_packed(
         &self,
         at: &At<'_, 'a, C>,
