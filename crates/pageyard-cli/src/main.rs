@@ -1,5 +1,6 @@
 //! The program `pageyard`: parses arguments and prints text or JSON. The libraries do the work.
 
+mod arguments;
 mod closed;
 mod compare;
 mod conform;
@@ -28,9 +29,9 @@ mod workloads;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use pageyard_lab::reproduce::fast_path;
-use pageyard_trace::{is_active, printable};
+use pageyard_trace::printable;
 
 use crate::output::say;
 
@@ -87,11 +88,11 @@ fn main() -> ExitCode {
     let done = match words().next().is_some_and(|first| first == fast_path::COMMAND) {
         // Its instructions are counted, so no other thread runs.
         true => reproduce::HotPath::try_parse_from(words()).map(|args| reproduce::hot_path(&args)),
-        false => parse().map(|cli| perform(cli.command)),
+        false => arguments::parse::<Cli>().map(|cli| perform(cli.command)),
     };
     let done = match done {
         Ok(done) => done,
-        Err(e) => return answer(&e),
+        Err(e) => return arguments::answer(&e),
     };
     match done.and_then(|code| Ok(output::stdout().flush().map(|()| code)?)) {
         Ok(code) => code,
@@ -104,33 +105,6 @@ fn main() -> ExitCode {
             say!("pageyard: {}", printable(&output::without_numbers(&e)));
             ExitCode::from(2)
         }
-    }
-}
-
-/// Parses the arguments, with help whose examples name the samples where they are.
-fn parse() -> Result<Cli, clap::Error> {
-    let mut program = manual::with_samples(Cli::command());
-    let matches = program.try_get_matches_from_mut(std::env::args_os())?;
-    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut program))
-}
-
-/// Prints help, or an error in the arguments.
-fn answer(e: &clap::Error) -> ExitCode {
-    let text = e.render().to_string();
-    if e.use_stderr() && text.contains(|c| c != '\n' && is_active(c)) {
-        // The message quotes an argument with active characters. `print` would print it unescaped,
-        // with colours.
-        say!("{}", text.trim_end());
-        return ExitCode::from(2);
-    }
-    let is_open = if e.use_stderr() { Ok(()) } else { closed::check() };
-    let printed = is_open.and_then(|()| e.print()).map_err(|e| output::named(output::STDOUT, &e));
-    match printed.and_then(|()| output::stdout().flush()) {
-        Err(e) if !output::is_broken_pipe(&e) => {
-            say!("pageyard: {}", output::without_numbers(&e));
-            ExitCode::from(2)
-        }
-        _ => ExitCode::from(if e.use_stderr() { 2 } else { 0 }),
     }
 }
 

@@ -52,6 +52,27 @@ fn a_short_soak_finds_no_errors() {
     }
 }
 
+/// The words of Rust's parsers and ranges, "invalid digit found in string" and "60 is not in 0..=50", are not
+/// what a user can act on.
+#[test]
+fn a_wrong_number_is_told_what_was_expected() {
+    for (line, says) in [
+        ("run kbuild --seed x", "'x' for '--seed <N>': expected a whole number"),
+        ("run kbuild --seed=", "'' for '--seed <N>': expected a whole number"),
+        ("run kbuild --seed=-1", "'-1' for '--seed <N>': expected a whole number"),
+        ("run kbuild --seed 99999999999999999999", "the number is too large"),
+        ("run kbuild --age 60", "'60' for '--age <PERCENT>': expected 0 to 50"),
+        ("soak --minutes x", "'x' for '--minutes <N>': expected a number"),
+        ("show x --line 0", "expected at least 1"),
+        ("run kbuild --on 3x", "expected host, or machine: and a name"),
+    ] {
+        let o = pageyard(&line.split(' ').collect::<Vec<_>>());
+        let text = err(&o);
+        assert_eq!(o.status.code(), Some(2), "{line}");
+        assert!(text.contains(says) && text.ends_with("try '--help'.\n"), "{line}: {text}");
+    }
+}
+
 /// Every help says what the command does, and lists its exit codes if there are several.
 #[test]
 fn help_introduces_the_program() {
