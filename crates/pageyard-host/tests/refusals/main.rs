@@ -169,7 +169,11 @@ fn use_it(yard: &Yard) {
 
 /// The resources of this process: mapped bytes by name, descriptors, threads.
 fn belongings() -> BTreeMap<String, u64> {
-    let mut all = BTreeMap::new();
+    let count = |dir: &str| fs::read_dir(dir).unwrap().count() as u64;
+    // Threads first: one that disappears after its memory was counted would be missed.
+    let mut all: BTreeMap<String, u64> = [("threads", "task"), ("descriptors", "fd")]
+        .map(|(of, dir)| (of.into(), count(&format!("/proc/self/{dir}"))))
+        .into();
     for line in fs::read_to_string("/proc/self/maps").unwrap().lines() {
         let mut words = line.split_ascii_whitespace();
         let (range, name) = (words.next().unwrap(), words.nth(4).unwrap_or("nameless"));
@@ -180,9 +184,6 @@ fn belongings() -> BTreeMap<String, u64> {
             *all.entry(format!("bytes of {name}")).or_default() += number(end) - number(start);
         }
     }
-    let count = |dir: &str| fs::read_dir(dir).unwrap().count() as u64;
-    all.insert("descriptors".into(), count("/proc/self/fd"));
-    all.insert("threads".into(), count("/proc/self/task"));
     all
 }
 
