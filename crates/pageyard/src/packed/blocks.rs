@@ -191,6 +191,11 @@ impl<'a> Blocks<'a> {
         self.meta(block).migrate_type()
     }
 
+    /// Returns whether a pageblock is whole, allocated as one, set apart, or one that a CPU refills from.
+    pub(crate) fn is_active(&self, block: u32) -> bool {
+        self.meta(block).0 & Meta::ACTIVE != 0
+    }
+
     #[inline]
     pub(crate) fn is_isolated(&self, block: u32) -> bool {
         // After what the caller wrote.

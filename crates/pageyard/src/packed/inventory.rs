@@ -47,7 +47,12 @@ impl Sparsest {
 
     /// Where the search is, for a search that goes on there; 0 at its beginning.
     pub(crate) fn place(&self) -> u32 {
-        (BUCKETS - self.bucket) << PLACE_BITS | self.from
+        Sparsest::place_of(self.bucket) | self.from
+    }
+
+    /// The place of a search that begins with the pageblocks of a bucket.
+    pub(crate) fn place_of(bucket: u32) -> u32 {
+        (BUCKETS - bucket) << PLACE_BITS
     }
 }
 

@@ -23,6 +23,16 @@ const BATCH: usize = 32;
 /// Attempts per block.
 const TRIES: usize = 5;
 
+/// Where blocks migrate to.
+#[derive(Clone, Copy)]
+pub(crate) enum Targets {
+    /// Wherever a movable user page may be, by a request with these flags of the caller's.
+    Anywhere(Gfp),
+    /// In their own zone, which their owners may have asked for, if that needs neither reclaim nor
+    /// compaction.
+    InZone,
+}
+
 /// Outcome of an attempt to migrate one block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -47,7 +57,7 @@ impl<'a, C: Config> Yard<'a, C> {
         &self,
         at: &At<'_, 'a, C>,
         frames: &Range<u32>,
-        gfp: Gfp,
+        targets: Targets,
     ) -> Result<(), ContigError> {
         if self.must_not_move() {
             return Ok(());
@@ -63,7 +73,7 @@ impl<'a, C: Config> Yard<'a, C> {
             for _ in 0..TRIES {
                 let mut from = first;
                 while let Some((block, order)) = at.zone.next_movable(&mut from, idx) {
-                    match self.relocate_one(at, block, order, frames, gfp)? {
+                    match self.relocate_one(at, block, order, frames, targets)? {
                         Step::Done | Step::Again => {}
                         Step::Never => return Ok(()),
                     }
@@ -90,13 +100,13 @@ impl<'a, C: Config> Yard<'a, C> {
         from: u32,
         order: Order,
         frames: &Range<u32>,
-        gfp: Gfp,
+        targets: Targets,
     ) -> Result<Step, ContigError> {
         if !is_movable(at.zone.state(from), order) {
             // It was freed, or became part of another block, since it was found.
             return Ok(Step::Done);
         }
-        let to = self.target(at, order, frames, gfp).ok_or(ContigError::NoMemory)?;
+        let to = self.target(at, order, frames, targets).ok_or(ContigError::NoMemory)?;
         Ok(self.relocate_to(at.zone, from, to, order))
     }
 
@@ -213,21 +223,30 @@ impl<'a, C: Config> Yard<'a, C> {
         at: &At<'_, 'a, C>,
         order: Order,
         frames: &Range<u32>,
-        gfp: Gfp,
+        targets: Targets,
     ) -> Option<Pfn> {
         let blocks = blocks_of(frames);
-        let gfp = target_flags(gfp, at.zone.kind);
+        let zone = at.zone;
+        let (nodes, gfp) = match targets {
+            Targets::Anywhere(gfp) => (NodeChoice::LOCAL, target_flags(gfp, zone.kind)),
+            Targets::InZone => (zone.node.into(), flags_for(zone.kind)),
+        };
         for _ in 0..TRIES {
             if self.hooks.fail(order, gfp) {
                 return None;
             }
-            let to = self.alloc_rest(NodeChoice::LOCAL, order, gfp).ok()?;
-            let inside = at.zone.index_of(to).is_some_and(|idx| blocks.contains(&idx));
-            if !inside {
+            let to = self.alloc_rest(nodes, order, gfp).ok()?;
+            let idx = zone.index_of(to);
+            let inside = idx.is_some_and(|idx| blocks.contains(&idx));
+            let elsewhere = matches!(targets, Targets::InZone) && idx.is_none();
+            if !inside && !elsewhere {
                 return Some(to);
             }
-            // Its pageblock is isolated, so the free goes to the zone and the page stays there.
+            // If its pageblock is isolated, the free goes to the zone and the page stays there.
             self.free_prepared(to, order);
+            if elsewhere {
+                return None;
+            }
         }
         None
     }
@@ -241,6 +260,17 @@ fn target_flags(gfp: Gfp, kind: ZoneKind) -> Gfp {
         flags |= Gfp::HIGHMEM;
     }
     flags
+}
+
+/// Returns the flags for allocating a place in a zone of this kind before all others.
+fn flags_for(kind: ZoneKind) -> Gfp {
+    let zone = match kind {
+        ZoneKind::Dma => Gfp::DMA,
+        ZoneKind::Dma32 => Gfp::DMA32,
+        ZoneKind::Normal | ZoneKind::Device => Gfp::empty(),
+        ZoneKind::Movable => Gfp::HIGHMEM,
+    };
+    zone | Gfp::MOVABLE | Gfp::THISNODE | Gfp::NOWARN
 }
 
 impl<R: RawMutex> Zone<'_, R> {

@@ -115,9 +115,10 @@ impl<'a, C: Config> Locked<'_, 'a, C> {
     }
 
     /// Ends an isolation that compaction began, unless another call ended it meanwhile. That call may
-    /// have been followed by an isolation that is not compaction's. The pageblock gets type `t`.
-    pub(crate) fn end_compaction(&self, region: &Region<'a, C::Lock>, block: u32, t: MigrateType) {
+    /// have been followed by an isolation that is not compaction's. The pageblock keeps its type.
+    pub(crate) fn end_compaction(&self, region: &Region<'a, C::Lock>, block: u32) {
         if region.blocks.is_compacted(block) {
+            let t = region.blocks.block_type(block);
             self.unisolate_packed(region, block * PAGEBLOCK_PAGES, t);
         }
     }

@@ -9,7 +9,7 @@ use super::Job;
 use super::pass::Outcome;
 use crate::allocator::yard::Yard;
 use crate::base::frame::Kind;
-use crate::base::gfp::Gfp;
+use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType::{Movable, Reclaimable, Unmovable};
 use crate::base::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
@@ -19,27 +19,52 @@ use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::packed::{BUCKETS, Region, Sparsest};
 use crate::ranges::contig::ContigError;
+use crate::ranges::migrate::Targets;
 use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 
-/// Pageblocks that are emptied together, since all CPUs are drained for them.
+/// Most pageblocks that are emptied together, since all CPUs are drained for them. A run for a block
+/// begins with one.
 pub(super) const BATCH: usize = 8;
-/// Batches of one run for a request, and of an impatient one.
-const MOST: usize = 8;
-const MOST_ASYNC: usize = 1;
+/// Pageblocks of one run for a request, and of an impatient one.
+const MOST: usize = 64;
+const MOST_ASYNC: usize = 8;
 /// Parts of a zone after which a proactive run looks whether it has done enough.
 const PARTS: usize = 64;
+
+/// One compaction of a zone.
+pub(super) struct Packing<'p, 'a, C: Config> {
+    pub(super) yard: &'p Yard<'a, C>,
+    pub(super) at: &'p At<'p, 'a, C>,
+    pub(super) region: &'p Region<'a, C::Lock>,
+    pub(super) job: &'p Job,
+    /// Pageblocks that it may still try.
+    pub(super) left: usize,
+    pub(super) moved: u32,
+    has_drained: bool,
+}
 
 /// What is moved out of a pageblock.
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     All,
-    /// What an aligned run of an order needs. The pageblock keeps its type.
+    /// What an aligned run of an order needs.
     Run(Order),
 }
 
+/// The outcome of an attempt to empty pageblocks.
+#[derive(Clone, Copy)]
+pub(super) enum Emptied {
+    /// None of them can be emptied.
+    None,
+    /// There is nowhere to move to.
+    NoRoom,
+    /// Some were tried. `made`: there may be a block now that was not there.
+    Some { made: bool },
+}
+
 impl<'a, C: Config> Yard<'a, C> {
-    /// Compacts a zone for a job, and counts what moved: empties sparse pageblocks, then parts of others.
+    /// Compacts a zone for a job: empties sparse pageblocks, then parts of others.
     #[inline(never)]
     pub(super) fn compact_packed(
         &self,
@@ -47,155 +72,22 @@ impl<'a, C: Config> Yard<'a, C> {
         region: &Region<'a, C::Lock>,
         job: &Job,
     ) -> Outcome {
-        let most = match job.mode {
+        let left = match job.mode {
             _ if job.whole => usize::MAX,
             Mode::Async => MOST_ASYNC,
             _ => MOST,
         };
-        let mut outcome = self.empty_sparse(at, region, job, most);
-        if let Some(order) = job.order.filter(|_| outcome.result != CompactResult::Success) {
-            let runs = self.empty_runs(at, region, order, job, most);
-            outcome = Outcome { moved: outcome.moved + runs.moved, ..runs };
-        }
-        at.zone.compaction.count(Count::Moved, outcome.moved.into());
-        outcome
-    }
-
-    /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
-    /// other pageblocks have no more room: for a block, those that are more than half free, and for one of
-    /// whole pageblocks then others, one by one, unless the job is impatient. If all of a zone is to be
-    /// compacted, so are pageblocks of other types that hold nothing but movable blocks, which become
-    /// movable. A run of a few pageblocks that all stayed is followed by one that begins behind them.
-    #[inline(never)]
-    fn empty_sparse(
-        &self,
-        at: &At<'_, 'a, C>,
-        region: &Region<'a, C::Lock>,
-        job: &Job,
-        most: usize,
-    ) -> Outcome {
-        // What gains more room than it moves, or whatever makes room.
-        let (half, any) = (BUCKETS / 2 + 1, 1);
-        let passes: &[_] = match job.order {
-            None if job.proactive => &[(Movable, any, BATCH)],
-            None => &[(Movable, any, BATCH), (Unmovable, any, BATCH), (Reclaimable, any, BATCH)],
-            Some(order) if order.get() >= PAGEBLOCK_ORDER && job.mode != Mode::Async => {
-                &[(Movable, half, BATCH), (Movable, any, 1)]
-            }
-            Some(_) => &[(Movable, half, BATCH)],
+        let mut packing =
+            Packing { yard: self, at, region, job, left, moved: 0, has_drained: false };
+        let served = packing.empty_sparse() || {
+            packing.left = left;
+            packing.make_run()
         };
-        // The score looks at all pageblocks, so not after each batch of a large zone.
-        let step = (region.blocks.len() as usize / (PARTS * BATCH)).max(1);
-        let cursor = &at.zone.compaction.migrate_at[usize::from(job.mode != Mode::Async)];
-        let start = cursor.load(Relaxed);
-        let mut next = start;
-        let mut moved = 0;
-        let mut result = CompactResult::Complete;
-        'passes: for &(t, least, size) in passes {
-            let mut search = Sparsest::new(t, start, least);
-            let by_pairs =
-                size == 1 && job.order.is_some_and(|order| order.get() > PAGEBLOCK_ORDER);
-            for n in 1.. {
-                if n > most {
-                    break 'passes;
-                }
-                let mut batch = [None; BATCH];
-                let sought = batch.get_mut(..size).unwrap_or_default();
-                region.sparse_blocks(&mut search, least, sought);
-                let is_last = sought.iter().any(Option::is_none);
-                // A block larger than a pageblock needs this one's neighbour too.
-                if let ([Some(block), buddy, ..], true) = (&mut batch, by_pairs) {
-                    *buddy = Some(*block ^ 1);
-                }
-                let Some(pages) = self.empty_packed(at, region, Part::All, &batch) else { break };
-                moved += pages;
-                next = if moved == 0 { search.place() } else { start };
-                // The first batch drained all CPUs.
-                if (n == 1 || pages > 0)
-                    && job.order.is_some_and(|order| at.zone.is_served(order, job))
-                {
-                    result = CompactResult::Success;
-                    break 'passes;
-                }
-                let enough = job.proactive
-                    && n % step == 0
-                    && at.zone.score() <= super::stop_at(self.proactiveness());
-                if enough {
-                    break 'passes;
-                }
-                if is_last {
-                    next = 0;
-                    break;
-                }
-            }
-        }
-        if next != start {
-            cursor.store(next, Relaxed);
-        }
-        Outcome { result, captured: None, moved }
+        at.zone.compaction.count(Count::Moved, packing.moved.into());
+        let result = if served { CompactResult::Success } else { CompactResult::Complete };
+        Outcome { result, captured: None, moved: packing.moved }
     }
 
-    /// Moves a part of these pageblocks elsewhere. Returns the pages that left them, or `None` if
-    /// there is nowhere to move to. If all of these stay, the next ones may still move.
-    pub(super) fn empty_packed(
-        &self,
-        at: &At<'_, 'a, C>,
-        region: &Region<'a, C::Lock>,
-        part: Part,
-        blocks: &[Option<u32>],
-    ) -> Option<u32> {
-        let isolated = [const { Cell::new(None) }; BATCH];
-        let all = || isolated.iter().filter_map(Cell::get);
-        let end = |block| {
-            let t = match part {
-                Part::All => Movable,
-                Part::Run(_) => region.blocks.block_type(block),
-            };
-            at.lock().end_compaction(region, block, t);
-        };
-        // Ends the isolation also if a hook panics.
-        let _isolation = Finally(|| all().for_each(end));
-        for (slot, &block) in isolated.iter().zip(blocks.iter().flatten()) {
-            let frames = frames_of(block);
-            let (may_empty, tested) = match part {
-                Part::All => (self.may_empty(at, frames.clone()), frames),
-                Part::Run(_) => (true, frames.start..frames.start),
-            };
-            if may_empty && at.lock().isolate_for_compaction(region, block, &tested) {
-                slot.set(Some(block));
-            }
-        }
-        if all().next().is_none() {
-            return Some(0);
-        }
-        at.drain_packed_zone();
-        let free = || all().map(|block| region.blocks.free_in(block)).sum::<u32>();
-        let before = free();
-        let moved = all().try_for_each(|block| match part {
-            Part::All => self.migrate_for_compaction(at, &frames_of(block)),
-            Part::Run(order) => self.empty_run(at, region, block, order),
-        });
-        at.flush_packed();
-        let pages = free().saturating_sub(before);
-        (moved.is_ok() || pages > 0).then_some(pages)
-    }
-
-    /// Migrates what is movable in a range. A place is taken only where that needs no reclaim and no
-    /// further compaction.
-    pub(super) fn migrate_for_compaction(
-        &self,
-        at: &At<'_, 'a, C>,
-        frames: &Range<u32>,
-    ) -> Result<(), ContigError> {
-        self.migrate_range(at, frames, Gfp::NOWARN)
-    }
-}
-
-pub(super) fn frames_of(block: u32) -> Range<u32> {
-    block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES
-}
-
-impl<C: Config> Yard<'_, C> {
     /// Returns whether the owners of all blocks in these frames allow compaction to move them. One that is
     /// locked keeps them as they are.
     pub(super) fn may_empty(&self, at: &At<'_, '_, C>, frames: Range<u32>) -> bool {
@@ -209,4 +101,163 @@ impl<C: Config> Yard<'_, C> {
             state.kind() != Kind::Allocated || !self.as_reclaimer(locked)
         })
     }
+}
+
+impl<C: Config> Packing<'_, '_, C> {
+    /// Empties movable pageblocks, the emptiest first, until the job's block is available, or until the
+    /// other pageblocks have no more room: for a block, those that are more than half free, and for one of
+    /// whole pageblocks then others, unless the job is impatient. If all of a zone is to be compacted, so
+    /// are pageblocks of other types that hold nothing but movable blocks. A run of a few pageblocks that
+    /// all stayed is followed by one that begins behind them. Returns whether the block is available.
+    #[inline(never)]
+    fn empty_sparse(&mut self) -> bool {
+        let (zone, job) = (self.at.zone, self.job);
+        // What gains more room than it moves, or whatever makes room.
+        let (half, any) = (BUCKETS / 2 + 1, 1);
+        let all = BUCKETS;
+        let is_large = job.order.is_some_and(|order| order.get() >= PAGEBLOCK_ORDER);
+        // Without grouping, all that is in use is of one type.
+        let grouped = !zone.grouping_disabled.load(Relaxed);
+        let movable = if grouped { Movable } else { Unmovable };
+        let passes: &[_] = match job.order {
+            None if job.proactive => &[(movable, all, any)],
+            None => &[(Movable, all, any), (Unmovable, all, any), (Reclaimable, all, any)],
+            Some(_) if is_large && job.mode != Mode::Async => {
+                &[(movable, all, half), (movable, half - 1, any)]
+            }
+            Some(_) => &[(movable, all, half)],
+        };
+        let cursor = &zone.compaction.migrate_at[usize::from(job.mode != Mode::Async)];
+        let start = if job.whole { 0 } else { cursor.load(Relaxed) };
+        let mut next = start;
+        let mut served = false;
+        'passes: for &(t, most, least) in passes {
+            let mut search = Sparsest::new(t, start.max(Sparsest::place_of(most)), least);
+            let mut size = if job.order.is_some() { 1 } else { BATCH };
+            for n in 1.. {
+                if self.left == 0 {
+                    break 'passes;
+                }
+                let mut batch = [None; BATCH];
+                let sought = batch.get_mut(..size.min(self.left)).unwrap_or_default();
+                self.region.sparse_blocks(&mut search, least, sought);
+                let is_last = sought.iter().any(Option::is_none);
+                // A block larger than a pageblock needs a pair of them.
+                if let [Some(block), buddy @ None, ..] = &mut batch
+                    && job.order.is_some_and(|order| order.get() > PAGEBLOCK_ORDER)
+                {
+                    *buddy = Some(*block ^ 1);
+                }
+                match self.empty(Part::All, &batch) {
+                    Emptied::None => {}
+                    Emptied::NoRoom => break 'passes,
+                    Emptied::Some { made } => {
+                        size = (size * 2).min(BATCH);
+                        served = made && self.is_served();
+                    }
+                }
+                next = if self.moved == 0 { search.place() } else { start };
+                if served || job.proactive && self.is_enough(n) {
+                    break 'passes;
+                }
+                if is_last {
+                    next = 0;
+                    break;
+                }
+            }
+        }
+        if next != start && !job.whole {
+            cursor.store(next, Relaxed);
+        }
+        served
+    }
+
+    pub(super) fn is_served(&self) -> bool {
+        self.job.order.is_some_and(|order| self.at.zone.is_served(order, self.job))
+    }
+
+    /// Returns whether a proactive run has done enough after `n` batches. The score looks at all
+    /// pageblocks, so not after each batch of a large zone.
+    fn is_enough(&self, n: usize) -> bool {
+        let step = (self.region.blocks.len() as usize / (PARTS * BATCH)).max(1);
+        n.is_multiple_of(step) && self.at.zone.score() <= super::stop_at(self.yard.proactiveness())
+    }
+
+    /// Moves a part of these pageblocks elsewhere in the zone, and counts what moved.
+    pub(super) fn empty(&mut self, part: Part, blocks: &[Option<u32>]) -> Emptied {
+        let (at, region) = (self.at, self.region);
+        let isolated = [const { Cell::new(None) }; BATCH];
+        let all = || isolated.iter().filter_map(Cell::get);
+        // Ends the isolation also if a hook panics.
+        let _isolation = Finally(|| all().for_each(|b| at.lock().end_compaction(region, b)));
+        let isolate = || {
+            let slots = isolated.iter().zip(blocks.iter().flatten());
+            let new = slots.filter(|(slot, _)| slot.get().is_none());
+            new.filter(|(slot, block)| {
+                let done = self.isolate(part, **block);
+                if done {
+                    slot.set(Some(**block));
+                }
+                done
+            })
+            .count()
+        };
+        let has_active = || blocks.iter().flatten().any(|&block| region.blocks.is_active(block));
+        if isolate() == 0 && !has_active() {
+            return Emptied::None;
+        }
+        // Frames of these pageblocks that CPUs keep come back, and CPUs refill from other pageblocks.
+        at.drain_packed_zone();
+        if has_active() && isolate() > 0 {
+            at.drain_packed_zone();
+        }
+        let first_drain = !core::mem::replace(&mut self.has_drained, true);
+        let free = || all().map(|block| region.blocks.free_in(block)).sum::<u32>();
+        let before = free();
+        let (mut made, mut has_room) = (first_drain, true);
+        for block in all() {
+            let done = match part {
+                Part::All => self.migrate(&frames_of(block)).map(|()| false),
+                Part::Run(order) => self.empty_run(block, order),
+            };
+            made |= done == Ok(true);
+            // There may be no place for a large block alone.
+            if done.is_err() && !self.has_room() {
+                has_room = false;
+                break;
+            }
+        }
+        at.flush_packed();
+        let pages = free().saturating_sub(before);
+        self.moved += pages;
+        self.left = self.left.saturating_sub(all().count());
+        match has_room || pages > 0 {
+            true => Emptied::Some { made: made || matches!(part, Part::All) && pages > 0 },
+            false => Emptied::NoRoom,
+        }
+    }
+
+    /// Isolates a pageblock, for a run whatever else is in it.
+    fn isolate(&self, part: Part, block: u32) -> bool {
+        let frames = frames_of(block);
+        let (may_empty, tested) = match part {
+            Part::All => (self.yard.may_empty(self.at, frames.clone()), frames),
+            Part::Run(_) => (true, frames.start..frames.start),
+        };
+        may_empty && self.at.lock().isolate_for_compaction(self.region, block, &tested)
+    }
+
+    /// Migrates what is movable in a range.
+    pub(super) fn migrate(&self, frames: &Range<u32>) -> Result<(), ContigError> {
+        self.yard.migrate_range(self.at, frames, Targets::InZone)
+    }
+
+    /// Returns whether the zone has room for another page.
+    pub(super) fn has_room(&self) -> bool {
+        self.at.zone.can_spare(0, AllocFlags::WMARK_MIN)
+    }
+}
+
+pub(super) fn frames_of(block: u32) -> Range<u32> {
+    block * PAGEBLOCK_PAGES..(block + 1) * PAGEBLOCK_PAGES
 }

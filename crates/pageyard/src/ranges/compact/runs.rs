@@ -5,122 +5,91 @@ use core::ops::Range;
 
 use lock_api::RawMutex;
 
-use super::Job;
-use super::packed::{BATCH, Part, frames_of};
-use super::pass::Outcome;
-use crate::allocator::yard::Yard;
+use super::packed::{BATCH, Emptied, Packing, Part, frames_of};
 use crate::base::frame::Kind;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{COSTLY_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
-use crate::embedder::compact_events::{CompactResult, Mode};
+use crate::embedder::compact_events::Mode;
 use crate::embedder::config::Config;
-use crate::packed::Region;
 use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::Purpose;
-use crate::zone::at::At;
 use crate::zone::state::Zone;
 
-/// Runs of one pageblock that are tried: an owner may refuse to move its block.
-const TRIES: usize = 8;
-
-/// A run that can be emptied: first those from which the fewest pages move, then by place.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    used: u32,
-    first: u32,
-}
-
-impl<'a, C: Config> Yard<'a, C> {
-    /// Makes a run of a job's order, below that of a pageblock, in one of the zone's pageblocks. Begins
-    /// where the last call ended, with one pageblock, then with more of them together. Tries as many as
-    /// `most` batches have, or for a low order all: otherwise the request would end in the out-of-memory
-    /// hook beside free memory (§2.10).
+impl<C: Config> Packing<'_, '_, C> {
+    /// Makes a run of the job's order, if that is below a pageblock's, in one of the zone's pageblocks.
+    /// Begins where the last call ended, with one pageblock, then with more of them together. For a low
+    /// order it tries all of them: otherwise the request would end in the out-of-memory hook beside free
+    /// memory (§2.10). Returns whether the block is available.
     #[inline(never)]
-    pub(super) fn empty_runs(
-        &self,
-        at: &At<'_, 'a, C>,
-        region: &Region<'a, C::Lock>,
-        order: Order,
-        job: &Job,
-        most: usize,
-    ) -> Outcome {
-        let len = region.blocks.len();
-        let mut outcome = Outcome::none(CompactResult::Complete);
-        if order.get() >= PAGEBLOCK_ORDER || len == 0 {
-            return outcome;
+    pub(super) fn make_run(&mut self) -> bool {
+        let (at, region, job) = (self.at, self.region, self.job);
+        let Some(order) = job.order.filter(|order| order.get() < PAGEBLOCK_ORDER) else {
+            return false;
+        };
+        if order.get() <= COSTLY_ORDER && job.mode != Mode::Async {
+            self.left = usize::MAX;
         }
-        let is_low = order.get() <= COSTLY_ORDER && job.mode != Mode::Async;
-        let mut left = if is_low { usize::MAX } else { most.saturating_mul(BATCH) };
+        let len = region.blocks.len();
         let cursor = &at.zone.compaction.free_at;
         let start = cursor.load(Relaxed);
         let start = if start < len { start } else { 0 };
         // For an impatient request only in pageblocks of its type (§7.4).
         let is_picky = job.direct && job.mode == Mode::Async;
-        let mut blocks = (start..len).chain(0..start).filter(|&block| {
-            region.blocks.is_open(block)
-                && (!is_picky || region.blocks.block_type(block) == job.migrate_type)
-                && self.next_run(at, block, order, None).is_some()
-        });
+        let mut blocks = (start..len).chain(0..start);
         let mut size = 1;
-        while outcome.result != CompactResult::Success {
+        while self.left > 0 {
             let mut batch = [None; BATCH];
-            for (slot, block) in batch.iter_mut().take(size.min(left)).zip(&mut blocks) {
+            let found = blocks.by_ref().filter(|&block| {
+                region.blocks.is_open(block)
+                    && (!is_picky || region.blocks.block_type(block) == job.migrate_type)
+                    && self.runs(block, order, &mut |_| true)
+            });
+            for (slot, block) in batch.iter_mut().take(size.min(self.left)).zip(found) {
                 *slot = Some(block);
             }
             let Some(last) = batch.iter().rev().find_map(|&block| block) else { break };
             cursor.store(last + 1, Relaxed);
-            let Some(pages) = self.empty_packed(at, region, Part::Run(order), &batch) else {
-                break;
+            match self.empty(Part::Run(order), &batch) {
+                Emptied::None => {}
+                Emptied::NoRoom => break,
+                Emptied::Some { made } if made && self.is_served() => return true,
+                Emptied::Some { .. } => size = (size * 2).min(BATCH),
+            }
+        }
+        false
+    }
+
+    /// Moves the blocks of one run out of an isolated pageblock, or of others while owners refuse: first
+    /// one of few pages. Returns whether the run is free.
+    pub(super) fn empty_run(&self, block: u32, order: Order) -> Result<bool, ContigError> {
+        let mut done = Ok(false);
+        self.runs(block, order, &mut |frames| {
+            done = match self.migrate(&frames) {
+                // A large block has no place; blocks of other runs may have one.
+                Err(_) if self.has_room() => Ok(false),
+                Err(e) => Err(e),
+                Ok(()) => Ok(frames.into_iter().all(|idx| self.region.blocks.is_set(idx))),
             };
-            outcome.moved += pages;
-            if at.zone.is_served(order, job) {
-                outcome.result = CompactResult::Success;
-            }
-            left = left.saturating_sub(size);
-            size = (size * 2).min(BATCH);
-        }
-        outcome
+            done != Ok(false)
+        });
+        done
     }
 
-    /// Moves the blocks of one run out of an isolated pageblock, or of others while owners refuse.
-    pub(super) fn empty_run(
-        &self,
-        at: &At<'_, 'a, C>,
-        region: &Region<'a, C::Lock>,
-        block: u32,
-        order: Order,
-    ) -> Result<(), ContigError> {
-        let mut last = None;
-        for _ in 0..TRIES {
-            let Some(run) = self.next_run(at, block, order, last) else { break };
-            let frames = run.first..run.first + order.pages();
-            self.migrate_for_compaction(at, &frames)?;
-            if frames.into_iter().all(|idx| region.blocks.is_set(idx)) {
-                break;
-            }
-            last = Some(run);
-        }
-        Ok(())
-    }
-
-    /// Returns the best run of a pageblock that can be emptied and follows `last`.
-    fn next_run(
-        &self,
-        at: &At<'_, 'a, C>,
-        block: u32,
-        order: Order,
-        last: Option<Candidate>,
-    ) -> Option<Candidate> {
-        let mut best = None;
-        for first in frames_of(block).step_by(order.pages() as usize) {
-            let frames = first..first + order.pages();
-            let Some(used) = movable_pages(at.zone, &frames, order) else { continue };
-            let run = Some(Candidate { used, first });
-            if run > last && (best.is_none() || run < best) && self.may_empty(at, frames) {
-                best = run;
-            }
-        }
-        best
+    /// Calls `each` with the runs of a pageblock that can be emptied, until it returns true: those of which
+    /// at most a quarter moves, then a half, then others, each by place. Returns whether it did.
+    fn runs(&self, block: u32, order: Order, each: &mut dyn FnMut(Range<u32>) -> bool) -> bool {
+        let pages = order.pages();
+        [0..pages / 4 + 1, pages / 4 + 1..pages / 2 + 1, pages / 2 + 1..pages + 1].into_iter().any(
+            |used| {
+                frames_of(block).step_by(pages as usize).any(|first| {
+                    let frames = first..first + pages;
+                    let moves = movable_pages(self.at.zone, &frames, order);
+                    moves.is_some_and(|n| used.contains(&n))
+                        && self.yard.may_empty(self.at, frames.clone())
+                        && each(frames)
+                })
+            },
+        )
     }
 }
 
@@ -131,19 +100,12 @@ fn movable_pages<R: RawMutex>(
     frames: &Range<u32>,
     order: Order,
 ) -> Option<u32> {
-    if zone.unmovable_in(frames.clone(), MigrateType::Movable, Purpose::Use).is_some() {
+    let is_inside = || zone.block_over(frames.start).is_some_and(|(head, _)| head < frames.start);
+    if zone.unmovable_in(frames.clone(), MigrateType::Movable, Purpose::Use).is_some()
+        || is_inside()
+    {
         return None;
     }
-    let mut used = 0;
-    for idx in frames.clone() {
-        let state = zone.state(idx);
-        match state.kind() {
-            Kind::Allocated if state.order() >= order.get() => return None,
-            Kind::Allocated => used += 1 << state.order(),
-            // Of a block whose head lies before the run.
-            Kind::Tail if idx == frames.start => return None,
-            _ => {}
-        }
-    }
-    Some(used)
+    let used = frames.clone().map(|idx| zone.state(idx)).filter(|s| s.kind() == Kind::Allocated);
+    used.map(|state| (state.order() < order.get()).then_some(1 << state.order())).sum()
 }
