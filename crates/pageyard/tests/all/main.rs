@@ -13,6 +13,7 @@ mod chunked_drain;
 mod claims;
 mod cma;
 mod common;
+mod compact_both;
 mod compact_direct;
 mod compact_rules;
 mod compact_threads;

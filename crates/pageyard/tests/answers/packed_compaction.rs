@@ -1,4 +1,4 @@
-//! How far a compaction of the packed engine goes: eight sparse pageblocks at a time.
+//! How far a compaction of the packed engine goes: one pageblock, then twice as many each time.
 
 use pageyard::policy::{Packed, StaticPolicy};
 use pageyard::{
