@@ -68,9 +68,8 @@ const MORE_WITH_HOOKS: u32 = 512;
 const WITH_HOOKS: &str = "apart";
 
 /// Additional bytes that a call may use in a core with the packed engine, on either engine: a
-/// zone's engine is known only at run time. A compaction moves each block to a place that is
-/// allocated by a whole request, below the request that compacts.
-const MORE_WITH_PACKED: u32 = 3072;
+/// zone's engine is known only at run time.
+const MORE_WITH_PACKED: u32 = 2560;
 
 /// The same for a request without `PAGEYARD_DIRECT_RECLAIM`, which does not compact.
 const MORE_AWAKE_WITH_PACKED: u32 = 1024;
@@ -84,9 +83,6 @@ const SLEEPING: [&str; 6] = [
     "7no_page",
     "8migrated",
 ];
-
-/// The compaction on the packed engine, as a part of its symbol.
-const COMPACTS: &str = "14compact_packed";
 
 /// An instruction changes the depth of the stack in a way that is not understood.
 #[derive(Debug)]
@@ -335,18 +331,9 @@ impl Code {
             return known.clone();
         }
         let Some(f) = self.functions.get(function) else { return (0, Vec::new()) };
-        // Inside a compaction, callers above it do not count as recursion.
-        let within = callers.iter().rposition(|c| c.contains(COMPACTS)).unwrap_or(0);
-        let from = callers.iter().skip(within).position(|c| c == function);
-        assert!(from.is_none(), "recursion: {:?}", &callers[within + from.unwrap_or(0)..]);
+        let from = callers.iter().position(|c| c == function);
+        assert!(from.is_none(), "recursion: {:?}", &callers[from.unwrap_or(0)..]);
         callers.push(function.to_owned());
-        // The places that a compaction on the packed engine moves blocks to are allocated without
-        // PAGEYARD_DIRECT_RECLAIM, so that it does not recur.
-        let inner: Vec<_> = without.iter().copied().chain(SLEEPING).collect();
-        let (without, own_totals) = match function.contains(COMPACTS) {
-            true => (&inner[..], &RefCell::new(BTreeMap::new())),
-            false => (without, totals),
-        };
         let mut most = (f.own, Vec::new());
         let mut calls: Vec<(i64, &String)> = Vec::new();
         if !without.iter().any(|w| function.contains(w)) {
@@ -360,7 +347,7 @@ impl Code {
             if hooks_left_out && of.contains(WITH_HOOKS) {
                 continue;
             }
-            let (bytes, way) = self.below(of, without, own_totals, callers);
+            let (bytes, way) = self.below(of, without, totals, callers);
             if depth + bytes > most.0 {
                 most = (depth + bytes, way);
             }

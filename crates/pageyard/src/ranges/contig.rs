@@ -17,7 +17,6 @@ use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::embedder::policy::Proposals;
 use crate::ranges::isolate::{IsolateError, Purpose, blocks_of};
-use crate::ranges::migrate::Targets;
 use crate::request::free::BatchError;
 use crate::zone::area::End;
 use crate::zone::at::{At, Locked};
@@ -268,7 +267,7 @@ impl<'a, C: Config> Yard<'a, C> {
         gfp: Gfp,
     ) -> Result<(), ContigError> {
         self.drain_zone(at);
-        self.migrate_range(at, frames, Targets::Anywhere(gfp))?;
+        self.migrate_range(at, frames, gfp)?;
         if at.zone.is_packed() {
             // What other CPUs freed into the range meanwhile is collected a word at a time.
             self.drain_zone(at);

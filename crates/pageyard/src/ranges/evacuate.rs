@@ -7,12 +7,12 @@ use lock_api::RawMutex;
 
 use crate::allocator::yard::Yard;
 use crate::base::frame::Kind;
+use crate::base::gfp::Gfp;
 use crate::base::units::{MigrateType, NodeId, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES, each_block};
 use crate::base::unwind::Finally;
 use crate::embedder::config::Config;
 use crate::embedder::platform::Platform;
 use crate::ranges::isolate::Purpose;
-use crate::ranges::migrate::Targets;
 use crate::zone::at::At;
 use crate::zone::state::Zone;
 
@@ -58,7 +58,7 @@ impl<'a, C: Config> Yard<'a, C> {
             });
             self.drain_zone(at);
             // Without room for its pages, or with one that stays, the pageblock is used as before.
-            let _ = self.migrate_range(at, &frames, Targets::InZone);
+            let _ = self.migrate_range(at, &frames, Gfp::NOWARN);
         }
     }
 }

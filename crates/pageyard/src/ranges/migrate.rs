@@ -13,6 +13,7 @@ use crate::base::units::{Order, PAGEBLOCK_ORDER, Pfn, ZoneKind, each_block};
 use crate::base::unwind::Rollback;
 use crate::embedder::config::Config;
 use crate::embedder::hooks::{Defences, Reclaim, Relocation};
+use crate::embedder::platform::Platform;
 use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::blocks_of;
 use crate::zone::at::At;
@@ -25,11 +26,8 @@ const TRIES: usize = 5;
 
 /// Where blocks migrate to.
 #[derive(Clone, Copy)]
-pub(crate) enum Targets {
-    /// Wherever a movable user page may be, by a request with these flags of the caller's.
+enum Targets {
     Anywhere(Gfp),
-    /// In their own zone, which their owners may have asked for, if that needs neither reclaim nor
-    /// compaction.
     InZone,
 }
 
@@ -47,13 +45,38 @@ fn is_movable(state: State, order: Order) -> bool {
 }
 
 impl<'a, C: Config> Yard<'a, C> {
-    /// Migrates the movable blocks that have a frame in the range to other places. A block that
+    /// Migrates the movable blocks that have a frame in the range to other places, wherever a movable user
+    /// page may be, by requests with these flags of the caller's. A block that
     /// does not move ends the attempt without an error: it may be freed before the range is
     /// checked.
     ///
     /// # Errors
     /// [`ContigError::NoMemory`] if there is no place to migrate to.
     pub(crate) fn migrate_range(
+        &self,
+        at: &At<'_, 'a, C>,
+        frames: &Range<u32>,
+        gfp: Gfp,
+    ) -> Result<(), ContigError> {
+        self.migrate(at, frames, Targets::Anywhere(gfp))
+    }
+
+    /// The same, on the packed engine, to places in their own zone, which their owners may have asked for.
+    /// No request finds these: the caller's context, nodes and zonelist say nothing about the zone that it
+    /// compacts. Watermarks do not either, since as many pages become free as are taken.
+    ///
+    /// # Errors
+    /// [`ContigError::NoMemory`] if there is no place to migrate to.
+    pub(crate) fn migrate_in_zone(
+        &self,
+        at: &At<'_, 'a, C>,
+        frames: &Range<u32>,
+    ) -> Result<(), ContigError> {
+        self.migrate(at, frames, Targets::InZone)
+    }
+
+    #[inline(always)]
+    fn migrate(
         &self,
         at: &At<'_, 'a, C>,
         frames: &Range<u32>,
@@ -226,27 +249,48 @@ impl<'a, C: Config> Yard<'a, C> {
         targets: Targets,
     ) -> Option<Pfn> {
         let blocks = blocks_of(frames);
-        let zone = at.zone;
-        let (nodes, gfp) = match targets {
-            Targets::Anywhere(gfp) => (NodeChoice::LOCAL, target_flags(gfp, zone.kind)),
-            Targets::InZone => (zone.node.into(), flags_for(zone.kind)),
+        let Targets::Anywhere(gfp) = targets else {
+            return self.target_in_zone(at.zone, order, &blocks);
         };
+        let gfp = target_flags(gfp, at.zone.kind);
         for _ in 0..TRIES {
             if self.hooks.fail(order, gfp) {
                 return None;
             }
-            let to = self.alloc_rest(nodes, order, gfp).ok()?;
-            let idx = zone.index_of(to);
-            let inside = idx.is_some_and(|idx| blocks.contains(&idx));
-            let elsewhere = matches!(targets, Targets::InZone) && idx.is_none();
-            if !inside && !elsewhere {
+            let to = self.alloc_rest(NodeChoice::LOCAL, order, gfp).ok()?;
+            let inside = at.zone.index_of(to).is_some_and(|idx| blocks.contains(&idx));
+            if !inside {
                 return Some(to);
             }
-            // If its pageblock is isolated, the free goes to the zone and the page stays there.
+            // Its pageblock is isolated, so the free goes to the zone and the page stays there.
             self.free_prepared(to, order);
-            if elsewhere {
-                return None;
+        }
+        None
+    }
+
+    /// Allocates a block of a zone on the packed engine outside these pageblocks, which are isolated.
+    #[inline(never)]
+    fn target_in_zone(
+        &self,
+        zone: &Zone<'a, C::Lock>,
+        order: Order,
+        blocks: &Range<u32>,
+    ) -> Option<Pfn> {
+        const GFP: Gfp = Gfp::USER.union(Gfp::MOVABLE).union(Gfp::NOWARN);
+        if self.hooks.fail(order, GFP) {
+            return None;
+        }
+        // Not the CPU of the caller, whose hooks may have changed it.
+        let at = self.at(zone, self.hooks.cpu())?;
+        let t = zone.movable_type();
+        for _ in 0..TRIES {
+            let idx = at.take_packed(order.get(), t, AllocFlags::CMA)?;
+            let to = zone.pfn(idx);
+            if !blocks.contains(&idx) {
+                self.prepare_alloc(at.cpu, to, order, t, GFP);
+                return Some(to);
             }
+            self.return_unprepared(to, order);
         }
         None
     }
@@ -260,17 +304,6 @@ fn target_flags(gfp: Gfp, kind: ZoneKind) -> Gfp {
         flags |= Gfp::HIGHMEM;
     }
     flags
-}
-
-/// Returns the flags for allocating a place in a zone of this kind before all others.
-fn flags_for(kind: ZoneKind) -> Gfp {
-    let zone = match kind {
-        ZoneKind::Dma => Gfp::DMA,
-        ZoneKind::Dma32 => Gfp::DMA32,
-        ZoneKind::Normal | ZoneKind::Device => Gfp::empty(),
-        ZoneKind::Movable => Gfp::HIGHMEM,
-    };
-    zone | Gfp::MOVABLE | Gfp::THISNODE | Gfp::NOWARN
 }
 
 impl<R: RawMutex> Zone<'_, R> {

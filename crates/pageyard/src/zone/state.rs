@@ -293,6 +293,15 @@ impl<'a, R: RawMutex> Zone<'a, R> {
         self.region().is_some()
     }
 
+    /// Returns the type of the pageblocks that serve movable requests. Where types are not kept apart, all
+    /// are of one.
+    pub(crate) fn movable_type(&self) -> MigrateType {
+        match self.grouping_disabled.load(Relaxed) {
+            true => MigrateType::Unmovable,
+            false => MigrateType::Movable,
+        }
+    }
+
     /// Returns the index of a frame, or `None` for a frame outside the zone.
     #[inline]
     pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {

@@ -553,3 +553,32 @@ fn s4_1_compaction_changes_no_types() {
     yard.compact_all();
     assert_eq!(yard.pageblocks(ZoneKind::Normal), Some(types));
 }
+
+/// Between MIN and LOW a request would take its pages from a lower zone, where no block of the order is.
+#[test]
+fn s7_4_a_zone_below_low_compacts_into_itself() {
+    let usable = [64 << 20..128 << 20, 1 << 32..(1 << 32) + (64 << 20)];
+    let yard: Moving =
+        On::new(Mover::new(), |hooks| Yard::from_memory_map(&usable, &[], 1, hooks).unwrap());
+    let info = |kind| yard.zone_info(kind).unwrap();
+    let (low, high): (Vec<_>, Vec<_>) =
+        take_all(&yard, 0, Gfp::HIGHUSER_MOVABLE).into_iter().partition(|page| page.0 < 1 << 20);
+    for page in low {
+        match page.0 % 2 {
+            0 => yard.free(page, Order::ZERO).unwrap(),
+            _ => yard.set_movable(page, Order::ZERO, false).unwrap(),
+        }
+    }
+    let [min, low, ..] = info(ZoneKind::Normal).watermarks;
+    for page in high.into_iter().filter(|page| page.0 % 4 == 1).take((min + low) as usize / 2) {
+        yard.free(page, Order::ZERO).unwrap();
+    }
+    yard.drain_all(None);
+    assert!(info(ZoneKind::Normal).free_exact < low && info(ZoneKind::Dma32).free_exact > low);
+    for priority in [Priority::SyncLight, Priority::SyncFull] {
+        let done = yard.compact_zone(ZoneKind::Normal, Some(order(2)), priority);
+        assert_eq!(done, Some(CompactResult::Success));
+    }
+    yard.alloc(order(2), Gfp::KERNEL | PATIENT).unwrap();
+    yard.validate().unwrap();
+}

@@ -9,7 +9,6 @@ use super::Job;
 use super::pass::Outcome;
 use crate::allocator::yard::Yard;
 use crate::base::frame::Kind;
-use crate::base::gfp::AllocFlags;
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType::{Movable, Reclaimable, Unmovable};
 use crate::base::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
@@ -19,7 +18,6 @@ use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::packed::{BUCKETS, Region, Sparsest};
 use crate::ranges::contig::ContigError;
-use crate::ranges::migrate::Targets;
 use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 
@@ -116,9 +114,8 @@ impl<C: Config> Packing<'_, '_, C> {
         let (half, any) = (BUCKETS / 2 + 1, 1);
         let all = BUCKETS;
         let is_large = job.order.is_some_and(|order| order.get() >= PAGEBLOCK_ORDER);
-        // Without grouping, all that is in use is of one type.
-        let grouped = !zone.grouping_disabled.load(Relaxed);
-        let movable = if grouped { Movable } else { Unmovable };
+        let is_pair = job.order.is_some_and(|order| order.get() > PAGEBLOCK_ORDER);
+        let movable = zone.movable_type();
         let passes: &[_] = match job.order {
             None if job.proactive => &[(movable, all, any)],
             None => &[(Movable, all, any), (Unmovable, all, any), (Reclaimable, all, any)],
@@ -143,16 +140,14 @@ impl<C: Config> Packing<'_, '_, C> {
                 self.region.sparse_blocks(&mut search, least, sought);
                 let is_last = sought.iter().any(Option::is_none);
                 // A block larger than a pageblock needs a pair of them.
-                if let [Some(block), buddy @ None, ..] = &mut batch
-                    && job.order.is_some_and(|order| order.get() > PAGEBLOCK_ORDER)
-                {
+                if let ([Some(block), buddy, ..], true) = (&mut batch, is_pair) {
                     *buddy = Some(*block ^ 1);
                 }
                 match self.empty(Part::All, &batch) {
                     Emptied::None => {}
                     Emptied::NoRoom => break 'passes,
                     Emptied::Some { made } => {
-                        size = (size * 2).min(BATCH);
+                        size = if is_pair { 1 } else { (size * 2).min(BATCH) };
                         served = made && self.is_served();
                     }
                 }
@@ -249,12 +244,12 @@ impl<C: Config> Packing<'_, '_, C> {
 
     /// Migrates what is movable in a range.
     pub(super) fn migrate(&self, frames: &Range<u32>) -> Result<(), ContigError> {
-        self.yard.migrate_range(self.at, frames, Targets::InZone)
+        self.yard.migrate_in_zone(self.at, frames)
     }
 
-    /// Returns whether the zone has room for another page.
+    /// Returns whether the zone has room for another page outside the isolated pageblocks.
     pub(super) fn has_room(&self) -> bool {
-        self.at.zone.can_spare(0, AllocFlags::WMARK_MIN)
+        self.at.zone.supply().free > 0
     }
 }
 
