@@ -107,9 +107,9 @@ impl<'a, C: Config> Yard<'a, C> {
         }
         if !zone.is_packed() {
             at.unisolate(frames, MigrateType::Movable);
-        }
-        if !zone.is_packed() && self.knobs.lock().shuffle_seed.is_some() {
-            at.shuffle();
+            if self.setting(|knobs| knobs.shuffle_seed.is_some()) {
+                at.shuffle();
+            }
         }
         self.recalculate();
         Ok(())

@@ -46,9 +46,8 @@ fn is_movable(state: State, order: Order) -> bool {
 
 impl<'a, C: Config> Yard<'a, C> {
     /// Migrates the movable blocks that have a frame in the range to other places, wherever a movable user
-    /// page may be, by requests with these flags of the caller's. A block that
-    /// does not move ends the attempt without an error: it may be freed before the range is
-    /// checked.
+    /// page may be, by requests with these flags of the caller's. A block that does not move ends the
+    /// attempt without an error: it may be freed before the range is checked.
     ///
     /// # Errors
     /// [`ContigError::NoMemory`] if there is no place to migrate to.

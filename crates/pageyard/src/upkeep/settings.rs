@@ -19,7 +19,13 @@ use crate::zone::state::Zone;
 impl<'a, C: Config> Yard<'a, C> {
     /// Returns the current settings.
     pub fn knobs(&self) -> Knobs {
-        *self.knobs.lock()
+        self.setting(|knobs| *knobs)
+    }
+
+    /// Reads settings. Their lock is free again when it returns: a guard in a longer expression would live
+    /// until the end of its statement.
+    pub(crate) fn setting<T>(&self, read: impl FnOnce(&Knobs) -> T) -> T {
+        read(&self.knobs.lock())
     }
 
     /// Writes a setting's value to `out` as text (§10). [`KNOBS`](crate::KNOBS) lists the names.
@@ -51,7 +57,7 @@ impl<'a, C: Config> Yard<'a, C> {
         self.change(follows, change)?;
         match follows {
             Follows::Compact => self.compact_all(),
-            Follows::Proactive if self.knobs.lock().compaction_proactiveness > 0 => {
+            Follows::Proactive if self.proactiveness() > 0 => {
                 self.trigger_proactive_compaction();
             }
             _ => {}

@@ -29,6 +29,14 @@ impl Mover {
         Mover::with(|_, _| Relocation::Moved)
     }
 
+    /// One that refuses to move the blocks that stay.
+    fn refusing(stays: impl Fn(Pfn) -> bool + 'static) -> Self {
+        Mover::with(move |from, _| match stays(from) {
+            true => Relocation::Refused,
+            false => Relocation::Moved,
+        })
+    }
+
     fn with(relocate: impl Fn(Pfn, Pfn) -> Relocation + 'static) -> Self {
         Mover {
             relocate: Box::new(relocate),
@@ -208,11 +216,7 @@ fn s2_10_a_request_of_a_low_order_passes_over_pageblocks_that_stay() {
 fn s7_4_a_refused_run_for_a_low_order_hides_no_sparse_pageblock() {
     let refuses = Rc::new(Cell::new(true));
     let answer = refuses.clone();
-    let relocate = move |_, _| match answer.get() {
-        true => Relocation::Refused,
-        false => Relocation::Moved,
-    };
-    let yard = yard(512, Mover::with(relocate));
+    let yard = yard(512, Mover::refusing(move |_| answer.get()));
     leave(&yard, |n| n % if n < 8 * 512 { 4 } else { 2 } == 0);
     yard.compact_for(order(2), Gfp::KERNEL | Gfp::NOWARN, Priority::SyncLight).unwrap();
     refuses.set(false);
@@ -268,12 +272,8 @@ fn s7_4_the_fewest_pages_move() {
 #[test]
 fn s7_4_blocks_that_owners_keep_are_passed_over() {
     for n in [1, 4, 7] {
-        let refuses =
-            move |from: Pfn, _| match from.0 % 512 < 2 << n || from.0 < (1 << 20) + 16 * 512 {
-                true => Relocation::Refused,
-                false => Relocation::Moved,
-            };
-        let yard = yard(64, Mover::with(refuses));
+        let refuses = move |from: Pfn| from.0 % 512 < 2 << n || from.0 < (1 << 20) + 16 * 512;
+        let yard = yard(64, Mover::refusing(refuses));
         leave_mixed(&yard, Gfp::HIGHUSER_MOVABLE);
         yard.alloc(order(n), Gfp::KERNEL | PATIENT).unwrap();
         yard.validate().unwrap();
@@ -283,14 +283,11 @@ fn s7_4_blocks_that_owners_keep_are_passed_over() {
 /// A run that ended where nothing moved is followed by one that begins behind that place.
 #[test]
 fn s7_4_the_next_run_goes_on_behind_pageblocks_that_stay() {
-    let refuses = |from: Pfn, _| match from.0 < (1 << 20) + 140 * 512 {
-        true => Relocation::Refused,
-        false => Relocation::Moved,
-    };
+    let refuses = |from: Pfn| from.0 < (1 << 20) + 140 * 512;
     let (stays, made) = (CompactResult::Complete, CompactResult::Success);
     // A low order is sought in the whole zone at once.
     for (n, results) in [(5, &[stays, stays, made][..]), (1, &[made])] {
-        let yard = yard(512, Mover::with(refuses));
+        let yard = yard(512, Mover::refusing(refuses));
         leave_mixed(&yard, Gfp::HIGHUSER_MOVABLE);
         for &result in results {
             let done = yard.compact_zone(ZoneKind::Normal, Some(order(n)), Priority::SyncLight);
@@ -404,11 +401,8 @@ fn s7_4_runs_begin_with_free_frames_too() {
 #[test]
 fn s7_4_many_runs_that_stay_hide_no_other() {
     for n in 1..=5 {
-        let refuses = move |from: Pfn, _| match (from.0 % 512) >> n < 8 {
-            true => Relocation::Refused,
-            false => Relocation::Moved,
-        };
-        let yard = yard(64, Mover::with(refuses));
+        let refuses = move |from: Pfn| (from.0 % 512) >> n < 8;
+        let yard = yard(64, Mover::refusing(refuses));
         leave(&yard, |frame| match (frame % 512) >> n < 8 {
             true => frame % (1 << n) == 0,
             false => frame % 2 == 0,
@@ -459,11 +453,7 @@ fn s7_4_pageblocks_that_cannot_be_emptied_hide_no_others() {
 fn s10_compact_memory_begins_at_no_place() {
     let refuses = Rc::new(Cell::new(true));
     let answer = refuses.clone();
-    let relocate = move |_, _| match answer.get() {
-        true => Relocation::Refused,
-        false => Relocation::Moved,
-    };
-    let yard = yard(512, Mover::with(relocate));
+    let yard = yard(512, Mover::refusing(move |_| answer.get()));
     leave(&yard, |n| n % 8 == 0);
     for _ in 0..2 {
         yard.compact_zone(ZoneKind::Normal, Some(order(9)), Priority::SyncLight).unwrap();

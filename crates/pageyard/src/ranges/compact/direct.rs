@@ -231,7 +231,7 @@ impl<'a, C: Config> Yard<'a, C> {
     /// Creates a pass with the current settings.
     #[inline(never)]
     fn pass<'z>(&self, at: &'z At<'z, 'a, C>, job: &'z Job, only: Option<u8>) -> Pass<'z, 'a, C> {
-        let unevictable = self.knobs.lock().compact_unevictable_allowed;
+        let unevictable = self.setting(|knobs| knobs.compact_unevictable_allowed);
         let stop_at = if job.proactive { super::stop_at(self.proactiveness()) } else { 0 } as u32;
         Pass::new(at, job, unevictable, stop_at, only)
     }

@@ -40,6 +40,9 @@ pub(super) struct Packing<'p, 'a, C: Config> {
     pub(super) left: usize,
     pub(super) moved: u32,
     has_drained: bool,
+    /// The settings, which may change meanwhile.
+    moves_locked: bool,
+    stop_at: u64,
 }
 
 /// What is moved out of a pageblock.
@@ -75,8 +78,17 @@ impl<'a, C: Config> Yard<'a, C> {
             Mode::Async => MOST_ASYNC,
             _ => MOST,
         };
-        let mut packing =
-            Packing { yard: self, at, region, job, left, moved: 0, has_drained: false };
+        let mut packing = Packing {
+            yard: self,
+            at,
+            region,
+            job,
+            left,
+            moved: 0,
+            has_drained: false,
+            moves_locked: self.setting(|knobs| knobs.compact_unevictable_allowed),
+            stop_at: super::stop_at(self.proactiveness()),
+        };
         let served = packing.empty_sparse() || {
             packing.left = left;
             packing.make_run()
@@ -84,20 +96,6 @@ impl<'a, C: Config> Yard<'a, C> {
         at.zone.compaction.count(Count::Moved, packing.moved.into());
         let result = if served { CompactResult::Success } else { CompactResult::Complete };
         Outcome { result, captured: None, moved: packing.moved }
-    }
-
-    /// Returns whether the owners of all blocks in these frames allow compaction to move them. One that is
-    /// locked keeps them as they are.
-    pub(super) fn may_empty(&self, at: &At<'_, '_, C>, frames: Range<u32>) -> bool {
-        if self.knobs.lock().compact_unevictable_allowed {
-            return true;
-        }
-        frames.into_iter().all(|idx| {
-            let state = at.zone.state(idx);
-            let order = Order::new(state.order()).unwrap_or_default();
-            let locked = || self.hooks.is_unevictable(at.zone.pfn(idx), order);
-            state.kind() != Kind::Allocated || !self.as_reclaimer(locked)
-        })
     }
 }
 
@@ -175,7 +173,7 @@ impl<C: Config> Packing<'_, '_, C> {
     /// pageblocks, so not after each batch of a large zone.
     fn is_enough(&self, n: usize) -> bool {
         let step = (self.region.blocks.len() as usize / (PARTS * BATCH)).max(1);
-        n.is_multiple_of(step) && self.at.zone.score() <= super::stop_at(self.yard.proactiveness())
+        n.is_multiple_of(step) && self.at.zone.score() <= self.stop_at
     }
 
     /// Moves a part of these pageblocks elsewhere in the zone, and counts what moved.
@@ -186,24 +184,22 @@ impl<C: Config> Packing<'_, '_, C> {
         // Ends the isolation also if a hook panics.
         let _isolation = Finally(|| all().for_each(|b| at.lock().end_compaction(region, b)));
         let isolate = || {
-            let slots = isolated.iter().zip(blocks.iter().flatten());
-            let new = slots.filter(|(slot, _)| slot.get().is_none());
-            new.filter(|(slot, block)| {
-                let done = self.isolate(part, **block);
-                if done {
-                    slot.set(Some(**block));
+            let mut has_new = false;
+            for (slot, &block) in isolated.iter().zip(blocks.iter().flatten()) {
+                if slot.get().is_none() && self.isolate(part, block) {
+                    slot.set(Some(block));
+                    has_new = true;
                 }
-                done
-            })
-            .count()
+            }
+            has_new
         };
         let has_active = || blocks.iter().flatten().any(|&block| region.blocks.is_active(block));
-        if isolate() == 0 && !has_active() {
+        if !isolate() && !has_active() {
             return Emptied::None;
         }
         // Frames of these pageblocks that CPUs keep come back, and CPUs refill from other pageblocks.
         at.drain_packed_zone();
-        if has_active() && isolate() > 0 {
+        if has_active() && isolate() {
             at.drain_packed_zone();
         }
         let first_drain = !core::mem::replace(&mut self.has_drained, true);
@@ -236,10 +232,23 @@ impl<C: Config> Packing<'_, '_, C> {
     fn isolate(&self, part: Part, block: u32) -> bool {
         let frames = frames_of(block);
         let (may_empty, tested) = match part {
-            Part::All => (self.yard.may_empty(self.at, frames.clone()), frames),
+            Part::All => (self.may_empty(frames.clone()), frames),
             Part::Run(_) => (true, frames.start..frames.start),
         };
         may_empty && self.at.lock().isolate_for_compaction(self.region, block, &tested)
+    }
+
+    /// Returns whether the owners of all blocks in these frames allow compaction to move them. One that is
+    /// locked keeps them as they are.
+    pub(super) fn may_empty(&self, mut frames: Range<u32>) -> bool {
+        let zone = self.at.zone;
+        let is_locked = |idx| {
+            let state = zone.state(idx);
+            let order = Order::new(state.order()).unwrap_or_default();
+            let locked = || self.yard.hooks.is_unevictable(zone.pfn(idx), order);
+            state.kind() == Kind::Allocated && self.yard.as_reclaimer(locked)
+        };
+        self.moves_locked || !frames.any(is_locked)
     }
 
     /// Migrates what is movable in a range.

@@ -53,8 +53,8 @@ impl<C: Config> Yard<'_, C> {
         node_score(zones.map(|z| (z.present.load(Relaxed), z.score())))
     }
 
-    pub(super) fn proactiveness(&self) -> u64 {
-        self.knobs.lock().compaction_proactiveness
+    pub(crate) fn proactiveness(&self) -> u64 {
+        self.setting(|knobs| knobs.compaction_proactiveness)
     }
 
     /// Returns whether a node is fragmented enough for proactive compaction to start.

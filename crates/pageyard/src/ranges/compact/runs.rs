@@ -85,7 +85,7 @@ impl<C: Config> Packing<'_, '_, C> {
                     let frames = first..first + pages;
                     let moves = movable_pages(self.at.zone, &frames, order);
                     moves.is_some_and(|n| used.contains(&n))
-                        && self.yard.may_empty(self.at, frames.clone())
+                        && self.may_empty(frames.clone())
                         && each(frames)
                 })
             },

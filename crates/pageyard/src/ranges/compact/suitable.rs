@@ -67,7 +67,7 @@ impl<C: Config> At<'_, '_, C> {
 
 impl<C: Config> Yard<'_, C> {
     pub(super) fn extfrag_threshold(&self) -> u64 {
-        self.knobs.lock().extfrag_threshold
+        self.setting(|knobs| knobs.extfrag_threshold)
     }
 
     /// Returns whether any zone that may serve this order could be compacted if its reclaimable
