@@ -180,17 +180,30 @@ impl<R: RawMutex> Region<'_, R> {
     /// pageblocks count as movable, as all memory does at the start. Isolated pageblocks have the
     /// type of isolated ones.
     pub(crate) fn free_blocks(&self, of: Option<MigrateType>) -> Orders {
+        self.free_blocks_until(of, |_| false)
+    }
+
+    /// Like [`free_blocks`](Self::free_blocks), but stops counting after a pageblock where what was counted
+    /// is `enough`. The largest are counted first.
+    pub(crate) fn free_blocks_until(
+        &self,
+        of: Option<MigrateType>,
+        mut enough: impl FnMut(&Orders) -> bool,
+    ) -> Orders {
         let mut orders = [0; MAX_ORDER as usize + 1];
-        for block in 0..self.blocks.len() {
-            if of.is_none_or(|t| t == self.blocks.listed_type(block)) {
-                self.blocks.add_free_blocks(block, &mut orders);
-            }
-        }
         if of.is_none_or(|t| t == MigrateType::Movable) {
             for bits in self.blocks.whole().words() {
                 let pairs = u64::from(bits::run_heads(bits, 1).count_ones());
                 orders[usize::from(MAX_ORDER)] += pairs;
                 orders[usize::from(PAGEBLOCK_ORDER)] += u64::from(bits.count_ones()) - 2 * pairs;
+            }
+        }
+        for block in 0..self.blocks.len() {
+            if enough(&orders) {
+                break;
+            }
+            if of.is_none_or(|t| t == self.blocks.listed_type(block)) {
+                self.blocks.add_free_blocks(block, &mut orders);
             }
         }
         orders

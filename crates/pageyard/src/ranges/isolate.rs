@@ -315,14 +315,20 @@ impl<R: RawMutex> Zone<'_, R> {
         t: MigrateType,
         purpose: Purpose,
     ) -> Option<u32> {
-        let mut idx = frames.start;
-        if self.block_type(idx) == MigrateType::Cma {
-            return if t == MigrateType::Cma { None } else { Some(idx) };
+        let first = frames.start;
+        if self.block_type(first) == MigrateType::Cma {
+            return if t == MigrateType::Cma { None } else { Some(first) };
         }
         // The tail of a held block is about to be freed or allocated like its head.
-        if self.block_over(idx).is_some_and(|(_, state)| state.kind() == Kind::Held) {
-            return Some(idx);
+        if self.block_over(first).is_some_and(|(_, state)| state.kind() == Kind::Held) {
+            return Some(first);
         }
+        self.unmovable_head_in(frames, purpose)
+    }
+
+    /// Like [`unmovable_in`](Self::unmovable_in), for frames that are neither CMA nor begin inside a block.
+    pub(crate) fn unmovable_head_in(&self, frames: Range<u32>, purpose: Purpose) -> Option<u32> {
+        let mut idx = frames.start;
         // Whatever a MOVABLE zone has in use passes as movable.
         let anything = self.kind == ZoneKind::Movable;
         while idx < frames.end {

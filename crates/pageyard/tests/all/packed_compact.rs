@@ -3,6 +3,7 @@
 #![allow(clippy::single_range_in_vec_init)] // the lists hold ranges
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use crate::common::any::{AnyHooks, On};
@@ -351,6 +352,72 @@ fn s7_8_background_compaction_makes_blocks_beside_pages_that_stay() {
     assert!(yard.compact_background(NodeId(0)).worked);
     yard.alloc(order(5), gfp).unwrap();
     yard.validate().unwrap();
+}
+
+/// Nothing defers an impatient request after a failure, so it looks at a part of a large zone alone; the
+/// next one goes on behind it.
+#[test]
+fn s7_4_impatient_requests_look_at_a_part_of_the_zone_each() {
+    let locked: fn(Pfn) -> bool = |pfn| pfn.0 < (1 << 20) + 1100 * 512;
+    let yard = yard(2 * 1200, Mover { is_locked: locked, ..Mover::new() });
+    yard.set_knob("compact_unevictable_allowed", "0").unwrap();
+    leave(&yard, |n| n % 2 == 0);
+    let request = || yard.alloc(order(5), Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY | Gfp::NOWARN);
+    // It compacts twice.
+    request().unwrap_err();
+    request().unwrap();
+    yard.validate().unwrap();
+}
+
+/// Owners who refuse to move anything are asked for a bounded number of pages by each request.
+#[test]
+fn s7_4_a_request_of_a_low_order_tries_a_part_of_a_large_zone() {
+    let yard = yard(2 * 1200, Mover::refusing(|_| true));
+    leave_mixed(&yard, Gfp::HIGHUSER_MOVABLE);
+    let compact = || yard.compact_zone(ZoneKind::Normal, Some(order(3)), Priority::SyncLight);
+    compact().unwrap();
+    let asked = yard.hooks().moves.take();
+    let tried: BTreeSet<_> = asked.iter().map(|(pfn, _)| pfn.0 / 512).collect();
+    assert_eq!(tried.len(), 1024);
+    compact().unwrap();
+    let next = yard.hooks().moves.borrow()[0].0.0 / 512;
+    assert_eq!(next, tried.last().unwrap() + 1, "it goes on behind them");
+}
+
+/// Whether a costly request is worth a compaction, and the score, follow from the free blocks, which are not
+/// all counted for them.
+#[test]
+fn s7_5_s7_8_fragmentation_follows_from_the_free_blocks() {
+    let layouts: [fn(u64) -> bool; 4] = [
+        |n| n % 2 == 0 || n > 12_000,
+        |n| n % 8 == 0,
+        |n| n % 16 == 7 || n % 1024 >= 512,
+        |n| n % 128 == 0 || n < 9000,
+    ];
+    let mut answers = [0, 0];
+    for stays in layouts {
+        for threshold in [0, 300, 500, 800, 930, 980, 990, 1000] {
+            for n in 4..8 {
+                let yard = yard(64, Mover::refusing(|_| true));
+                leave_of(&yard, Gfp::KERNEL, stays);
+                yard.set_knob("extfrag_threshold", &threshold.to_string()).unwrap();
+                let blocks = yard.free_blocks(ZoneKind::Normal).unwrap();
+                let lacks = (0..=threshold).contains(&fragmentation_index(&blocks, order(n)));
+                let done = yard.compact_for(order(n), Gfp::KERNEL, Priority::SyncLight);
+                let result = done.unwrap().result;
+                let is_skipped = result == CompactResult::Skipped;
+                let has_block = blocks[n as usize..].iter().any(|&n| n > 0);
+                assert_eq!(has_block, result == CompactResult::Success, "{n} {result:?}");
+                assert!(has_block || is_skipped == lacks, "{n} {threshold} {result:?} {blocks:?}");
+                answers[usize::from(lacks)] += 1;
+                let score = compact::zone_score(&blocks);
+                let present = yard.zone_info(ZoneKind::Normal).unwrap().present;
+                let score = compact::node_score([(present, score)].into_iter());
+                assert_eq!(yard.fragmentation_score(NodeId(0)), score);
+            }
+        }
+    }
+    assert!(answers[0] > 20 && answers[1] > 20, "{answers:?}");
 }
 
 /// Of a zone where no pageblock is more than half free, proactive compaction makes one with huge pages.

@@ -27,8 +27,6 @@ pub(super) const BATCH: usize = 8;
 /// Pageblocks of one run for a request, and of an impatient one.
 const MOST: usize = 64;
 const MOST_ASYNC: usize = 8;
-/// Parts of a zone after which a proactive run looks whether it has done enough.
-const PARTS: usize = 64;
 
 /// One compaction of a zone.
 pub(super) struct Packing<'p, 'a, C: Config> {
@@ -129,7 +127,7 @@ impl<C: Config> Packing<'_, '_, C> {
         'passes: for &(t, most, least) in passes {
             let mut search = Sparsest::new(t, start.max(Sparsest::place_of(most)), least);
             let mut size = if job.order.is_some() { 1 } else { BATCH };
-            for n in 1.. {
+            loop {
                 if self.left == 0 {
                     break 'passes;
                 }
@@ -150,7 +148,7 @@ impl<C: Config> Packing<'_, '_, C> {
                     }
                 }
                 next = if self.moved == 0 { search.place() } else { start };
-                if served || job.proactive && self.is_enough(n) {
+                if served || job.proactive && self.at.zone.score() <= self.stop_at {
                     break 'passes;
                 }
                 if is_last {
@@ -167,13 +165,6 @@ impl<C: Config> Packing<'_, '_, C> {
 
     pub(super) fn is_served(&self) -> bool {
         self.job.order.is_some_and(|order| self.at.zone.is_served(order, self.job))
-    }
-
-    /// Returns whether a proactive run has done enough after `n` batches. The score looks at all
-    /// pageblocks, so not after each batch of a large zone.
-    fn is_enough(&self, n: usize) -> bool {
-        let step = (self.region.blocks.len() as usize / (PARTS * BATCH)).max(1);
-        n.is_multiple_of(step) && self.at.zone.score() <= self.stop_at
     }
 
     /// Moves a part of these pageblocks elsewhere in the zone, and counts what moved.

@@ -4,7 +4,7 @@ use lock_api::RawMutex;
 
 use crate::allocator::yard::Yard;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{MAX_ORDER, NodeId, Order};
+use crate::base::units::{MAX_ORDER, NodeId, Order, PAGEBLOCK_PAGES};
 use crate::embedder::config::Config;
 use crate::zone::state::{RECLAIM_ACTIVE, Zone};
 
@@ -20,7 +20,12 @@ pub fn zone_score(blocks: &[u64; MAX_ORDER as usize + 1]) -> u64 {
             suitable += pages;
         }
     }
-    ((free - suitable) * 100).checked_div(free).unwrap_or(0) as u64
+    score_of(free, suitable)
+}
+
+/// Returns the share of free pages that are not suitable for a huge page, in percent.
+fn score_of(free: u128, suitable: u128) -> u64 {
+    (free.saturating_sub(suitable) * 100).checked_div(free).unwrap_or(0) as u64
 }
 
 /// Returns the score of a node: the scores of its zones, weighted by their present pages.
@@ -42,7 +47,14 @@ pub fn start_above(proactiveness: u64) -> u64 {
 
 impl<R: RawMutex> Zone<'_, R> {
     pub(super) fn score(&self) -> u64 {
-        zone_score(&self.free_blocks())
+        match self.region() {
+            None => zone_score(&self.free_blocks()),
+            // Counting the blocks of each order would look at all pageblocks.
+            Some(region) => {
+                let suitable = region.whole_blocks() * u64::from(PAGEBLOCK_PAGES);
+                score_of(self.supply_exact().free.into(), suitable.into())
+            }
+        }
     }
 }
 

@@ -8,18 +8,25 @@ use lock_api::RawMutex;
 use super::packed::{BATCH, Emptied, Packing, Part, frames_of};
 use crate::base::frame::Kind;
 use crate::base::sync::Ordering::Relaxed;
-use crate::base::units::{COSTLY_ORDER, MigrateType, Order, PAGEBLOCK_ORDER};
+use crate::base::units::{COSTLY_ORDER, Order, PAGEBLOCK_ORDER};
 use crate::embedder::compact_events::Mode;
 use crate::embedder::config::Config;
 use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::Purpose;
 use crate::zone::state::Zone;
 
+/// Pageblocks that an impatient request looks at for a run that could be made, since nothing defers it after
+/// it finds none (§7.6).
+const MOST_SEEN_ASYNC: usize = 512;
+
+/// Pageblocks that are tried for a request of a low order.
+const MOST_LOW: usize = 1024;
+
 impl<C: Config> Packing<'_, '_, C> {
     /// Makes a run of the job's order, if that is below a pageblock's, in one of the zone's pageblocks.
     /// Begins where the last call ended, with one pageblock, then with more of them together. For a low
-    /// order it tries all of them: otherwise the request would end in the out-of-memory hook beside free
-    /// memory (§2.10). Returns whether the block is available.
+    /// order it tries many: otherwise the request would end in the out-of-memory hook beside free memory
+    /// (§2.10). Returns whether the block is available.
     #[inline(never)]
     pub(super) fn make_run(&mut self) -> bool {
         let (at, region, job) = (self.at, self.region, self.job);
@@ -27,28 +34,42 @@ impl<C: Config> Packing<'_, '_, C> {
             return false;
         };
         if order.get() <= COSTLY_ORDER && job.mode != Mode::Async {
-            self.left = usize::MAX;
+            self.left = MOST_LOW;
         }
         let len = region.blocks.len();
         let cursor = &at.zone.compaction.free_at;
         let start = cursor.load(Relaxed);
         let start = if start < len { start } else { 0 };
-        // For an impatient request only in pageblocks of its type (§7.4).
-        let is_picky = job.direct && job.mode == Mode::Async;
+        let is_impatient = job.direct && job.mode == Mode::Async;
+        let most = if is_impatient { MOST_SEEN_ASYNC } else { usize::MAX };
         let mut blocks = (start..len).chain(0..start);
+        let served = self.make_run_in(&mut blocks.by_ref().take(most), order, is_impatient);
+        cursor.store(blocks.next().unwrap_or(start), Relaxed);
+        served
+    }
+
+    /// Makes a run in one of these pageblocks, of the job's type alone if `is_picky` (§7.4).
+    fn make_run_in(
+        &mut self,
+        blocks: &mut impl Iterator<Item = u32>,
+        order: Order,
+        is_picky: bool,
+    ) -> bool {
+        let (region, job) = (self.region, self.job);
         let mut size = 1;
         while self.left > 0 {
             let mut batch = [None; BATCH];
             let found = blocks.by_ref().filter(|&block| {
                 region.blocks.is_open(block)
                     && (!is_picky || region.blocks.block_type(block) == job.migrate_type)
-                    && self.runs(block, order, &mut |_| true)
+                    && self.has_run_to_make(block, order)
             });
             for (slot, block) in batch.iter_mut().take(size.min(self.left)).zip(found) {
                 *slot = Some(block);
             }
-            let Some(last) = batch.iter().rev().find_map(|&block| block) else { break };
-            cursor.store(last + 1, Relaxed);
+            if batch[0].is_none() {
+                break;
+            }
             match self.empty(Part::Run(order), &batch) {
                 Emptied::None => {}
                 Emptied::NoRoom => break,
@@ -57,6 +78,11 @@ impl<C: Config> Packing<'_, '_, C> {
             }
         }
         false
+    }
+
+    /// Returns whether all blocks of a run in a pageblock may move.
+    fn has_run_to_make(&self, block: u32, order: Order) -> bool {
+        self.runs_of(block, order).any(|(frames, _)| self.may_empty(frames))
     }
 
     /// Moves the blocks of one run out of an isolated pageblock, or of others while owners refuse: first
@@ -81,15 +107,19 @@ impl<C: Config> Packing<'_, '_, C> {
         let pages = order.pages();
         [0..pages / 4 + 1, pages / 4 + 1..pages / 2 + 1, pages / 2 + 1..pages + 1].into_iter().any(
             |used| {
-                frames_of(block).step_by(pages as usize).any(|first| {
-                    let frames = first..first + pages;
-                    let moves = movable_pages(self.at.zone, &frames, order);
-                    moves.is_some_and(|n| used.contains(&n))
-                        && self.may_empty(frames.clone())
-                        && each(frames)
+                self.runs_of(block, order).any(|(frames, moves)| {
+                    used.contains(&moves) && self.may_empty(frames.clone()) && each(frames)
                 })
             },
         )
+    }
+
+    /// Returns the runs of a pageblock that can be emptied, with the pages that would move.
+    fn runs_of(&self, block: u32, order: Order) -> impl Iterator<Item = (Range<u32>, u32)> {
+        let zone = self.at.zone;
+        let runs = frames_of(block).step_by(order.pages() as usize);
+        runs.map(move |first| first..first + order.pages())
+            .filter_map(move |frames| Some((frames.clone(), movable_pages(zone, &frames, order)?)))
     }
 }
 
@@ -101,9 +131,7 @@ fn movable_pages<R: RawMutex>(
     order: Order,
 ) -> Option<u32> {
     let is_inside = || zone.block_over(frames.start).is_some_and(|(head, _)| head < frames.start);
-    if zone.unmovable_in(frames.clone(), MigrateType::Movable, Purpose::Use).is_some()
-        || is_inside()
-    {
+    if zone.unmovable_head_in(frames.clone(), Purpose::Use).is_some() || is_inside() {
         return None;
     }
     let used = frames.clone().map(|idx| zone.state(idx)).filter(|s| s.kind() == Kind::Allocated);
