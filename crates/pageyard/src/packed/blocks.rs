@@ -14,7 +14,7 @@ mod take;
 use crate::base::lines::{Part, Piece};
 use crate::base::shared::{self, AtomicU32, AtomicU64};
 use crate::base::sync::Ordering::{Relaxed, SeqCst};
-use crate::base::units::{MigrateType, TYPES};
+use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, TYPES};
 use crate::packed::bits::{self, WORDS};
 use crate::packed::domain::Domain;
 use crate::packed::free_set_apart::FreeSetApart;
@@ -75,6 +75,8 @@ pub(crate) struct Blocks<'a> {
     /// Reported pageblocks that requests took since the start.
     retaken: AtomicU64,
     pub(super) notes: Notes,
+    /// Where the last search of all pageblocks for a block of each order found one.
+    pub(super) found_at: [AtomicU32; PAGEBLOCK_ORDER as usize],
     /// Free pages of the pageblocks that are set apart.
     pub(super) free_set_apart: FreeSetApart,
     /// Faulty frames that are out of use.
@@ -106,6 +108,7 @@ impl<'a> Blocks<'a> {
             double_frees: AtomicU64::new(0),
             retaken: AtomicU64::new(0),
             notes: Notes::new(),
+            found_at: [const { AtomicU32::new(0) }; PAGEBLOCK_ORDER as usize],
             free_set_apart: FreeSetApart::new(),
             out_of_use: AtomicU64::new(0),
         }

@@ -90,13 +90,17 @@ impl Blocks<'_> {
     }
 
     /// Looks at all pageblocks for a block of an order below a pageblock's, unless the last search found
-    /// none and no such block has become free since.
-    pub(crate) fn search<T>(&self, order: u8, at: impl FnMut(u32) -> Option<T>) -> Option<T> {
+    /// none and no such block has become free since. Begins where the last one found a block, so that
+    /// requests that find one each do not all look at the pageblocks before it.
+    pub(crate) fn search<T>(&self, order: u8, mut at: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let last = self.found_at.get(usize::from(order))?;
         if self.notes.is_missing(order) {
             return None;
         }
         let search = self.notes.begin(order);
-        let found = (0..self.len()).find_map(at);
+        let start = last.load(Relaxed);
+        let mut blocks = (start..self.len()).chain(0..start);
+        let found = blocks.find_map(|block| at(block).inspect(|_| last.store(block, Relaxed)));
         self.notes.end(&search, found.is_some());
         found
     }

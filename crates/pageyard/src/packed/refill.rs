@@ -514,9 +514,10 @@ impl<R: RawMutex> Region<'_, R> {
         })
     }
 
-    /// Takes a block from a partly free pageblock of a type, the fullest first.
+    /// Takes a block from a partly free pageblock of a type, the fullest first, then from that where the last
+    /// search of all pageblocks found one.
     fn take_partial(&self, at: Place, order: u8, t: MigrateType) -> Option<u32> {
-        (first_bucket(order)..=BUCKETS).find_map(|bucket| {
+        let fullest = (first_bucket(order)..=BUCKETS).find_map(|bucket| {
             let mut from = 0;
             (0..PROBES).find_map(|_| {
                 let block = self.blocks.partial(t, bucket).find(from)?;
@@ -527,6 +528,11 @@ impl<R: RawMutex> Region<'_, R> {
                 }
                 taken
             })
+        });
+        fullest.or_else(|| {
+            let last = self.blocks.found_at.get(usize::from(order))?.load(Relaxed);
+            let is_own = self.blocks.block_type(last) == t;
+            is_own.then(|| self.blocks.take_direct(last, order, at.domain))?
         })
     }
 }

@@ -109,3 +109,31 @@ fn the_type_of_each_pageblock_is_its_own() {
     assert!(region.set_block_type(Pfn((1 << 20) + 2 * 512 + 5), u));
     assert_eq!(types(), [m, m, u, m]);
 }
+
+/// Requests that look at all pageblocks for a block each do not all begin with those that have none.
+#[test]
+fn a_search_of_all_pageblocks_goes_on_where_the_last_one_ended() {
+    let storage = Storage::new(64 * 512, 1, 1).unwrap();
+    let region = full(&storage, 64 * 512);
+    while region.alloc(CpuId(0), o(0), MigrateType::Movable).is_some() {}
+    // All have as many free frames, so none is preferred.
+    let runs = |block| if [20, 30, 40].contains(&block) { 16 } else { 0 };
+    for block in 0..64_u64 {
+        let frames = (0..512).filter(|&n| n < runs(block) || n >= runs(block) * 2 && n % 2 == 1);
+        frames.for_each(|n| region.free(CpuId(0), Pfn(block * 512 + n), o(0)).unwrap());
+    }
+    let held: Vec<Pfn> = (0..8)
+        .map(|n| {
+            region.drain_all();
+            let pfn = region.alloc(CpuId(0), o(3), MigrateType::Movable);
+            if n == 2 {
+                // The next one is sought behind it, not here.
+                region.free(CpuId(0), Pfn(20 * 512), o(3)).unwrap();
+            }
+            pfn.unwrap_or(Pfn(u64::MAX))
+        })
+        .collect();
+    let places: Vec<u64> = held.iter().map(|pfn| pfn.0 / 512).take(7).collect();
+    assert_eq!(places, [20, 20, 30, 30, 40, 40, 20]);
+    assert_eq!(held[7], Pfn(u64::MAX), "no other is there");
+}
