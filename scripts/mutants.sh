@@ -2,7 +2,7 @@
 # Mutants: each is one small change of the code that some test has to notice.
 #
 #     scripts/mutants.sh                          tries those that were not tried yet
-#     scripts/mutants.sh pcp hotplug compact      of these files alone
+#     scripts/mutants.sh packed hotplug compact   of these files and folders alone
 #     scripts/mutants.sh --again                  also those that survived without a reason
 #     scripts/mutants.sh --seconds 5              runs tests of 5 seconds for each mutant; 60 unless told
 #     scripts/mutants.sh --minutes 30             begins nothing new after that time

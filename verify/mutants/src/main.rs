@@ -46,6 +46,7 @@ const FILES: &[&str] = &[
     "crates/pageyard/src/request/free.rs",
     "crates/pageyard/src/ranges/hotplug.rs",
     "crates/pageyard/src/ranges/isolate.rs",
+    "crates/pageyard/src/ranges/migrate.rs",
     "crates/pageyard/src/ranges/place.rs",
     "crates/pageyard/src/request/slow_path.rs",
     "crates/pageyard/src/zone/mobility.rs",
@@ -179,6 +180,9 @@ fn run() -> Result<()> {
         tree.constant.extend(names.lines().map(str::to_owned));
     }
     tree.copy()?;
+    if let Some(file) = options.files.iter().find(|f| !mutants.iter().any(|m| is_of(&m.file, f))) {
+        return Err(format!("{file}: no file or folder of this name has mutants").into());
+    }
     let is_chosen = |mutant: &Mutant| {
         options.files.is_empty() || options.files.iter().any(|file| is_of(&mutant.file, file))
     };
@@ -259,11 +263,11 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns whether `path` is the named file, or is in the named folder.
+/// Returns whether `path` is the named file, or is in the named folder. A name may begin at any folder.
 fn is_of(path: &str, name: &str) -> bool {
     let inner = path.split_once("/src/").map_or(path, |(_, inner)| inner);
-    inner.strip_suffix(".rs") == Some(name)
-        || inner.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
+    let inner = format!("/{}/", inner.strip_suffix(".rs").unwrap_or(inner));
+    inner.contains(&format!("/{name}/"))
 }
 
 /// Tests one mutant with the tests that reach it, as many as the time budget allows but at least
