@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{Command, CommandFactory, FromArgMatches};
 use pageyard_trace::is_active;
 
 use crate::output::{self, say};
@@ -13,18 +13,29 @@ use crate::{closed, manual};
 
 /// Parses the arguments, with help whose examples name the samples where they are.
 pub(crate) fn parse<A: CommandFactory + FromArgMatches>() -> Result<A, clap::Error> {
-    let mut program = manual::with_samples(A::command());
+    let mut program = with_negative_numbers(manual::with_samples(A::command()));
     let matches = program.try_get_matches_from_mut(std::env::args_os()).map_err(in_words)?;
     A::from_arg_matches(&matches).map_err(|e| e.format(&mut program))
+}
+
+/// Takes a negative number for an option's value, so that the error is about the number.
+fn with_negative_numbers(program: Command) -> Command {
+    program
+        .mut_args(|arg| {
+            let takes_values = arg.get_action().takes_values();
+            arg.allow_negative_numbers(takes_values)
+        })
+        .mut_subcommands(with_negative_numbers)
 }
 
 /// Prints help, or an error in the arguments.
 pub(crate) fn answer(e: &clap::Error) -> ExitCode {
     let text = e.render().to_string();
-    if e.use_stderr() && text.contains(|c| c != '\n' && is_active(c)) {
-        // The message quotes an argument with active characters. `print` would print it unescaped,
-        // with colours.
-        say!("{}", text.trim_end());
+    let words = output::without_numbers(&text);
+    if e.use_stderr() && (words != text || text.contains(|c| c != '\n' && is_active(c))) {
+        // The message names a system error, or quotes an argument with active characters. `print` would
+        // print it as it is, unescaped and with colours.
+        say!("{}", words.trim_end());
         return ExitCode::from(2);
     }
     let is_open = if e.use_stderr() { Ok(()) } else { closed::check() };

@@ -7,12 +7,23 @@ use crate::settings::Settings;
 
 /// An unknown or malformed policy.
 #[derive(Debug, thiserror::Error)]
-#[error("policy {}: {why}", printable(.name))]
+#[error("{}{why}", place(.name, .why))]
 pub struct PolicyError {
     /// The requested policy.
     pub name: String,
     /// What is wrong.
     pub why: String,
+}
+
+/// Returns what stands before the reason, unless that begins with the policy.
+fn place(name: &str, why: &str) -> String {
+    let name = printable(name);
+    let says = why.strip_prefix("unknown policy ").and_then(|rest| rest.strip_prefix(&*name));
+    if says.is_some_and(|rest| rest.starts_with(';')) {
+        String::new()
+    } else {
+        format!("policy {name}: ")
+    }
 }
 
 /// A policy with settings, ready to run.
@@ -305,11 +316,7 @@ mod tests {
     #[test]
     fn parse_errors_are_specific() {
         for (text, says) in [
-            (
-                "Linux7",
-                "policy Linux7: unknown policy Linux7; expected one of Linux612, Base, \
-                 Step1",
-            ),
+            ("Linux7", "unknown policy Linux7; expected one of Linux612, Base, Step1"),
             ("Vanilla<Bas>", "policy Vanilla<Bas>: unknown policy Bas; expected one of Linux612"),
             ("", "policy : a name is missing"),
             ("<Base>", "policy <Base>: a name is missing"),

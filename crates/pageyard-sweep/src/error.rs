@@ -18,6 +18,9 @@ pub enum SweepError {
         /// What is wrong, and the fix.
         what: String,
     },
+    /// An argument of `judge` is invalid.
+    #[error("judge: {0}")]
+    Argument(String),
     /// A file cannot be read or written.
     #[error(
         "{}: {source}; name a folder that can be written to (-o)",

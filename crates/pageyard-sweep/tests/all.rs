@@ -334,7 +334,7 @@ fn errors_name_the_entry_and_the_fix() {
             "policies = []\n[[workload]]\nname=\"micro\"\nmachines=[\"desktop\"]",
             "policies: the list is empty",
         ),
-        ("policies = [\"Bas\"]", "policies: policy Bas: unknown policy Bas; expected one of"),
+        ("policies = [\"Bas\"]", "policies: unknown policy Bas; expected one of"),
         ("policies = [\"Base\"]\nseed = 1", "unknown field `seed`"),
         ("policies = [\"Base\"]\n[knobs]\nnope = [1]", "policies: unknown knob"),
         ("policies = [\"Base\"]\n[knobs]\nhigh = []", "knob high has no values"),

@@ -607,9 +607,15 @@ fn argument_errors_are_named_and_exit_with_2() {
         ),
         (
             &["replay", "x", "--policy", "Base,Linux7"],
-            "'--policy <P,P>': policy Linux7: unknown policy Linux7; expected one of",
+            "'--policy <P,P>': unknown policy Linux7; expected one of",
         ),
         (&["replay", "x", "--memory", "2X"], "'--memory <SIZE>': `2X` is not a size"),
+        (&["run", "unix", "--memory", "-1"], "'--memory <SIZE>': `-1` is not a size"),
+        (
+            &["run", "unix", "--on", "machine:9x"],
+            "'machine:9x' for '--on <host|machine:NAME>': 9x: the file: No such file or directory; name",
+        ),
+        (&["judge", "Nope"], "pageyard: judge: unknown policy Nope; expected one of"),
         (&["frobnicate"], "frobnicate"),
         (&["show", "no/such/file", "--as", "vmstat"], "no/such/file"),
         (&["show", "x", "--as", "meminfo"], "expected one of zoneinfo, buddyinfo"),

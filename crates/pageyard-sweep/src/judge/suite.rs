@@ -106,17 +106,16 @@ impl Suite {
             place: "judge".into(),
             what,
         };
-        let of_arguments = |what| wrong(Path::new("the arguments"), what);
         let one = |text: &str| {
             let mut all = columns(text).map_err(|e| e.to_string())?;
             let choice = all.pop().filter(|_| all.is_empty());
             choice.map(|c| c.name).ok_or_else(|| format!("{text}: expected one policy"))
         };
-        let policy = one(&proposal.policy).map_err(of_arguments)?;
-        let against = one(&proposal.against).map_err(of_arguments)?;
+        let policy = one(&proposal.policy).map_err(SweepError::Argument)?;
+        let against = one(&proposal.against).map_err(SweepError::Argument)?;
         if policy == against {
             let what = format!("{policy} is compared with itself; name another one with --against");
-            return Err(of_arguments(what));
+            return Err(SweepError::Argument(what));
         }
         let (mut works, mut about, mut files): (Vec<Work>, Vec<_>, _) =
             (Vec::new(), Vec::new(), HashMap::new());
@@ -131,19 +130,21 @@ impl Suite {
             let mut names: Vec<_> = SUITE.iter().map(|e| e.name).collect();
             names.dedup();
             let names = names.join(", ");
-            return Err(of_arguments(format!(
+            return Err(SweepError::Argument(format!(
                 "{name} is not in the suite; expected one of {names}"
             )));
         }
         let wanted =
             |e: &&Entry| proposal.only.is_empty() || proposal.only.iter().any(|n| n == e.name);
         for entry in SUITE.iter().filter(wanted) {
-            let of = entry.workload(proposal.full).works(Path::new("")).map_err(of_arguments)?;
+            let of =
+                entry.workload(proposal.full).works(Path::new("")).map_err(SweepError::Argument)?;
             about.extend(of.iter().map(|_| (entry.about.to_owned(), entry.regression)));
             works.extend(of);
         }
         let policies = [against, policy];
-        let plan = Plan::of(&works, &policies, &proposal.seeds, files).map_err(of_arguments)?;
+        let plan =
+            Plan::of(&works, &policies, &proposal.seeds, files).map_err(SweepError::Argument)?;
         let [against, policy] = policies;
         Ok(Suite { plan, policy, against, seeds: proposal.seeds.clone(), about })
     }
