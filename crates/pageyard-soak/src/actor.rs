@@ -47,7 +47,7 @@ pub(crate) struct Actor {
     pub(crate) held: Vec<Held>,
     pub(crate) pages: u64,
     /// Number of pages that it tries to hold.
-    pub(crate) appetite: u64,
+    pub(crate) most_held: u64,
     pub(crate) operations: u64,
     pub(crate) tally: Tally,
 }
@@ -68,14 +68,14 @@ impl Actor {
             serial: 0,
             held: Vec::new(),
             pages: 0,
-            appetite: 0,
+            most_held: 0,
             operations: 0,
             tally: Tally::new(world.names),
         }
     }
 
     pub(crate) fn tracked(&mut self) -> &'static TrackedYard {
-        &self.world.houses[self.rng.usize(..self.world.houses.len())]
+        &self.world.yards[self.rng.usize(..self.world.yards.len())]
     }
 
     pub(crate) fn gfp(&mut self) -> Gfp {

@@ -83,7 +83,7 @@ pub struct Phase {
     /// Whether pages carry patterns, which slows the threads down.
     pub(crate) patterns: bool,
     /// The most that all threads of mixed work together try to hold, in percent of the memory.
-    pub(crate) appetite: u64,
+    pub(crate) most_held_percent: u64,
 }
 
 fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
@@ -158,7 +158,7 @@ impl Phase {
             swings: if storm { rng.usize(1..=3) } else { rng.usize(0..=1) },
             others: rng.bool(),
             patterns: rng.u8(0..4) < if storm { 1 } else { 3 },
-            appetite: 150,
+            most_held_percent: 150,
             yards,
         };
         if !storm && rng.u8(0..3) == 0 && plan.size >= 2 * SECTION {
@@ -179,7 +179,7 @@ impl Phase {
             self.others = true;
         }
         self.workers.iter_mut().for_each(|work| *work = Work::Mixed);
-        self.appetite = 3;
+        self.most_held_percent = 3;
         self.swings = 0;
         self.busy.extend(["offline", "online"]);
     }

@@ -97,7 +97,7 @@ fn run(
             lock(&world.found).take().or_else(|| world.close().err())
         }
     };
-    world.houses.iter().for_each(|tracked| tracked.count(&mut lock(&world.counts)));
+    world.yards.iter().for_each(|tracked| tracked.count(&mut lock(&world.counts)));
     let over = Over {
         counts: std::mem::take(&mut *lock(&world.counts)),
         plant: lock(&world.plant).take(),

@@ -122,12 +122,12 @@ impl Actor {
     fn mix(&mut self, turn: u64) -> Result<(), Found> {
         if turn % 64 == 1 {
             // In most phases, from nothing to half more than the memory.
-            let all: u64 = self.world.houses.iter().map(TrackedYard::pages).sum();
-            let part = all * self.rng.u64(0..=self.world.phase.appetite) / 100;
-            self.appetite = part / self.world.phase.workers.len() as u64;
+            let all: u64 = self.world.yards.iter().map(TrackedYard::pages).sum();
+            let part = all * self.rng.u64(0..=self.world.phase.most_held_percent) / 100;
+            self.most_held = part / self.world.phase.workers.len() as u64;
         }
         for _ in 0..32 {
-            let take = match self.appetite {
+            let take = match self.most_held {
                 0 => 0,
                 most if self.pages < most => 60,
                 _ => 25,

@@ -37,9 +37,9 @@ pub(crate) struct World {
     pub(crate) seats: Vec<Seat>,
     /// Items that any thread may release.
     pub(crate) exchange: Mutex<Vec<Held>>,
-    /// One per house.
+    /// One per yard.
     callbacks: Vec<Callbacks>,
-    pub(crate) houses: Vec<TrackedYard>,
+    pub(crate) yards: Vec<TrackedYard>,
     /// The names of the table's rows.
     pub(crate) names: Names,
     /// Number of threads so far. Each thread's number is part of its owners.
@@ -60,9 +60,9 @@ impl World {
         plant: Option<Plant>,
         names: Names,
     ) -> Result<World, SoakError> {
-        let houses =
+        let yards =
             phase.yards.iter().enumerate().map(|(n, shape)| TrackedYard::new(n, *shape, names));
-        let houses = houses.collect::<Result<Vec<_>, _>>()?;
+        let yards = yards.collect::<Result<Vec<_>, _>>()?;
         let workers = phase.workers.iter().map(|&work| Role::Worker(work));
         let swings = std::iter::repeat_n(Role::Swing, phase.swings);
         let others = phase.others.then_some(Role::Others);
@@ -75,8 +75,8 @@ impl World {
             working: AtomicUsize::new(phase.workers.len()),
             phase,
             exchange: Mutex::default(),
-            callbacks: houses.iter().map(|_| Callbacks::default()).collect(),
-            houses,
+            callbacks: yards.iter().map(|_| Callbacks::default()).collect(),
+            yards,
             names,
             threads: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -89,7 +89,7 @@ impl World {
 
     /// Registers a shrinker, a relocator and a listener with each yard.
     pub(crate) fn open(&'static self) {
-        for tracked in &self.houses {
+        for tracked in &self.yards {
             self.callbacks(tracked).open(self, tracked);
             // A yard of shared memory is refused. The system then serves the heap's blocks.
             let _ = tracked.heap.install(&tracked.yard);
@@ -100,11 +100,11 @@ impl World {
     pub(crate) fn close(&'static self) -> Result<(), Found> {
         let left = std::mem::take(&mut *lock(&self.exchange));
         left.into_iter().try_for_each(Held::release)?;
-        self.houses.iter().try_for_each(|tracked| self.callbacks(tracked).close(tracked))?;
-        self.houses.iter().try_for_each(TrackedYard::prove_empty)
+        self.yards.iter().try_for_each(|tracked| self.callbacks(tracked).close(tracked))?;
+        self.yards.iter().try_for_each(TrackedYard::prove_empty)
     }
 
-    /// Returns the callbacks registered with a house's yard.
+    /// Returns the callbacks registered with a yard.
     pub(crate) fn callbacks(&self, tracked: &TrackedYard) -> &Callbacks {
         &self.callbacks[tracked.number]
     }
