@@ -29,7 +29,7 @@ run() { MIRIFLAGS="$flags $more" cargo +nightly miri test --target-dir "$target"
 more=
 # Unit tests that need no file, fork or wait of the system's: with threads, and with one thread, which one seed covers.
 threads=(lock:: magazine::tests::a_limit_change_during_a_fill_keeps_blocks_intact)
-single=(magazine:: known_zero:: wake_flag:: callback:: shrink:: relocate:: limits::)
+single=(magazine:: known_zero:: wake_flag:: callback:: registry:: shrink:: relocate:: limits::)
 
 if [ "$seeds" = short ]; then
     step "the host's magazines and known zeros"

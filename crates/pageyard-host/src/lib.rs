@@ -94,6 +94,7 @@ mod pressure;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 mod raw_yard;
+mod registry;
 mod relocate;
 mod requests;
 mod roster;
@@ -138,9 +139,10 @@ pub use pressure::{Cause, Level, PressureEvent};
 #[cfg(feature = "prometheus")]
 pub use prometheus::write_prometheus;
 pub use raw_yard::{RawYard, Words};
+pub use registry::Registration;
 pub use relocate::{Moving, Relocator};
 pub use service::Status;
-pub use shrink::{Registration, Shrinker};
+pub use shrink::Shrinker;
 pub use signals::{GroupMemory, SystemFiles, Watching};
 pub use stats::{CpuStatus, YardStats, ZoneStatus};
 pub use thread_cache::{ThreadCache, ThreadCacheStats, ThreadCacheUse};
