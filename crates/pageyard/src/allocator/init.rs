@@ -227,18 +227,9 @@ impl<'a, C: Config> Yard<'a, C> {
             }
         }
 
-        for (i, node) in storage.nodes.iter_mut().take(needs.nodes).enumerate() {
-            let id = NodeId(i as u16);
-            let first = zones.iter().take_while(|z| z.node < id).count();
-            let own = zones.iter().filter(|z| z.node == id).count();
-            let distances = layout.distances.get(i * needs.nodes..).unwrap_or(&[]);
-            let distances = distances.get(..needs.nodes).unwrap_or(&[]);
-            *node = const { Node::new() };
-            node.set(id, zones.get(first..first + own).unwrap_or(&[]), distances);
-            let cpus = layout.cpus.iter().filter(|&&n| n == id).count();
-            node.cpus.store(cpus as u32, Relaxed);
-        }
-        let nodes: &'a [Node<'a, C::Lock>] = storage.nodes.get(..needs.nodes).unwrap_or(&[]);
+        let nodes = storage.nodes.get_mut(..needs.nodes).unwrap_or(&mut []);
+        set_nodes(nodes, zones, layout);
+        let nodes: &'a [Node<'a, C::Lock>] = nodes;
         // In a blank allocator, any zone may still get memory.
         let serves = |z: &Zone<'a, C::Lock>| !populated || z.is_populated();
         rebuild_orders(nodes, |id| zones.iter().any(|z| z.node == id && serves(z)));
@@ -260,6 +251,28 @@ impl<'a, C: Config> Yard<'a, C> {
             Start::Blank | Start::Whole => None,
         };
         Ok(())
+    }
+}
+
+/// Gives each node its zones, which are sorted by node, its distances and the number of its CPUs. Outlined
+/// to keep its frame off the stack while memory is added.
+#[inline(never)]
+fn set_nodes<'a, R: RawMutex>(
+    nodes: &mut [Node<'a, R>],
+    zones: &'a [Zone<'a, R>],
+    layout: &Layout<'_>,
+) {
+    let count = nodes.len();
+    for (i, node) in nodes.iter_mut().enumerate() {
+        let id = NodeId(i as u16);
+        let first = zones.iter().take_while(|z| z.node < id).count();
+        let own = zones.iter().filter(|z| z.node == id).count();
+        let distances = layout.distances.get(i * count..).unwrap_or(&[]);
+        let distances = distances.get(..count).unwrap_or(&[]);
+        *node = const { Node::new() };
+        node.set(id, zones.get(first..first + own).unwrap_or(&[]), distances);
+        let cpus = layout.cpus.iter().filter(|&&n| n == id).count();
+        node.cpus.store(cpus as u32, Relaxed);
     }
 }
 
