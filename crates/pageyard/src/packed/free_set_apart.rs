@@ -1,6 +1,6 @@
 //! Counters of the free pages in pageblocks that are set apart.
 
-use crate::base::shared::AtomicI64;
+use crate::base::shared::{AtomicI64, AtomicU32};
 use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType;
 
@@ -11,15 +11,28 @@ use crate::base::units::MigrateType;
 pub(super) struct FreeSetApart {
     highatomic: AtomicI64,
     cma: AtomicI64,
+    /// The pageblocks from which the last blocks were taken.
+    highatomic_at: AtomicU32,
+    cma_at: AtomicU32,
 }
 
 impl FreeSetApart {
     pub(super) const fn new() -> Self {
-        FreeSetApart { highatomic: AtomicI64::new(0), cma: AtomicI64::new(0) }
+        FreeSetApart {
+            highatomic: AtomicI64::new(0),
+            cma: AtomicI64::new(0),
+            highatomic_at: AtomicU32::new(0),
+            cma_at: AtomicU32::new(0),
+        }
     }
 
     pub(super) fn of(&self, t: MigrateType) -> &AtomicI64 {
         if t == MigrateType::Cma { &self.cma } else { &self.highatomic }
+    }
+
+    /// The pageblock from which the last block was taken, and from which the next one is.
+    pub(super) fn last(&self, t: MigrateType) -> &AtomicU32 {
+        if t == MigrateType::Cma { &self.cma_at } else { &self.highatomic_at }
     }
 
     pub(super) fn add(&self, t: MigrateType, pages: i64) {

@@ -21,6 +21,9 @@ type Orders = [u64; MAX_ORDER as usize + 1];
 /// Pageblocks of one bucket, or set apart with one type, that a short search for a block looks at.
 pub(super) const SHORT_SEARCH: u32 = 8;
 
+/// Pageblocks that tell how fragmented a large zone is.
+const SAMPLED: u32 = 512;
+
 /// Bits of a pageblock's number in the place of a search, below those of the bucket.
 const PLACE_BITS: u32 = 28;
 
@@ -31,18 +34,23 @@ pub(crate) struct Sparsest {
     /// The first pageblock of the bucket that was not looked at.
     from: u32,
     /// Free pages of partly free pageblocks, less those that the pageblocks found so far need. Summed
-    /// again only when it is used up: the sum looks at all pageblocks.
+    /// again only when it is used up.
     room: u64,
+    /// More need not be summed at once.
+    most_room: u64,
 }
 
 impl Sparsest {
     /// A search from the beginning, or from the [`place`](Self::place) of another of this type, unless that
     /// is behind all pageblocks of at least the bucket `least`.
-    pub(crate) fn new(migrate_type: MigrateType, place: u32, least: u32) -> Self {
+    /// No more than `most` pageblocks are sought.
+    pub(crate) fn new(migrate_type: MigrateType, place: u32, least: u32, most: usize) -> Self {
         let of = |place: u32| BUCKETS.saturating_sub(place >> PLACE_BITS);
         let place = if of(place) < least { 0 } else { place };
         let bucket = of(place);
-        Sparsest { migrate_type, bucket, from: place & ((1 << PLACE_BITS) - 1), room: 0 }
+        let from = place & ((1 << PLACE_BITS) - 1);
+        let most_room = u64::from(PAGEBLOCK_PAGES).saturating_mul(most as u64);
+        Sparsest { migrate_type, bucket, from, room: 0, most_room }
     }
 
     /// Where the search is, for a search that goes on there; 0 at its beginning.
@@ -150,6 +158,9 @@ impl Blocks<'_> {
                 full |= 1 << i;
                 continue;
             }
+            if word == 0 {
+                continue;
+            }
             let mut heads = word;
             for (order, count) in (0..6).zip(orders.iter_mut()) {
                 let pairs = bits::run_heads(word, order + 1);
@@ -184,31 +195,54 @@ impl<R: RawMutex> Region<'_, R> {
     /// pageblocks count as movable, as all memory does at the start. Isolated pageblocks have the
     /// type of isolated ones.
     pub(crate) fn free_blocks(&self, of: Option<MigrateType>) -> Orders {
-        self.free_blocks_until(of, |_| false)
-    }
-
-    /// Like [`free_blocks`](Self::free_blocks), but stops counting after a pageblock where what was counted
-    /// is `enough`. The largest are counted first.
-    pub(crate) fn free_blocks_until(
-        &self,
-        of: Option<MigrateType>,
-        mut enough: impl FnMut(&Orders) -> bool,
-    ) -> Orders {
-        let mut orders = [0; MAX_ORDER as usize + 1];
-        if of.is_none_or(|t| t == MigrateType::Movable) {
-            for bits in self.blocks.whole().words() {
-                let pairs = u64::from(bits::run_heads(bits, 1).count_ones());
-                orders[usize::from(MAX_ORDER)] += pairs;
-                orders[usize::from(PAGEBLOCK_ORDER)] += u64::from(bits.count_ones()) - 2 * pairs;
-            }
-        }
+        let mut orders = match of {
+            None | Some(MigrateType::Movable) => self.whole_blocks_by_order(),
+            Some(_) => [0; MAX_ORDER as usize + 1],
+        };
         for block in 0..self.blocks.len() {
-            if enough(&orders) {
-                break;
-            }
             if of.is_none_or(|t| t == self.blocks.listed_type(block)) {
                 self.blocks.add_free_blocks(block, &mut orders);
             }
+        }
+        orders
+    }
+
+    /// Returns the free blocks of the zone by order, or some that are `enough`: whole pageblocks first. In a
+    /// large zone it is an estimate from pageblocks all over it, unless these have few.
+    pub(crate) fn about_free_blocks(&self, enough: impl Fn(&Orders) -> bool) -> Orders {
+        let whole = self.whole_blocks_by_order();
+        // `times`: pageblocks for which each stands.
+        let count = |blocks: &mut dyn Iterator<Item = u32>, times: u32| {
+            let mut orders = whole;
+            for block in blocks {
+                if enough(&orders) {
+                    break;
+                }
+                let mut own = [0; MAX_ORDER as usize + 1];
+                self.blocks.add_free_blocks(block, &mut own);
+                orders.iter_mut().zip(own).for_each(|(sum, n)| *sum += n * u64::from(times));
+            }
+            orders
+        };
+        let len = self.blocks.len();
+        let step = len.div_ceil(SAMPLED).max(1);
+        // Not the same place in each part, for layouts that repeat themselves.
+        let places = (0..len.div_ceil(step)).map(|n| n * step + n * 7919 % step);
+        let sampled = count(&mut places.filter(|&block| block < len), step);
+        let are_many = sampled.iter().sum::<u64>() >= u64::from(step * SAMPLED) / 8;
+        if step == 1 || are_many || enough(&sampled) {
+            return sampled;
+        }
+        count(&mut (0..len), 1)
+    }
+
+    /// Returns the whole pageblocks by order.
+    fn whole_blocks_by_order(&self) -> Orders {
+        let mut orders = [0; MAX_ORDER as usize + 1];
+        for bits in self.blocks.whole().words() {
+            let pairs = u64::from(bits::run_heads(bits, 1).count_ones());
+            orders[usize::from(MAX_ORDER)] += pairs;
+            orders[usize::from(PAGEBLOCK_ORDER)] += u64::from(bits.count_ones()) - 2 * pairs;
         }
         orders
     }
@@ -318,9 +352,12 @@ impl<R: RawMutex> Region<'_, R> {
             };
             search.from = next + 1;
             if search.room < needed {
-                // Pageblocks that could not be emptied still have room.
-                let all = (1..=BUCKETS).flat_map(|bucket| partial(bucket).members());
-                let room: u64 = all.map(|block| u64::from(self.blocks.free_in(block))).sum();
+                // Pageblocks that could not be emptied still have room. No more is summed than is needed.
+                let all = (1..=BUCKETS).rev().flat_map(|bucket| partial(bucket).members());
+                let mut free = all.map(|block| u64::from(self.blocks.free_in(block)));
+                let most = search.most_room;
+                let add = |room, free| Some(room + free).filter(|&room| room < most);
+                let room = free.try_fold(0, add).unwrap_or(most);
                 search.room = room.saturating_sub(n * needed);
             }
             if search.room < needed {
@@ -385,6 +422,41 @@ mod tests {
     use super::*;
     use crate::base::units::{CpuId, Order, Pfn};
     use crate::packed::OwnedStorage;
+
+    #[test]
+    fn about_free_blocks_tell_how_fragmented_a_large_zone_is() {
+        let blocks = 4 * SAMPLED + 7;
+        let layouts: [fn(u32, u32) -> bool; 4] = [
+            |_, n| n % 3 == 0,
+            |block, n| block % 4 == 1 && n % 16 < 4,
+            |block, n| n.wrapping_mul(block | 1) % 7 < 2,
+            // Nothing that the sample sees.
+            |block, n| block == 3 && n < 300,
+        ];
+        for is_free in layouts {
+            let storage =
+                OwnedStorage::<spin::Mutex<()>>::new(blocks * PAGEBLOCK_PAGES, 1, 1).unwrap();
+            let region = storage.region(Pfn(0)).unwrap();
+            region.add(Pfn(0)..Pfn((blocks * PAGEBLOCK_PAGES).into())).unwrap();
+            while region.alloc(CpuId(0), Order::ZERO, MigrateType::Movable).is_some() {}
+            for frame in 0..blocks * PAGEBLOCK_PAGES {
+                if is_free(frame / PAGEBLOCK_PAGES, frame % PAGEBLOCK_PAGES) {
+                    region.free(CpuId(0), Pfn(frame.into()), Order::ZERO).unwrap();
+                }
+            }
+            region.drain_all();
+            // The index depends on the mean size of a free block.
+            let [all, about] =
+                [region.free_blocks(None), region.about_free_blocks(|_| false)].map(|blocks| {
+                    let pages: u64 = (0..).zip(blocks).map(|(order, n)| n << order).sum();
+                    pages as f64 / blocks.iter().sum::<u64>() as f64
+                });
+            assert!((all / about - 1.0).abs() < 0.03, "{all}, {about}");
+            // No more than is needed.
+            let few = region.about_free_blocks(|orders| orders.iter().sum::<u64>() > 3);
+            assert!((4..3000).contains(&few.iter().sum::<u64>()), "{few:?}");
+        }
+    }
 
     #[test]
     fn free_blocks_are_as_large_as_their_neighbours_allow() {
@@ -487,12 +559,12 @@ mod tests {
         gone.for_each(|&pfn| region.free(CpuId(0), pfn, Order::ZERO).unwrap());
         region.drain_all();
         let mut found = [None; 32];
-        region.sparse_blocks(&mut Sparsest::new(t, 0, 5), 5, &mut found);
+        region.sparse_blocks(&mut Sparsest::new(t, 0, 5, usize::MAX), 5, &mut found);
         let all: Vec<u32> = found.into_iter().flatten().collect();
         // What is in sixteen pageblocks fits into two.
         assert_eq!(all[0], 15);
         assert_eq!(all.len(), 14, "{all:?}");
-        let mut search = Sparsest::new(t, 0, 1);
+        let mut search = Sparsest::new(t, 0, 1, usize::MAX);
         for part in all[..8].chunks(4) {
             let mut few = [None; 4];
             region.sparse_blocks(&mut search, 5, &mut few);

@@ -122,10 +122,18 @@ impl<R: RawMutex> Region<'_, R> {
         }
         let domain = self.here(cpu).domain;
         let is_from = |meta| meta == Meta::set_apart(from);
-        let mut blocks = self.blocks.set_apart(from).listed();
-        let frame = blocks.find_map(|block| {
+        let take_from = |block| {
             let take = || self.blocks.take_where(block, order, domain, is_from);
             core::iter::from_fn(take).find(|&frame| self.is_sound(frame, order, domain))
+        };
+        // Those before it are full, or were when the last block was taken.
+        let last = self.blocks.free_set_apart.last(from);
+        let start = last.load(Relaxed);
+        let all = || self.blocks.set_apart(from).listed();
+        let behind = all().skip_while(|&block| block <= start);
+        let mut others = behind.chain(all().take_while(|&block| block < start));
+        let frame = take_from(start).or_else(|| {
+            others.find_map(|block| take_from(block).inspect(|_| last.store(block, Relaxed)))
         })?;
         self.note_loose(-(1i64 << order));
         self.set_allocated(frame, order, t);

@@ -25,11 +25,15 @@ pub(crate) enum Count {
 /// hints and counters, nothing that correctness depends on.
 #[derive(Debug)]
 pub(crate) struct Compaction {
-    /// The pageblock where the next descending scan starts; [`NIL`] for the zone's last.
+    /// The pageblock where the next descending scan starts; [`NIL`] for the zone's last. On the packed engine
+    /// where the next run is sought.
     pub(crate) free_at: AtomicU32,
     /// Where the next ascending scan starts: for asynchronous runs, for others. On the packed engine
     /// the place of a search for sparse pageblocks.
     pub(crate) migrate_at: [AtomicU32; 2],
+    /// Where the next impatient request looks for a run that it could make, on the packed engine. A patient
+    /// one must not begin behind pageblocks that it alone would try.
+    pub(crate) impatient_at: AtomicU32,
     pub(crate) deferral: SharedDeferral,
     /// A request's run covered the whole zone. The hints must be cleared when background reclaim
     /// sleeps.
@@ -42,6 +46,7 @@ impl Compaction {
         Compaction {
             free_at: AtomicU32::new(NIL),
             migrate_at: [const { AtomicU32::new(0) }; 2],
+            impatient_at: AtomicU32::new(0),
             deferral: SharedDeferral::new(),
             flush: AtomicBool::new(false),
             counts: [const { AtomicU64::new(0) }; 16],

@@ -150,6 +150,7 @@ impl<R: RawMutex> Zone<'_, R> {
     fn reset_cursors(&self) {
         let c = &self.compaction;
         c.free_at.store(NIL, Relaxed);
+        c.impatient_at.store(0, Relaxed);
         c.migrate_at.iter().for_each(|m| m.store(0, Relaxed));
     }
 

@@ -13,6 +13,7 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::MigrateType::{Movable, Reclaimable, Unmovable};
 use crate::base::units::{Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::base::unwind::Finally;
+use crate::base::watermark::HIGH;
 use crate::embedder::compact_events::{CompactResult, Mode};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
@@ -27,6 +28,9 @@ pub(super) const BATCH: usize = 8;
 /// Pageblocks of one run for a request, and of an impatient one.
 const MOST: usize = 64;
 const MOST_ASYNC: usize = 8;
+/// Pageblocks that a request looks at for sparse ones that can be emptied, and an impatient one.
+const MOST_SEEN: usize = 1024;
+const MOST_SEEN_ASYNC: usize = 64;
 
 /// One compaction of a zone.
 pub(super) struct Packing<'p, 'a, C: Config> {
@@ -38,6 +42,10 @@ pub(super) struct Packing<'p, 'a, C: Config> {
     pub(super) left: usize,
     pub(super) moved: u32,
     has_drained: bool,
+    /// Runs that are tried in one pageblock.
+    pub(super) most_runs: u32,
+    /// More of them were there.
+    pub(super) left_runs: Cell<bool>,
     /// The settings, which may change meanwhile.
     moves_locked: bool,
     stop_at: u64,
@@ -84,10 +92,12 @@ impl<'a, C: Config> Yard<'a, C> {
             left,
             moved: 0,
             has_drained: false,
+            most_runs: u32::MAX,
+            left_runs: Cell::new(false),
             moves_locked: self.setting(|knobs| knobs.compact_unevictable_allowed),
             stop_at: super::stop_at(self.proactiveness()),
         };
-        let served = packing.empty_sparse() || {
+        let served = packing.empty_sparse() || packing.empty_used_by_cpus() || {
             packing.left = left;
             packing.make_run()
         };
@@ -122,10 +132,17 @@ impl<C: Config> Packing<'_, '_, C> {
         };
         let cursor = &zone.compaction.migrate_at[usize::from(job.mode != Mode::Async)];
         let start = if job.whole { 0 } else { cursor.load(Relaxed) };
+        let most_seen = match job.mode {
+            _ if job.order.is_none() => usize::MAX,
+            Mode::Async => MOST_SEEN_ASYNC,
+            _ => MOST_SEEN,
+        };
+        let mut seen = 0;
         let mut next = start;
         let mut served = false;
         'passes: for &(t, most, least) in passes {
-            let mut search = Sparsest::new(t, start.max(Sparsest::place_of(most)), least);
+            let mut search =
+                Sparsest::new(t, start.max(Sparsest::place_of(most)), least, most_seen);
             let mut size = if job.order.is_some() { 1 } else { BATCH };
             loop {
                 if self.left == 0 {
@@ -148,7 +165,9 @@ impl<C: Config> Packing<'_, '_, C> {
                     }
                 }
                 next = if self.moved == 0 { search.place() } else { start };
-                if served || job.proactive && self.at.zone.score() <= self.stop_at {
+                seen += batch.iter().flatten().count();
+                let has_enough = || job.proactive && self.at.zone.score() <= self.stop_at;
+                if served || seen >= most_seen || has_enough() {
                     break 'passes;
                 }
                 if is_last {
@@ -161,6 +180,19 @@ impl<C: Config> Packing<'_, '_, C> {
             cursor.store(next, Relaxed);
         }
         served
+    }
+
+    /// For a block of whole pageblocks, ends the use of pageblocks from which CPUs refill, which no search
+    /// finds, and empties sparse ones again. Returns whether the block is available.
+    #[inline(never)]
+    fn empty_used_by_cpus(&mut self) -> bool {
+        let is_large = self.job.order.is_some_and(|order| order.get() >= PAGEBLOCK_ORDER);
+        if !is_large || self.job.mode == Mode::Async || self.has_drained {
+            return false;
+        }
+        self.at.drain_packed_zone();
+        self.has_drained = true;
+        self.is_served() || self.empty_sparse()
     }
 
     pub(super) fn is_served(&self) -> bool {
@@ -177,7 +209,12 @@ impl<C: Config> Packing<'_, '_, C> {
         let isolate = || {
             let mut has_new = false;
             for (slot, &block) in isolated.iter().zip(blocks.iter().flatten()) {
-                if slot.get().is_none() && self.isolate(part, block) {
+                // A request has one in any case.
+                let is_needed = self.job.order.is_some() && all().next().is_none();
+                if slot.get().is_none()
+                    && (is_needed || self.can_withhold(all()))
+                    && self.isolate(part, block)
+                {
                     slot.set(Some(block));
                     has_new = true;
                 }
@@ -217,6 +254,17 @@ impl<C: Config> Packing<'_, '_, C> {
             true => Emptied::Some { made: made || matches!(part, Part::All) && pages > 0 },
             false => Emptied::NoRoom,
         }
+    }
+
+    /// Returns whether other requests can do without the pages of another pageblock meanwhile: those that are
+    /// free in isolated pageblocks, and the places of those that move out of them.
+    fn can_withhold(&self, isolated: impl Iterator<Item = u32>) -> bool {
+        let zone = self.at.zone;
+        let used = |block| {
+            u64::from(PAGEBLOCK_PAGES - self.region.blocks.free_in(block).min(PAGEBLOCK_PAGES))
+        };
+        let spare = zone.supply().free.saturating_sub(zone.watermarks.effective(HIGH));
+        spare >= isolated.map(used).sum::<u64>() + u64::from(PAGEBLOCK_PAGES)
     }
 
     /// Isolates a pageblock, for a run whatever else is in it.

@@ -19,33 +19,44 @@ use crate::zone::state::Zone;
 /// it finds none (§7.6).
 const MOST_SEEN_ASYNC: usize = 512;
 
-/// Pageblocks that are tried for a request of a low order.
+/// Runs of a pageblock that are tried first for a request of a low order.
+const FIRST_RUNS: u32 = 4;
+
+/// Pageblocks of which all runs are tried then.
 const MOST_LOW: usize = 1024;
 
 impl<C: Config> Packing<'_, '_, C> {
     /// Makes a run of the job's order, if that is below a pageblock's, in one of the zone's pageblocks.
     /// Begins where the last call ended, with one pageblock, then with more of them together. For a low
-    /// order it tries many: otherwise the request would end in the out-of-memory hook beside free memory
-    /// (§2.10). Returns whether the block is available.
+    /// order it tries a few runs of all of them, then all runs of many: otherwise the request would end in the
+    /// out-of-memory hook beside free memory (§2.10). Returns whether the block is available.
     #[inline(never)]
     pub(super) fn make_run(&mut self) -> bool {
         let (at, region, job) = (self.at, self.region, self.job);
         let Some(order) = job.order.filter(|order| order.get() < PAGEBLOCK_ORDER) else {
             return false;
         };
-        if order.get() <= COSTLY_ORDER && job.mode != Mode::Async {
-            self.left = MOST_LOW;
-        }
-        let len = region.blocks.len();
-        let cursor = &at.zone.compaction.free_at;
-        let start = cursor.load(Relaxed);
-        let start = if start < len { start } else { 0 };
+        let compaction = &at.zone.compaction;
         let is_impatient = job.direct && job.mode == Mode::Async;
+        let cursor = if is_impatient { &compaction.impatient_at } else { &compaction.free_at };
         let most = if is_impatient { MOST_SEEN_ASYNC } else { usize::MAX };
-        let mut blocks = (start..len).chain(0..start);
-        let served = self.make_run_in(&mut blocks.by_ref().take(most), order, is_impatient);
-        cursor.store(blocks.next().unwrap_or(start), Relaxed);
-        served
+        let len = region.blocks.len();
+        let seek = |packing: &mut Self| {
+            let start = Some(cursor.load(Relaxed)).filter(|&start| start < len).unwrap_or(0);
+            let mut blocks = (start..len).chain(0..start);
+            let served = packing.make_run_in(&mut blocks.by_ref().take(most), order, is_impatient);
+            cursor.store(blocks.next().unwrap_or(start), Relaxed);
+            served
+        };
+        if order.get() > COSTLY_ORDER || job.mode == Mode::Async {
+            return seek(self);
+        }
+        (self.left, self.most_runs) = (usize::MAX, FIRST_RUNS);
+        seek(self)
+            || self.left_runs.get() && {
+                (self.left, self.most_runs) = (MOST_LOW, u32::MAX);
+                seek(self)
+            }
     }
 
     /// Makes a run in one of these pageblocks, of the job's type alone if `is_picky` (§7.4).
@@ -89,7 +100,13 @@ impl<C: Config> Packing<'_, '_, C> {
     /// one of few pages. Returns whether the run is free.
     pub(super) fn empty_run(&self, block: u32, order: Order) -> Result<bool, ContigError> {
         let mut done = Ok(false);
+        let mut tried = 0;
         self.runs(block, order, &mut |frames| {
+            if tried == self.most_runs {
+                self.left_runs.set(true);
+                return true;
+            }
+            tried += 1;
             done = match self.migrate(&frames) {
                 // A large block has no place; blocks of other runs may have one.
                 Err(_) if self.has_room() => Ok(false),

@@ -34,11 +34,11 @@ impl<R: RawMutex> Zone<'_, R> {
     fn lacks_memory(&self, order: Order, free: u64, threshold: u64) -> bool {
         let blocks = match self.region() {
             None => self.free_blocks(),
-            // It would look at all pageblocks, but only few blocks must be there for an index that is
+            // All of them would be in all pageblocks, but only few must be there for an index that is
             // above the threshold.
             Some(region) => {
                 let most = most_blocks(free, order, threshold);
-                region.free_blocks_until(None, |blocks| {
+                region.about_free_blocks(|blocks| {
                     let large = blocks.iter().skip(order.get().into()).sum::<u64>();
                     large > 0 || blocks.iter().sum::<u64>() > most
                 })
