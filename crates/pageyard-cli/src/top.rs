@@ -20,7 +20,8 @@ use crate::output::{self, print_json};
 ///
 /// Without PID, lists the processes that have yards. A process must use pageyard-host and publish
 /// statistics, which is the default. The worker of a yard publishes them about twice a second;
-/// figures are at most about a second old. Processes of other users are shown to root only.
+/// figures are at most about a second old, unless the process is stopped. Processes of other users
+/// are shown to root only.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Process ID; without it, a list of all processes that have yards

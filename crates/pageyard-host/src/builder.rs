@@ -271,8 +271,8 @@ impl Builder {
     /// Initialises only the first part of each zone at construction. The rest follows when requests
     /// need it, or by [`init_section`](pageyard::Yard::init_section) and
     /// [`finish_deferred`](pageyard::Yard::finish_deferred). A large yard then starts at once, and
-    /// unused descriptors take no memory until it is finished. Only for policies on the exact engine: the
-    /// packed one initialises all memory at construction, which is one store a page.
+    /// unused descriptors take no memory until it is finished. Only for policies on the exact engine, or
+    /// building fails: the packed one initialises all memory at construction, which is one store a page.
     pub fn deferred(mut self, deferred: bool) -> Self {
         self.deferred = deferred;
         self
@@ -374,6 +374,12 @@ impl Builder {
             return Err(BuildError::Size { given, least, most, nodes });
         }
         self.check_service(nodes.len() as u64)?;
+        if self.deferred && engine == Engine::Packed {
+            let what = "deferred: the packed engine initialises all memory at the start; choose a \
+                        policy on the exact engine, as by build_with_policy(Linux612), or leave \
+                        this option out";
+            return Err(BuildError::Together(what));
+        }
         let collapse = self.huge_pages == HugePages::Collapse;
         if collapse && !self.prefault {
             let what = "huge_pages: collapsing requires resident memory; prefault it";
@@ -603,6 +609,9 @@ mod tests {
     #[test]
     fn single_values_and_contradictions_are_told_apart() {
         assert!(matches!(Builder::of_available(0), Err(BuildError::Value(_))));
+        let deferred = Builder::new(16 << 20).deferred(true);
+        assert!(matches!(deferred.build().unwrap_err(), BuildError::Together(_)));
+        deferred.build_with_policy(pageyard::policy::Linux612).unwrap();
         let give_back = |how| Builder::new(16 << 20).give_back(Some(how)).build().unwrap_err();
         let slow = GiveBack { rate: Some(1), ..GiveBack::default() };
         assert!(matches!(give_back(slow), BuildError::Value(_)));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
-use pageyard::policy::{Linux612, Packed, Rules, StaticPolicy};
+use pageyard::policy::{Engine, Linux612, Packed, Rules, StaticPolicy};
 use pageyard::{PAGE_SIZE, SECTION_PAGES};
 use pageyard_host::{Backing, BuildError, Builder, GiveBack, ThreadCache};
 
@@ -172,7 +172,7 @@ impl Phase {
     fn move_sections(&mut self, rng: &mut Rng, size: u64) {
         self.yards.truncate(1);
         self.yards[0].size = size;
-        if rng.bool() {
+        if rng.bool() && self.yards[0].rules.engine == Engine::Exact {
             self.yards[0].deferred = true;
             self.busy.push("init_section");
             // This thread finishes the initialisation.

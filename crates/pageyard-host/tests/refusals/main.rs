@@ -20,6 +20,7 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use pageyard::policy::Linux612;
 use pageyard::{Gfp, NodeId, Order, ZoneId};
 use pageyard_host::{
     Backing, BuildError, Builder, GiveBack, HostYard, HugePages, HugeSize, Limits, RawYard, Region,
@@ -88,7 +89,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     }),
     ("frames", |calm| {
         let b = Builder::new(16 * MIB).deferred(true).huge_pages(HugePages::Advise);
-        let yard: RawYard = b.build_raw(())?;
+        let yard: RawYard<Linux612> = b.build_raw(())?;
         let got: Vec<_> = (0..50).filter_map(|_| yard.alloc(Order::ZERO, QUIET).ok()).collect();
         got.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
         let region: Region = yard.into_region();
