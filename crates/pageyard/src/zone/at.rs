@@ -5,9 +5,7 @@ use core::ops::Deref;
 use lock_api::{MutexGuard, RawMutex};
 
 use crate::base::gfp::AllocFlags;
-use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{CpuId, PAGEBLOCK_PAGES};
-use crate::base::watermark::{HIGH, boost_cap};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Observer;
 use crate::embedder::platform::Platform;
@@ -192,9 +190,7 @@ impl<C: Config> Locked<'_, '_, C> {
     /// Boosts the watermarks after a claim for a request of another type (§3.4).
     pub(crate) fn boost(&self, kswapd: bool) {
         let w = &self.zone.watermarks;
-        let managed = self.zone.managed.load(Relaxed);
-        let factor = self.zone.boost_factor.load(Relaxed);
-        let Some(cap) = boost_cap(managed, w.base(HIGH), factor) else { return };
+        let Some(cap) = self.zone.boost_cap() else { return };
         let block = u64::from(PAGEBLOCK_PAGES);
         w.set_boost(cap.min(w.boost().saturating_add(block)));
         self.zone.refresh_cached_mark(self.rules());

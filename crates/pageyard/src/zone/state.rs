@@ -16,7 +16,7 @@ use crate::base::units::{
     CACHED_TYPES, CpuId, MAX_ORDER, MigrateType, NodeId, PAGEBLOCK_PAGES, Pfn, TYPES, ZoneId,
     ZoneKind, block_end, block_start,
 };
-use crate::base::watermark::{HIGH, LOW, MIN, Supply, Watermarks};
+use crate::base::watermark::{HIGH, LOW, MIN, Supply, Watermarks, boost_cap};
 use crate::embedder::policy::{BelowHigh, Rules};
 use crate::packed::Region;
 use crate::pcp::pageset::Pageset;
@@ -479,6 +479,12 @@ impl<'a, R: RawMutex> Zone<'a, R> {
                     || flags.intersects(urgent) && of(MigrateType::HighAtomic)
             }
         }
+    }
+
+    /// Returns the largest boost of the watermarks (§3.4), or `None` if they are never boosted.
+    pub(crate) fn boost_cap(&self) -> Option<u64> {
+        let factor = self.boost_factor.load(Relaxed);
+        boost_cap(self.managed.load(Relaxed), self.watermarks.base(HIGH), factor)
     }
 
     /// Returns the number of free blocks by order.

@@ -159,6 +159,7 @@ fn pages_that_move_before_the_room_ends_count() {
     // Nobody waits for it, and free memory is short.
     assert_eq!(compact_all(y), 0);
     y.set_knob("min_free_kbytes", "64").unwrap();
+    y.set_knob("watermark_boost_factor", "0").unwrap();
     assert_eq!(compact_all(y), 1);
 }
 

@@ -28,9 +28,10 @@ pub(super) const BATCH: usize = 8;
 /// Pageblocks of one run for a request, and of an impatient one.
 const MOST: usize = 64;
 const MOST_ASYNC: usize = 8;
-/// Pageblocks that a request looks at for sparse ones that can be emptied, and an impatient one.
+/// Pageblocks that a request looks at for sparse ones that can be emptied; one that is impatient or for which
+/// a run will do.
 const MOST_SEEN: usize = 1024;
-const MOST_SEEN_ASYNC: usize = 64;
+const MOST_SEEN_FIRST: usize = 64;
 
 /// One compaction of a zone.
 pub(super) struct Packing<'p, 'a, C: Config> {
@@ -132,10 +133,10 @@ impl<C: Config> Packing<'_, '_, C> {
         };
         let cursor = &zone.compaction.migrate_at[usize::from(job.mode != Mode::Async)];
         let start = if job.whole { 0 } else { cursor.load(Relaxed) };
-        let most_seen = match job.mode {
-            _ if job.order.is_none() => usize::MAX,
-            Mode::Async => MOST_SEEN_ASYNC,
-            _ => MOST_SEEN,
+        let most_seen = match job.order {
+            None => usize::MAX,
+            Some(_) if is_large && job.mode != Mode::Async => MOST_SEEN,
+            Some(_) => MOST_SEEN_FIRST,
         };
         let mut seen = 0;
         let mut next = start;
@@ -206,13 +207,17 @@ impl<C: Config> Packing<'_, '_, C> {
         let all = || isolated.iter().filter_map(Cell::get);
         // Ends the isolation also if a hook panics.
         let _isolation = Finally(|| all().for_each(|b| at.lock().end_compaction(region, b)));
+        // What a request needs is isolated in any case.
+        let needed = match self.job.order {
+            None => 0,
+            Some(order) if order.get() > PAGEBLOCK_ORDER => 2,
+            Some(_) => 1,
+        };
         let isolate = || {
             let mut has_new = false;
             for (slot, &block) in isolated.iter().zip(blocks.iter().flatten()) {
-                // A request has one in any case.
-                let is_needed = self.job.order.is_some() && all().next().is_none();
                 if slot.get().is_none()
-                    && (is_needed || self.can_withhold(all()))
+                    && (all().count() < needed || self.can_withhold(all()))
                     && self.isolate(part, block)
                 {
                     slot.set(Some(block));
@@ -263,7 +268,9 @@ impl<C: Config> Packing<'_, '_, C> {
         let used = |block| {
             u64::from(PAGEBLOCK_PAGES - self.region.blocks.free_in(block).min(PAGEBLOCK_PAGES))
         };
-        let spare = zone.supply().free.saturating_sub(zone.watermarks.effective(HIGH));
+        // Meanwhile another request may boost the marks.
+        let high = zone.watermarks.base(HIGH).saturating_add(zone.boost_cap().unwrap_or(0));
+        let spare = zone.supply().free.saturating_sub(high);
         spare >= isolated.map(used).sum::<u64>() + u64::from(PAGEBLOCK_PAGES)
     }
 
