@@ -1,4 +1,4 @@
-//! Counters of the free pages in pageblocks that are set apart.
+//! The free pages in pageblocks that are set apart: how many, and where the last ones were taken.
 
 use crate::base::shared::{AtomicI64, AtomicU32};
 use crate::base::sync::Ordering::Relaxed;

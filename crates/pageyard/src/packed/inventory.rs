@@ -42,8 +42,8 @@ pub(crate) struct Sparsest {
 
 impl Sparsest {
     /// A search from the beginning, or from the [`place`](Self::place) of another of this type, unless that
-    /// is behind all pageblocks of at least the bucket `least`.
-    /// No more than `most` pageblocks are sought.
+    /// is behind all pageblocks of at least the bucket `least`. `most`: how many the caller seeks; no more room
+    /// is summed than these need.
     pub(crate) fn new(migrate_type: MigrateType, place: u32, least: u32, most: usize) -> Self {
         let of = |place: u32| BUCKETS.saturating_sub(place >> PLACE_BITS);
         let place = if of(place) < least { 0 } else { place };

@@ -742,3 +742,19 @@ fn s7_4_impatient_requests_look_at_few_sparse_pageblocks() {
     request().unwrap_err();
     assert!(looked.take().is_disjoint(&first));
 }
+
+/// A zone that can spare one pageblock at a time: only the owners in one pageblock move their pages.
+#[test]
+fn s7_4_a_zone_with_little_to_spare_passes_over_no_pageblock() {
+    for (n, from, stride, moves) in [(3, 20, 2, 25), (9, 24, 8, 29)] {
+        let first = 1 << 20;
+        let yard = yard(64, Mover::refusing(move |pfn| (pfn.0 - first) / 512 != moves));
+        leave(&yard, |n| n < from * 512 || n % stride == 0);
+        let [_, _, high, _] = yard.zone_info(ZoneKind::Normal).unwrap().watermarks;
+        let free = yard.zone_info(ZoneKind::Normal).unwrap().free_exact;
+        assert!((high..high * 5 / 2 + 1024).contains(&free), "{free} of {high}");
+        let done = yard.compact_zone(ZoneKind::Normal, Some(order(n)), Priority::SyncFull);
+        assert_eq!(done, Some(CompactResult::Success), "order {n}");
+        yard.validate().unwrap();
+    }
+}

@@ -45,7 +45,7 @@ pub(super) struct Packing<'p, 'a, C: Config> {
     has_drained: bool,
     /// Runs that are tried in one pageblock.
     pub(super) most_runs: u32,
-    /// More of them were there.
+    /// A pageblock had more of them.
     pub(super) left_runs: Cell<bool>,
     /// The settings, which may change meanwhile.
     moves_locked: bool,
@@ -146,11 +146,12 @@ impl<C: Config> Packing<'_, '_, C> {
                 Sparsest::new(t, start.max(Sparsest::place_of(most)), least, most_seen);
             let mut size = if job.order.is_some() { 1 } else { BATCH };
             loop {
-                if self.left == 0 {
+                let together = size.min(self.left).min(self.most_together());
+                if together == 0 {
                     break 'passes;
                 }
                 let mut batch = [None; BATCH];
-                let sought = batch.get_mut(..size.min(self.left)).unwrap_or_default();
+                let sought = batch.get_mut(..together).unwrap_or_default();
                 self.region.sparse_blocks(&mut search, least, sought);
                 let is_last = sought.iter().any(Option::is_none);
                 // A block larger than a pageblock needs a pair of them.
@@ -207,19 +208,10 @@ impl<C: Config> Packing<'_, '_, C> {
         let all = || isolated.iter().filter_map(Cell::get);
         // Ends the isolation also if a hook panics.
         let _isolation = Finally(|| all().for_each(|b| at.lock().end_compaction(region, b)));
-        // What a request needs is isolated in any case.
-        let needed = match self.job.order {
-            None => 0,
-            Some(order) if order.get() > PAGEBLOCK_ORDER => 2,
-            Some(_) => 1,
-        };
         let isolate = || {
             let mut has_new = false;
             for (slot, &block) in isolated.iter().zip(blocks.iter().flatten()) {
-                if slot.get().is_none()
-                    && (all().count() < needed || self.can_withhold(all()))
-                    && self.isolate(part, block)
-                {
+                if slot.get().is_none() && self.isolate(part, block) {
                     slot.set(Some(block));
                     has_new = true;
                 }
@@ -261,17 +253,15 @@ impl<C: Config> Packing<'_, '_, C> {
         }
     }
 
-    /// Returns whether other requests can do without the pages of another pageblock meanwhile: those that are
-    /// free in isolated pageblocks, and the places of those that move out of them.
-    fn can_withhold(&self, isolated: impl Iterator<Item = u32>) -> bool {
+    /// Returns how many pageblocks may be isolated together, so that the zone stays above HIGH and the largest
+    /// boost, which another request may cause meanwhile: free pages of isolated pageblocks serve nobody, and
+    /// each page that moves out of one takes another place. A request has one pageblock (of order 10 a pair) in
+    /// any case.
+    pub(super) fn most_together(&self) -> usize {
         let zone = self.at.zone;
-        let used = |block| {
-            u64::from(PAGEBLOCK_PAGES - self.region.blocks.free_in(block).min(PAGEBLOCK_PAGES))
-        };
-        // Meanwhile another request may boost the marks.
         let high = zone.watermarks.base(HIGH).saturating_add(zone.boost_cap().unwrap_or(0));
-        let spare = zone.supply().free.saturating_sub(high);
-        spare >= isolated.map(used).sum::<u64>() + u64::from(PAGEBLOCK_PAGES)
+        let spare = zone.supply().free.saturating_sub(high) / u64::from(PAGEBLOCK_PAGES);
+        spare.clamp(self.job.order.is_some().into(), BATCH as u64) as usize
     }
 
     /// Isolates a pageblock, for a run whatever else is in it.

@@ -75,7 +75,9 @@ impl<C: Config> Packing<'_, '_, C> {
                     && (!is_picky || region.blocks.block_type(block) == job.migrate_type)
                     && self.has_run_to_make(block, order)
             });
-            for (slot, block) in batch.iter_mut().take(size.min(self.left)).zip(found) {
+            // The search passes none that is not tried.
+            let together = size.min(self.left).min(self.most_together());
+            for (slot, block) in batch.iter_mut().take(together).zip(found) {
                 *slot = Some(block);
             }
             if batch[0].is_none() {
