@@ -156,7 +156,7 @@ fn pages_that_move_before_the_room_ends_count() {
         y.alloc_at(Pfn(pfn), Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     }
     (2..16).for_each(|block| fill(y, block, BLOCK, Gfp::KERNEL));
-    // Nobody waits for it, and free memory is short.
+    // The zone is too near to HIGH to isolate a pageblock, and no request waits for one.
     assert_eq!(compact_all(y), 0);
     y.set_knob("min_free_kbytes", "64").unwrap();
     y.set_knob("watermark_boost_factor", "0").unwrap();

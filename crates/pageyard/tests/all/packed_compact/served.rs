@@ -1,98 +1,6 @@
-//! Compaction on the packed engine.
+//! What compaction makes and moves: blocks for requests, whole pageblocks, beside what stays.
 
-#![allow(clippy::single_range_in_vec_init)] // the lists hold ranges
-
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::{Rc, Weak};
-
-use crate::common::any::{AnyHooks, On};
-use pageyard::policy::Packed;
-use pageyard::*;
-
-type Moving = On<'static, Mover, AnyHooks<'static>, spin::mutex::SpinMutex<()>, Packed>;
-type Answer = Box<dyn Fn(Pfn, Pfn) -> Relocation>;
-
-/// Of a request that tries as hard as it can without the out-of-memory hook.
-const PATIENT: Gfp = Gfp::RETRY_MAYFAIL.union(Gfp::NOWARN);
-
-/// Answers for the owners of movable blocks, and records what it was asked to move.
-struct Mover {
-    relocate: Answer,
-    is_locked: Box<dyn Fn(Pfn) -> bool>,
-    cpu: Rc<Cell<u32>>,
-    moves: RefCell<Vec<(Pfn, Pfn)>>,
-}
-
-impl Mover {
-    /// One that moves every block.
-    fn new() -> Self {
-        Mover::with(|_, _| Relocation::Moved)
-    }
-
-    /// One that refuses to move the blocks that stay.
-    fn refusing(stays: impl Fn(Pfn) -> bool + 'static) -> Self {
-        Mover::with(move |from, _| match stays(from) {
-            true => Relocation::Refused,
-            false => Relocation::Moved,
-        })
-    }
-
-    fn with(relocate: impl Fn(Pfn, Pfn) -> Relocation + 'static) -> Self {
-        Mover {
-            relocate: Box::new(relocate),
-            is_locked: Box::new(|_| false),
-            cpu: Rc::default(),
-            moves: RefCell::default(),
-        }
-    }
-}
-
-impl Platform for Mover {
-    fn cpu(&self) -> CpuId {
-        CpuId(self.cpu.get())
-    }
-}
-impl Observer for Mover {}
-impl Defences for Mover {}
-impl Reclaim for Mover {
-    fn relocate(&self, from: Pfn, to: Pfn, _: Order) -> Relocation {
-        self.moves.borrow_mut().push((from, to));
-        (self.relocate)(from, to)
-    }
-
-    fn is_unevictable(&self, pfn: Pfn, _: Order) -> bool {
-        (self.is_locked)(pfn)
-    }
-}
-
-fn yard(mib: u64, mover: Mover) -> Moving {
-    let usable = [1 << 32..(1 << 32) + (mib << 20)];
-    On::new(mover, |hooks| Yard::from_memory_map(&usable, &[], 2, hooks).unwrap())
-}
-
-fn order(n: u8) -> Order {
-    Order::new(n).unwrap()
-}
-
-fn take_all(yard: &Moving, n: u8, gfp: Gfp) -> Vec<Pfn> {
-    let gfp = gfp | Gfp::MEMALLOC | Gfp::NOWARN;
-    std::iter::from_fn(|| yard.alloc(order(n), gfp).ok()).collect()
-}
-
-/// Allocates all memory as movable pages, then frees those that do not stay.
-fn leave(yard: &Moving, stays: impl Fn(u64) -> bool) -> Vec<Pfn> {
-    leave_of(yard, Gfp::HIGHUSER_MOVABLE, stays)
-}
-
-/// Like [`leave`], with pages that were requested by these flags.
-fn leave_of(yard: &Moving, gfp: Gfp, stays: impl Fn(u64) -> bool) -> Vec<Pfn> {
-    let all = take_all(yard, 0, gfp);
-    let (left, go): (Vec<_>, Vec<_>) = all.into_iter().partition(|pfn| stays(pfn.0 - (1 << 20)));
-    go.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
-    yard.drain_all(None);
-    left
-}
+use super::*;
 
 #[test]
 fn compaction_empties_sparse_pageblocks() {
@@ -226,14 +134,6 @@ fn s7_4_a_refused_run_for_a_low_order_hides_no_sparse_pageblock() {
     yard.validate().unwrap();
 }
 
-/// Leaves every second page in use, in pageblocks of the type that the flags ask for: one page of each does
-/// not move.
-fn leave_mixed(yard: &Moving, gfp: Gfp) {
-    for page in leave_of(yard, gfp, |n| n % 2 == 0) {
-        yard.set_movable(page, Order::ZERO, page.0 % 512 != 0).unwrap();
-    }
-}
-
 /// Found by a review: one unmovable page kept its pageblock as it was, and such requests failed.
 #[test]
 fn s7_4_requests_compact_beside_pages_that_stay() {
@@ -277,29 +177,6 @@ fn s7_4_blocks_that_owners_keep_are_passed_over() {
         let yard = yard(64, Mover::refusing(refuses));
         leave_mixed(&yard, Gfp::HIGHUSER_MOVABLE);
         yard.alloc(order(n), Gfp::KERNEL | PATIENT).unwrap();
-        yard.validate().unwrap();
-    }
-}
-
-/// A run that ended where nothing moved is followed by one that begins behind that place.
-#[test]
-fn s7_4_the_next_run_goes_on_behind_pageblocks_that_stay() {
-    let refuses = |from: Pfn| from.0 < (1 << 20) + 140 * 512;
-    let (stays, made) = (CompactResult::Complete, CompactResult::Success);
-    // A low order is sought in the whole zone at once.
-    for (n, results) in [(5, &[stays, stays, made][..]), (1, &[made])] {
-        let yard = yard(512, Mover::refusing(refuses));
-        leave_mixed(&yard, Gfp::HIGHUSER_MOVABLE);
-        for &result in results {
-            let done = yard.compact_zone(ZoneKind::Normal, Some(order(n)), Priority::SyncLight);
-            assert_eq!(
-                done,
-                Some(result),
-                "order {n} {:?} {:?}",
-                yard.compact_stats(),
-                yard.free_blocks(ZoneKind::Normal)
-            );
-        }
         yard.validate().unwrap();
     }
 }
@@ -354,77 +231,6 @@ fn s7_8_background_compaction_makes_blocks_beside_pages_that_stay() {
     yard.validate().unwrap();
 }
 
-/// Nothing defers an impatient request after a failure, so it looks at a part of a large zone alone; the
-/// next one goes on behind it.
-#[test]
-fn s7_4_impatient_requests_look_at_a_part_of_the_zone_each() {
-    let locked: fn(Pfn) -> bool = |pfn| pfn.0 < (1 << 20) + 1100 * 512;
-    let yard = yard(2 * 1200, Mover { is_locked: Box::new(locked), ..Mover::new() });
-    yard.set_knob("compact_unevictable_allowed", "0").unwrap();
-    leave(&yard, |n| n % 2 == 0);
-    let request = || yard.alloc(order(5), Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY | Gfp::NOWARN);
-    // It compacts twice.
-    request().unwrap_err();
-    request().unwrap();
-    yard.validate().unwrap();
-}
-
-/// Owners who refuse to move anything are asked for a bounded number of pages by each request.
-#[test]
-fn s7_4_a_request_of_a_low_order_tries_a_part_of_a_large_zone() {
-    let yard = yard(2 * 1200, Mover::refusing(|_| true));
-    leave_mixed(&yard, Gfp::HIGHUSER_MOVABLE);
-    let compact = || yard.compact_zone(ZoneKind::Normal, Some(order(3)), Priority::SyncLight);
-    compact().unwrap();
-    let asked = yard.hooks().moves.take();
-    let mut of_block = BTreeMap::<u64, usize>::new();
-    asked.iter().for_each(|(pfn, _)| *of_block.entry(pfn.0 / 512).or_default() += 1);
-    assert!(of_block.len() >= 1190, "a few runs of each: {}", of_block.len());
-    assert!(asked.len() < 1200 * 8 + 1024 * 512, "{}", asked.len());
-    let thorough = of_block.iter().filter(|&(_, &asked)| asked > 2 * 4 * 4).map(|(block, _)| block);
-    assert_eq!(thorough.clone().count(), 1024, "all runs of these");
-    compact().unwrap();
-    let next: BTreeSet<_> =
-        yard.hooks().moves.borrow().iter().map(|(pfn, _)| pfn.0 / 512).collect();
-    assert!(next.len() >= 1190);
-}
-
-/// Whether a costly request is worth a compaction, and the score, follow from the free blocks, which are not
-/// all counted for them.
-#[test]
-fn s7_5_s7_8_fragmentation_follows_from_the_free_blocks() {
-    let layouts: [fn(u64) -> bool; 4] = [
-        |n| n % 2 == 0 || n > 12_000,
-        |n| n % 8 == 0,
-        |n| n % 16 == 7 || n % 1024 >= 512,
-        |n| n % 128 == 0 || n < 9000,
-    ];
-    let mut answers = [0, 0];
-    for stays in layouts {
-        for threshold in [0, 300, 500, 800, 930, 980, 990, 1000] {
-            for n in 4..8 {
-                let yard = yard(64, Mover::refusing(|_| true));
-                leave_of(&yard, Gfp::KERNEL, stays);
-                yard.set_knob("extfrag_threshold", &threshold.to_string()).unwrap();
-                let blocks = yard.free_blocks(ZoneKind::Normal).unwrap();
-                let lacks = (0..=threshold).contains(&fragmentation_index(&blocks, order(n)));
-                let done = yard.compact_for(order(n), Gfp::KERNEL, Priority::SyncLight);
-                let result = done.unwrap().result;
-                let is_skipped = result == CompactResult::Skipped;
-                let has_block = blocks[n as usize..].iter().any(|&n| n > 0);
-                assert_eq!(has_block, result == CompactResult::Success, "{n} {result:?}");
-                assert!(has_block || is_skipped == lacks, "{n} {threshold} {result:?} {blocks:?}");
-                answers[usize::from(lacks)] += 1;
-                let score = compact::zone_score(&blocks);
-                let present = yard.zone_info(ZoneKind::Normal).unwrap().present;
-                let score = compact::node_score([(present, score)].into_iter());
-                assert_eq!(yard.fragmentation_score(NodeId(0)), score);
-            }
-        }
-    }
-    assert!(answers[0] > 20 && answers[1] > 20, "{answers:?}");
-}
-
 /// Of a zone where no pageblock is more than half free, proactive compaction makes one with huge pages.
 #[test]
 fn s7_8_proactive_compaction_joins_half_used_pageblocks() {
@@ -455,8 +261,6 @@ fn s7_4_a_request_for_a_huge_page_joins_half_used_pageblocks() {
         yard.validate().unwrap();
     }
 }
-
-// Found by a review of the compaction of runs.
 
 /// A run whose first frame is free is as good as another.
 #[test]
@@ -645,65 +449,6 @@ fn s7_4_a_zone_below_low_compacts_into_itself() {
     yard.validate().unwrap();
 }
 
-// Found by a review of searches and of what a compaction in vain costs.
-
-/// What is isolated meanwhile is not free, so a compaction that nobody waits for leaves others enough, also for
-/// one whose claim boosts the marks.
-#[test]
-fn s7_8_proactive_compaction_withholds_no_page_below_the_high_mark() {
-    for (mib, free) in [(32, 1792), (64, 3584), (128, 8000), (64, 8000)] {
-        let lowest = Rc::new(Cell::new(u64::MAX));
-        let place: Rc<RefCell<Weak<Moving>>> = Rc::default();
-        let (seen, here) = (lowest.clone(), place.clone());
-        let yard = Rc::new(yard(
-            mib,
-            Mover::with(move |_, _| {
-                let yard = here.borrow().upgrade().expect("the yard is alive");
-                seen.set(seen.get().min(yard.zone_info(ZoneKind::Normal).unwrap().free_exact));
-                Relocation::Moved
-            }),
-        ));
-        *place.borrow_mut() = Rc::downgrade(&yard);
-        let all = take_all(&yard, 0, Gfp::HIGHUSER_MOVABLE);
-        let sparse = all.iter().filter(|pfn| pfn.0 % 8 != 0).take(free);
-        sparse.for_each(|&pfn| yard.free(pfn, Order::ZERO).unwrap());
-        yard.drain_all(None);
-        yard.trigger_proactive_compaction();
-        _ = yard.compact_background(NodeId(0));
-        yard.compact_all();
-        let high = yard.zone_info(ZoneKind::Normal).unwrap().watermarks[2];
-        let boosted = high + high * 15_000 / 10_000;
-        assert!(lowest.get() >= boosted, "{} of {boosted}", lowest.get());
-        assert_eq!(lowest.get() < u64::MAX, free > 2000, "with too little to spare nothing moves");
-        yard.validate().unwrap();
-    }
-}
-
-/// An impatient request tries pageblocks of its type alone. A patient one begins where another one ended.
-#[test]
-fn s7_4_patient_requests_begin_at_pageblocks_that_impatient_ones_passed() {
-    for (n, gfp) in [(1, Gfp::KERNEL), (3, Gfp::KERNEL), (5, Gfp::KERNEL | Gfp::RETRY_MAYFAIL)] {
-        let yard = yard(4096, Mover::refusing(|pfn| pfn.0 >= (1 << 20) + 250 * 512));
-        leave(&yard, |n| n % 2 == 0);
-        for _ in 0..6 {
-            yard.alloc(order(n), gfp | Gfp::NOWARN).unwrap();
-        }
-        yard.validate().unwrap();
-    }
-}
-
-/// Owners of the first half of memory move nothing.
-#[test]
-fn s2_10_a_request_of_a_low_order_tries_all_of_a_zone() {
-    for n in [1, 3] {
-        let yard = yard(4096, Mover::refusing(|pfn| pfn.0 < (1 << 20) + 1500 * 512));
-        leave(&yard, |n| n % 2 == 0);
-        for _ in 0..4 {
-            yard.alloc(order(n), Gfp::KERNEL | Gfp::NOWARN).unwrap();
-        }
-    }
-}
-
 /// No search finds pageblocks from which CPUs refill.
 #[test]
 fn s7_4_huge_pages_are_made_of_pageblocks_from_which_cpus_refill() {
@@ -720,41 +465,4 @@ fn s7_4_huge_pages_are_made_of_pageblocks_from_which_cpus_refill() {
     assert_eq!(done, Some(CompactResult::Success));
     yard.alloc(order(9), Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).unwrap();
     yard.validate().unwrap();
-}
-
-/// Pageblocks that cannot be emptied are not all looked at by each impatient request.
-#[test]
-fn s7_4_impatient_requests_look_at_few_sparse_pageblocks() {
-    let looked: Rc<RefCell<BTreeSet<u64>>> = Rc::default();
-    let seen = looked.clone();
-    let is_locked = move |pfn: Pfn| {
-        seen.borrow_mut().insert(pfn.0 / 512);
-        pfn.0 % 512 == 508
-    };
-    let yard = yard(2400, Mover { is_locked: Box::new(is_locked), ..Mover::new() });
-    yard.set_knob("compact_unevictable_allowed", "0").unwrap();
-    leave(&yard, |n| n % 4 == 0);
-    let request = || yard.alloc(order(9), Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY | Gfp::NOWARN);
-    request().unwrap_err();
-    let first = looked.take();
-    assert!((1..=2 * 64).contains(&first.len()), "{}", first.len());
-    // The next one goes on behind them.
-    request().unwrap_err();
-    assert!(looked.take().is_disjoint(&first));
-}
-
-/// A zone that can spare one pageblock at a time: only the owners in one pageblock move their pages.
-#[test]
-fn s7_4_a_zone_with_little_to_spare_passes_over_no_pageblock() {
-    for (n, from, stride, moves) in [(3, 20, 2, 25), (9, 24, 8, 29)] {
-        let first = 1 << 20;
-        let yard = yard(64, Mover::refusing(move |pfn| (pfn.0 - first) / 512 != moves));
-        leave(&yard, |n| n < from * 512 || n % stride == 0);
-        let [_, _, high, _] = yard.zone_info(ZoneKind::Normal).unwrap().watermarks;
-        let free = yard.zone_info(ZoneKind::Normal).unwrap().free_exact;
-        assert!((high..high * 5 / 2 + 1024).contains(&free), "{free} of {high}");
-        let done = yard.compact_zone(ZoneKind::Normal, Some(order(n)), Priority::SyncFull);
-        assert_eq!(done, Some(CompactResult::Success), "order {n}");
-        yard.validate().unwrap();
-    }
 }
