@@ -156,6 +156,11 @@ impl<'a> Blocks<'a> {
         words.map_or([0; WORDS], |w| w.0.each_ref().map(|w| w.load(Relaxed)))
     }
 
+    /// Returns which frames of a word are free.
+    pub(super) fn word_now(&self, word: u32) -> u64 {
+        self.word(word).map_or(0, |w| w.load(Relaxed))
+    }
+
     /// The word with the frames from `64 * word` on.
     fn word(&self, word: u32) -> Option<&'a AtomicU64> {
         self.words.get(word as usize / WORDS)?.0.get(word as usize % WORDS)

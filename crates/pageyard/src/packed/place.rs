@@ -142,7 +142,7 @@ impl super::blocks::Blocks<'_> {
 
     /// Takes the frames of a block within a pageblock, all or none. The caller updates the pageblock's
     /// place.
-    fn take_block_at(&self, frame: u32, order: u8, t: MigrateType) -> bool {
+    pub(super) fn take_block_at(&self, frame: u32, order: u8, t: MigrateType) -> bool {
         if !self.is_open_to(frame / PAGEBLOCK_PAGES, t) {
             return false;
         }

@@ -1,8 +1,10 @@
-//! Whole pageblocks that are reported to the embedder as free (spec §9.9).
+//! Whole pageblocks, and pieces of others, that are reported to the embedder as free (spec §9.9).
+
+use core::ops::Range;
 
 use lock_api::RawMutex;
 
-use crate::base::units::{PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits;
 use crate::packed::blocks::Blocks;
 use crate::packed::region::Region;
@@ -52,6 +54,29 @@ impl<R: RawMutex> Region<'_, R> {
                 self.blocks.put_large(first, PAGEBLOCK_ORDER, 0);
             }
         }
+    }
+
+    /// Returns the order of the largest block of up to 64 pages that begins at a frame and is free as
+    /// bits, if it is one of `orders`. May be stale.
+    pub(crate) fn piece_at(&self, frame: u32, orders: &Range<u8>) -> Option<u8> {
+        let bits = self.blocks.word_now(frame / 64);
+        let is_free = |order: &u8| {
+            let mask = bits::block_mask(frame, *order);
+            frame.is_multiple_of(1 << order) && bits & mask == mask
+        };
+        (orders.start..orders.end.min(7)).rev().find(is_free)
+    }
+
+    /// Takes a block within a word, if it is still free and its pageblock serves every request. The caller
+    /// returns it with [`free_large`](Self::free_large).
+    pub(crate) fn begin_piece(&self, frame: u32, order: u8) -> bool {
+        let taken = self.blocks.take_block_at(frame, order, MigrateType::Unmovable);
+        self.blocks.after_take(frame / PAGEBLOCK_PAGES, 0);
+        let taken = taken && self.is_sound(frame, order, 0);
+        if taken {
+            self.note_loose(-(1 << order));
+        }
+        taken
     }
 
     /// Returns whether a whole pageblock has not been reported.

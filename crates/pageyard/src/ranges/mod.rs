@@ -14,6 +14,7 @@ pub(crate) mod migrate;
 pub(crate) mod packed;
 pub(crate) mod place;
 pub(crate) mod release;
+pub(crate) mod report_pieces;
 pub(crate) mod reporting;
 pub(crate) mod scatter;
 pub(crate) mod shootdown;

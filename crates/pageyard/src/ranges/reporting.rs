@@ -172,22 +172,40 @@ impl<C: Config> Yard<'_, C> {
 }
 
 /// Blocks taken off their lists for one call of the hook.
-struct Batch {
+pub(super) struct Batch {
     blocks: [(Pfn, Order); BATCH],
     len: usize,
     /// The hook refused some: ask it again, but not in this pass.
-    refused: bool,
+    pub(super) refused: bool,
 }
 
 impl Batch {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Batch { blocks: [Default::default(); BATCH], len: 0, refused: false }
     }
 
-    fn push(&mut self, pfn: Pfn, order: Order) {
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len == BATCH
+    }
+
+    pub(super) fn push(&mut self, pfn: Pfn, order: Order) {
         if let Some(slot) = self.blocks.get_mut(self.len) {
             *slot = (pfn, order);
             self.len += 1;
+        }
+    }
+
+    /// Keeps the blocks for which `keeps` returns true.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(Pfn, Order) -> bool) {
+        let blocks = self.blocks;
+        for (pfn, order) in blocks.into_iter().take(core::mem::take(&mut self.len)) {
+            if keeps(pfn, order) {
+                self.push(pfn, order);
+            }
         }
     }
 
@@ -352,31 +370,37 @@ impl<C: Config> At<'_, '_, C> {
                 list.rotate_to(&zone.map, idx);
             }
         }
-        let pages = (batch.len as u64) << order;
-        self.report_batch(&mut batch);
+        let pages = self.report_batch(&mut batch);
         if batch.refused || pages == 0 && !spare { None } else { Some(pages) }
     }
 
-    /// Calls the hook and returns the blocks to their lists, also if the hook panics.
-    fn report_batch(&self, batch: &mut Batch) {
+    /// Calls the hook and returns the blocks to their lists, also if the hook panics. Returns the pages
+    /// that the hook accepted.
+    pub(super) fn report_batch(&self, batch: &mut Batch) -> u64 {
         let blocks = batch.blocks.get(..batch.len).unwrap_or(&[]);
         if blocks.is_empty() {
-            return;
+            return 0;
         }
         let unreported = Rollback::new(|| self.relist(blocks, false));
         let taken = self.hooks.report_free(blocks);
         unreported.disarm();
         self.relist(blocks, taken);
+        let pages = blocks.iter().map(|(_, order)| u64::from(order.pages())).sum();
         batch.refused |= !taken;
         batch.len = 0;
+        if taken { pages } else { 0 }
     }
 
-    /// Returns blocks to the tails of their lists. `taken`: the hook accepted them.
+    /// Returns blocks to the tails of their lists. `taken`: the hook accepted them; this is noted of those
+    /// that are not pieces.
     fn relist(&self, blocks: &[(Pfn, Order)], taken: bool) {
         let zone = self.zone;
         if let Some(region) = zone.region() {
             for &(pfn, order) in blocks {
-                if let Some(idx) = zone.index_of(pfn) {
+                let Some(idx) = zone.index_of(pfn) else { continue };
+                if order.get() < PAGEBLOCK_ORDER {
+                    region.free_large(idx, order.get(), self.cpu.0);
+                } else {
                     region.end_report(idx, order.get(), taken);
                 }
             }
@@ -396,7 +420,8 @@ impl<C: Config> At<'_, '_, C> {
                 // In pieces: its second pageblock may have been isolated meanwhile.
                 locked.free_pieces(idx, order.get(), End::Tail);
                 let frame = zone.map.frame(idx);
-                if taken && frame.state().is(Kind::Free, order.get()) {
+                let noted = taken && self.hooks.report_order().is_some_and(|least| order >= least);
+                if noted && frame.state().is(Kind::Free, order.get()) {
                     frame.set_state(State::with_reported(frame.state()));
                     zone.report.note(1 << order.get());
                 }

@@ -70,6 +70,7 @@ mod release;
 #[path = "../../../../fuzz/bodies/replay.rs"]
 mod replay;
 mod report;
+mod report_pieces;
 mod reviewed;
 mod robustness;
 mod safety;

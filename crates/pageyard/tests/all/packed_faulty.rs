@@ -220,6 +220,11 @@ fn s11_3_frames_are_poisoned_while_others_work() {
                     0 => y.drain_all(None),
                     1 => _ = y.report_free_pages(N, Order::HUGE, 2048),
                     2 => _ = y.tick(CpuId(cpu)),
+                    3 => {
+                        let first = FIRST + (pick as u64 >> 20) % PAGES;
+                        let frames = Pfn(first)..Pfn(first + 2048);
+                        _ = y.report_free_pieces(frames, Order::ZERO, |_, _| true);
+                    }
                     _ => {}
                 });
             });

@@ -540,6 +540,9 @@ fn upkeep<P: StaticPolicy>() -> Vec<Op<P>> {
             h.world().poisons_reported.store(false, Relaxed);
         }),
         op("report-pages", |h| _ = h.y.report_free_pages(h.zone(), o(5), 3000)),
+        op("report-pieces", |h| {
+            _ = h.y.report_free_pieces(Pfn(0)..Pfn(u64::MAX), o(1), |_, _| true);
+        }),
         op("lowest-free", |h| _ = h.y.take_lowest_free(h.zone())),
         op("init-section", |h| _ = h.y.init_section(NodeId(0))),
         op("finish-deferred", |h| _ = h.y.finish_deferred()),

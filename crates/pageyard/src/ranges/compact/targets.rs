@@ -17,19 +17,14 @@ use crate::embedder::config::Config;
 use crate::zone::at::Locked;
 
 impl<C: Config> Locked<'_, '_, C> {
-    /// Takes a free block off its list, if the zone can spare it. Returns whether it did.
+    /// Takes a free block off its list, if the zone can spare it. Returns whether it did. The pageblock
+    /// of a large one becomes movable.
     #[inline(always)]
     pub(crate) fn hold(&self, idx: u32, order: u8) -> bool {
         let zone = self.zone;
-        let t = zone.map.frame(idx).state().migrate_type();
-        if t != MigrateType::Isolate && !zone.can_spare(order, AllocFlags::CMA) {
+        if !self.hold_as_is(idx, order) {
             return false;
         }
-        self.check_type(idx, t);
-        self.unlist(idx, order, t, true);
-        self.account(-(1 << order), t);
-        zone.map.frame(idx).set_state(State::new(Kind::Held, order, t));
-        zone.counters.pages_taken.add(1 << order);
         if order >= PAGEBLOCK_ORDER - 1 && !zone.grouping_disabled.load(Relaxed) {
             // At least half of the pageblock will hold movable pages.
             let mut block = block_start(idx);
@@ -41,6 +36,22 @@ impl<C: Config> Locked<'_, '_, C> {
                 block = block_end(block);
             }
         }
+        true
+    }
+
+    /// As [`hold`](Self::hold), of a block in a pageblock that keeps its type.
+    #[inline(always)]
+    pub(crate) fn hold_as_is(&self, idx: u32, order: u8) -> bool {
+        let zone = self.zone;
+        let t = zone.map.frame(idx).state().migrate_type();
+        if t != MigrateType::Isolate && !zone.can_spare(order, AllocFlags::CMA) {
+            return false;
+        }
+        self.check_type(idx, t);
+        self.unlist(idx, order, t, true);
+        self.account(-(1 << order), t);
+        zone.map.frame(idx).set_state(State::new(Kind::Held, order, t));
+        zone.counters.pages_taken.add(1 << order);
         true
     }
 }
