@@ -134,6 +134,10 @@ typedef struct pageyard_options {
     uint64_t give_back_floor;
     // Maximum rate in bytes per second; 0: the whole yard in a quarter of a second.
     uint64_t give_back_rate;
+    // Size in bytes of the smallest blocks that are returned: 4096 to 2097152, a power of two; 0: 2 MiB.
+    // Less than 2 MiB returns free memory also from around blocks in use. The memory is then anonymous,
+    // with PAGEYARD_HUGE_NEVER or PAGEYARD_HUGE_SYSTEM.
+    uint64_t give_back_least;
 } pageyard_options;
 
 // How much of a yard ordinary requests for single pages can use at once, and what takes the rest, in

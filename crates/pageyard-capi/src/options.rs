@@ -4,6 +4,7 @@ use std::slice;
 use std::time::Duration;
 
 use ::pageyard::policy::Engine;
+use ::pageyard::{Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_capi_core::engine::{PAGEYARD_ENGINE_PACKED, engine};
 use pageyard_capi_core::flags::PAGEYARD_VERSION;
 use pageyard_capi_core::sized::{self, Growing};
@@ -103,6 +104,10 @@ pub struct pageyard_options {
     pub give_back_floor: u64,
     /// Maximum rate in bytes per second; 0: the whole yard in a quarter of a second.
     pub give_back_rate: u64,
+    /// Size in bytes of the smallest blocks that are returned: 4096 to 2097152, a power of two; 0: 2 MiB.
+    /// Less than 2 MiB returns free memory also from around blocks in use. The memory is then anonymous,
+    /// with PAGEYARD_HUGE_NEVER or PAGEYARD_HUGE_SYSTEM.
+    pub give_back_least: u64,
 }
 
 // SAFETY: the structure begins with the two fields. Zero is a null pointer, a number or no entries.
@@ -110,6 +115,16 @@ unsafe impl Growing for pageyard_options {
     // The limits and all after them were added after the first version. A program that was compiled
     // before has the exact engine, which is 0.
     const LEAST: usize = std::mem::offset_of!(pageyard_options, hard_limit);
+}
+
+/// Returns the order of the smallest block that is returned to the system.
+fn block_of(bytes: u64) -> Result<Order, pageyard_status> {
+    let largest = PAGE_SIZE << PAGEBLOCK_ORDER;
+    let order = (0..=PAGEBLOCK_ORDER).find(|order| bytes == PAGE_SIZE << order);
+    order.and_then(Order::new).ok_or_else(|| {
+        let expected = format!("a power of two from {PAGE_SIZE} to {largest}, or 0");
+        wrong(format!("give_back_least: {bytes} bytes; expected {expected}"))
+    })
 }
 
 /// Fills in the defaults for a yard of `size` bytes: all nodes, all CPUs, huge pages where the
@@ -151,6 +166,7 @@ pub unsafe extern "C" fn pageyard_options_init(
         give_back_after_ns: 0,
         give_back_floor: 0,
         give_back_rate: 0,
+        give_back_least: 0,
     };
     // SAFETY: the header requires a structure of that size.
     unsafe {
@@ -241,7 +257,8 @@ pub(crate) unsafe fn builder(
         .deferred(has(PAGEYARD_DEFERRED))
         .tick((o.tick_ns > 0).then(|| Duration::from_nanos(o.tick_ns)));
     let lazily = has(PAGEYARD_GIVE_BACK_LAZILY);
-    let gives = lazily || o.give_back_after_ns | o.give_back_floor | o.give_back_rate != 0;
+    let how = [o.give_back_after_ns, o.give_back_floor, o.give_back_rate, o.give_back_least];
+    let gives = lazily || how != [0; 4];
     match (has(PAGEYARD_KEEP_IDLE), gives) {
         (true, true) => {
             return Err(wrong("give_back: PAGEYARD_KEEP_IDLE contradicts it; give one"));
@@ -257,6 +274,10 @@ pub(crate) unsafe fn builder(
                 floor: o.give_back_floor,
                 rate: (o.give_back_rate > 0).then_some(o.give_back_rate),
                 lazily,
+                least: match o.give_back_least {
+                    0 => default.least,
+                    bytes => block_of(bytes)?,
+                },
             }));
         }
         (false, false) => {}

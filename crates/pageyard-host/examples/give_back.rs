@@ -6,16 +6,26 @@
 use std::time::{Duration, Instant};
 
 use pageyard::{Gfp, Order, PAGE_SIZE};
-use pageyard_host::{Block, Builder, HostYard, HugePages};
+use pageyard_host::{Block, Builder, GiveBack, HostYard, HugePages};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Returns the page faults of this process so far, from `/proc/self/stat`.
-fn faults() -> Result<u64> {
+/// Returns a field of `/proc/self/stat`, counted from 0 behind the process's name.
+fn stat(field: usize) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let behind = text.rsplit_once(')').ok_or("/proc/self/stat: no name")?.1;
     let mut fields = behind.split_whitespace();
-    Ok(fields.nth(7).ok_or("/proc/self/stat: too short")?.parse()?)
+    Ok(fields.nth(field).ok_or("/proc/self/stat: too short")?.parse()?)
+}
+
+/// Returns the page faults of this process so far.
+fn faults() -> Result<u64> {
+    stat(7)
+}
+
+/// Returns the CPU time of this process in milliseconds, in steps of ten.
+fn cpu_time() -> Result<u64> {
+    Ok((stat(11)? + stat(12)?) * 10)
 }
 
 fn fill(yard: &HostYard, pages: u64) -> Result<Vec<Block<'_>>> {
@@ -58,6 +68,35 @@ fn returned(size: u64, huge: HugePages) -> Result<()> {
     Ok(())
 }
 
+/// How much of a pool stays that keeps one page of a hundred, and what it costs to fill it again.
+fn pool(size: u64, least: Order) -> Result<()> {
+    let how = GiveBack { least, ..GiveBack::default() };
+    let yard = Builder::new(size).huge_pages(HugePages::Never).give_back(Some(how)).build()?;
+    let mut blocks = fill(&yard, size / PAGE_SIZE * 9 / 10)?;
+    let before = yard.resident()?;
+    let mut n = 0;
+    blocks.retain(|_| {
+        n += 1;
+        n % 100 == 0
+    });
+    let (start, cpu) = (Instant::now(), cpu_time()?);
+    std::thread::sleep(Duration::from_secs(5));
+    let (worked, after) = (cpu_time()? - cpu, yard.resident()?);
+    let again = Instant::now();
+    let more = fill(&yard, size / PAGE_SIZE * 8 / 10)?;
+    let each = again.elapsed().as_nanos() / more.len() as u128;
+    let mib = |pages| (pages * PAGE_SIZE) >> 20;
+    println!(
+        "a pool keeps 1%, blocks from {} KiB on are returned: {} of {} MiB stay after {} s, {worked} ms \
+         of CPU time; then {each} ns to take and write a page",
+        4 << least.get(),
+        mib(after),
+        mib(before),
+        (again - start).as_secs(),
+    );
+    Ok(())
+}
+
 /// Runs a load that holds between half and all of its pages, for some seconds.
 fn steady(size: u64, gives: bool) -> Result<()> {
     let mut builder = Builder::new(size).huge_pages(HugePages::Never);
@@ -93,6 +132,9 @@ fn main() -> Result<()> {
     let mib: u64 = std::env::args().nth(1).map_or(Ok(1024), |n| n.parse())?;
     returned(mib << 20, HugePages::Never)?;
     returned(mib << 20, HugePages::Advise)?;
+    for least in [Order::HUGE, Order::new(2).unwrap_or_default(), Order::ZERO] {
+        pool(mib << 20, least)?;
+    }
     steady(mib << 20, false)?;
     steady(mib << 20, true)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_api::RawMutex;
 use pageyard::policy::{Engine, Policy, StaticPolicy};
-use pageyard::{Hooks, Knobs, MAX_NODES, NodeId, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
+use pageyard::{Hooks, Knobs, MAX_NODES, NodeId, Order, PAGE_SIZE, Pfn, ZoneKind, ZoneSpec};
 
 use crate::backing::{Backing, HugePages};
 use crate::error::{BuildError, of};
@@ -190,6 +190,11 @@ impl Builder {
                 "give_back: the rate is less than a page per second; use a higher rate or no rate";
             return Err(BuildError::Value(what));
         }
+        if how.least > Order::HUGE {
+            let what = "give_back: the smallest block returned is above 2 MiB; use order 9 or less";
+            return Err(BuildError::Value(what));
+        }
+        let merges = matches!(self.huge_pages, HugePages::Advise | HugePages::Collapse);
         let what = match () {
             () if self.pinned => {
                 "give_back: pinned memory is never returned to the system; remove this option"
@@ -199,6 +204,13 @@ impl Builder {
             }
             () if how.lazily && *backing != Backing::Anonymous => {
                 "give_back: returning lazily requires anonymous memory"
+            }
+            () if how.returns_pieces() && *backing != Backing::Anonymous => {
+                "give_back: returning blocks of less than 2 MiB requires anonymous memory"
+            }
+            () if how.returns_pieces() && merges => {
+                "give_back: with huge pages the system fetches back blocks of less than 2 MiB; use \
+                 HugePages::Never, or HugePages::System if the system makes none by itself"
             }
             () if how.floor > self.size => "give_back: the floor exceeds the size of the yard",
             () => return Ok(()),
@@ -563,6 +575,11 @@ impl Builder {
         let region = self.region_for(policy.rules().engine)?;
         let raw = self.on(policy, region, true, ())?;
         let gives_back = self.gives_back(raw.region().backing());
+        if self.prefault && gives_back.is_ok_and(|how| how.returns_pieces()) {
+            // They are resident, so they count as if they had been in use.
+            let (first, pages) = (raw.region().first(), raw.region().pages());
+            raw.core().hooks().take_known_zero(first, pages);
+        }
         HostYard::new(raw, self.tick, self.thread_cache, gives_back, &self.service)
     }
 }
@@ -617,6 +634,20 @@ mod tests {
         assert!(matches!(give_back(slow), BuildError::Value(_)));
         let high = GiveBack { floor: 32 << 20, ..GiveBack::default() };
         assert!(matches!(give_back(high), BuildError::Together(_)));
+        let large = GiveBack { least: Order::MAX, ..GiveBack::default() };
+        assert!(matches!(give_back(large), BuildError::Value(_)));
+        let small = GiveBack { least: Order::ZERO, ..GiveBack::default() };
+        let builder = Builder::new(16 << 20).give_back(Some(small));
+        for huge_pages in [HugePages::Advise, HugePages::Collapse] {
+            let error = builder.clone().huge_pages(huge_pages).prefault(true).build().unwrap_err();
+            assert!(error.to_string().contains("HugePages::Never"), "{error}");
+        }
+        let never = builder.huge_pages(HugePages::Never);
+        assert!(matches!(
+            never.clone().backing(Backing::Memfd).build().unwrap_err(),
+            BuildError::Together(_)
+        ));
+        never.build().unwrap();
     }
 
     /// The packed engine's zones are smaller. Nothing is mapped for a yard that is too large.

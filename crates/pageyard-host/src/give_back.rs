@@ -9,13 +9,17 @@
 //! makes up for it. The allocator records peaks between two steps. If the load still takes returned
 //! memory again, because no block of that size or type is left, the target rises by as much.
 //!
+//! With [`least`](GiveBack::least) below 2 MiB, `resident` is counted: the pages that were allocated
+//! since the system provided them. All of these that are not in use may be returned, once use is
+//! about constant: first whole pageblocks, then free pieces of others.
+//!
 //! Requests use the smallest blocks that fit. So while use goes up and down, only the largest
 //! blocks are returned: requests use the smaller ones first.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pageyard::{MAX_ORDER, PAGE_SIZE, PAGEBLOCK_PAGES};
+use pageyard::{MAX_ORDER, Order, PAGE_SIZE, PAGEBLOCK_PAGES};
 
 /// Pages of the largest block that is returned at once.
 const LARGEST: u64 = 1 << MAX_ORDER;
@@ -47,11 +51,28 @@ pub struct GiveBack {
     /// write, which keeps the page, instead of a fault. Pages are no longer known to be zero. Only
     /// for [`Backing::Anonymous`](crate::Backing::Anonymous) memory.
     pub lazily: bool,
+    /// Smallest blocks that are returned, at most 2 MiB, the default. With smaller ones, free memory is
+    /// returned also from pageblocks of which a few pages stay in use, as in a buffer pool that keeps
+    /// some frames of many; the next touch of each page then faults, and a search of the free memory
+    /// takes up to a millisecond of the worker's time per step. Only for
+    /// [`Backing::Anonymous`](crate::Backing::Anonymous) memory with
+    /// [`HugePages::Never`](crate::HugePages::Never) or [`HugePages::System`](crate::HugePages::System):
+    /// where the system makes huge pages by itself, it fetches back what was returned around the pages in
+    /// use.
+    pub least: Order,
 }
 
 impl Default for GiveBack {
     fn default() -> Self {
-        GiveBack { after: Duration::from_secs(1), floor: 0, rate: None, lazily: false }
+        let after = Duration::from_secs(1);
+        GiveBack { after, floor: 0, rate: None, lazily: false, least: Order::HUGE }
+    }
+}
+
+impl GiveBack {
+    /// Returns whether free pieces of pageblocks are returned.
+    pub(crate) fn returns_pieces(&self) -> bool {
+        self.least < Order::HUGE
     }
 }
 

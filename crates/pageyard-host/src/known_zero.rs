@@ -94,6 +94,16 @@ impl KnownZero {
         false
     }
 
+    /// Returns whether a page of these was allocated since the system provided it.
+    pub(crate) fn is_any_used(&self, pfn: Pfn, pages: u64) -> bool {
+        self.words(pfn, pages).any(|(_, word, mask)| word.load(Relaxed) & mask != 0)
+    }
+
+    /// Returns how many pages were allocated since the system provided them.
+    pub(crate) fn used_pages(&self) -> u64 {
+        self.used.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
+    }
+
     /// Records that free pages are zero: they were not written after all, or the system took their
     /// memory back.
     pub(crate) fn mark_zero(&self, pfn: Pfn, pages: u64) {
@@ -125,7 +135,12 @@ mod tests {
         assert!(known_zero.take_known_zero(&region, at(60), 200));
         assert!(!known_zero.take_known_zero(&region, at(259), 2));
         assert!(known_zero.take_known_zero(&region, at(261), 39));
+        assert_eq!(known_zero.used_pages(), 2 + 240);
         known_zero.mark_zero(at(60), 70);
+        assert_eq!(known_zero.used_pages(), 2 + 170);
+        let is_used = |start, pages| known_zero.is_any_used(at(start), pages);
+        assert!(!is_used(2, 128) && is_used(2, 129) && is_used(1, 129) && is_used(299, 725));
+        assert!(!is_used(300, 724));
         assert!(known_zero.take_known_zero(&region, at(60), 70));
         assert!(!known_zero.take_known_zero(&region, at(130), 1));
         assert!(known_zero.take_known_zero(&region, at(2), 58), "all between");

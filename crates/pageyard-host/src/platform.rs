@@ -142,6 +142,20 @@ impl<E> HostPlatform<E> {
             .is_some_and(|known_zero| known_zero.take_known_zero(&self.region, pfn, pages))
     }
 
+    /// Returns whether a page of these was allocated since the system provided it, in a yard that records
+    /// it.
+    pub(crate) fn is_any_used(&self, pfn: Pfn, order: Order) -> bool {
+        let pages = order.pages().into();
+        self.known_zero.as_ref().is_some_and(|known_zero| known_zero.is_any_used(pfn, pages))
+    }
+
+    /// Returns how many pages were allocated since the system provided them, if pieces of pageblocks are
+    /// returned: then it is what the system backs. A scan of 32 KiB per GiB.
+    pub(crate) fn backed_pages(&self) -> Option<u64> {
+        let known_zero = self.known_zero.as_ref().filter(|_| self.service.pieces.load(Relaxed));
+        known_zero.map(KnownZero::used_pages)
+    }
+
     /// Returns whether this page was known to be zero when it was prepared, if it is the last one
     /// that this thread prepared.
     pub(crate) fn was_zeros(&self, pfn: Pfn) -> bool {

@@ -13,12 +13,17 @@ type OfZone = (&'static str, &'static str, &'static str, fn(&ZoneStatus) -> u64)
 const GAUGE: &str = "gauge";
 const COUNTER: &str = "counter";
 
-const FAMILIES: [Family; 18] = [
+const FAMILIES: [Family; 22] = [
     ("size_bytes", GAUGE, "Size of the yard.", |s| Some(bytes(s.pages))),
+    ("usable_bytes", GAUGE, "Memory that ordinary requests can have.", |s| Some(bytes(s.usable))),
     ("used_bytes", GAUGE, "Memory in use.", |s| Some(bytes(s.used))),
+    ("owned_bytes", GAUGE, "Memory in use that callers hold.", |s| Some(bytes(s.owned))),
     ("hard_limit_bytes", GAUGE, "Hard limit of the memory in use.", |s| s.hard_limit.map(bytes)),
     ("soft_limit_bytes", GAUGE, "Soft limit of the memory in use.", |s| s.soft_limit.map(bytes)),
     ("resident_bytes", GAUGE, "Resident memory.", |s| Some(bytes(s.resident))),
+    ("in_pieces_bytes", GAUGE, "Free resident memory in pageblocks partly in use.", |s| {
+        Some(bytes(s.in_pieces))
+    }),
     ("kept_bytes", GAUGE, "Memory withheld by the hard limit.", |s| Some(bytes(s.kept))),
     ("pressure_level", GAUGE, "0 calm, 1 moderate, 2 critical.", |s| {
         let level = Level::ALL.iter().position(|level| level.to_string() == s.level);
@@ -52,6 +57,9 @@ const FAMILIES: [Family; 18] = [
         Some(s.thread_cache.drains)
     }),
     ("shrunk_bytes_total", COUNTER, "Memory freed by shrinkers.", |s| Some(bytes(s.shrunk))),
+    ("failed_requests_total", COUNTER, "Requests that failed for want of memory.", |s| {
+        Some(s.failed)
+    }),
     ("moved_blocks_total", COUNTER, "Blocks moved by compaction.", |s| Some(s.moved)),
 ];
 

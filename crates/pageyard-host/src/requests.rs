@@ -67,12 +67,23 @@ pub(crate) struct Requests {
     frees: [AtomicU64; ORDERS],
     /// Pages ever allocated in ranges.
     ranges: AtomicU64,
+    /// Requests that failed for want of memory.
+    failed: AtomicU64,
 }
 
 impl Requests {
     /// Counts a range of `pages` pages that a caller allocated.
     pub(crate) fn count_range(&self, pages: u64) {
         self.ranges.fetch_add(pages, Relaxed);
+    }
+
+    /// Counts a request that failed for want of memory.
+    pub(crate) fn count_failure(&self) {
+        self.failed.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
     }
 
     /// Returns the blocks that callers allocated and freed, by order.

@@ -83,14 +83,20 @@ pub struct Status {
     pub level: Level,
     /// Pages in use: allocated, or out of use.
     pub used: u64,
+    /// Pages of these that callers hold: all but what thread caches keep and what is out of use. 0 once
+    /// everything is freed.
+    pub owned: u64,
     /// Pages that the system backs, as far as the allocator knows.
     pub resident: u64,
+    /// Pages of these that are free and lie in pageblocks of which other pages are in use, or on per-CPU
+    /// lists. They are returned to the system only if [`GiveBack::least`](crate::GiveBack::least) says so.
+    pub in_pieces: u64,
     /// Pages that are to stay resident at the moment.
     pub target: u64,
     /// Pages kept out of circulation by the hard limit.
     pub kept: u64,
     /// Pages returned to the system, and pages of those that requests took again, since the yard
-    /// began.
+    /// began. Pages that were returned in blocks of less than 2 MiB are no part of the latter.
     pub given_back: u64,
     /// See `given_back`.
     pub fetched: u64,
@@ -134,6 +140,8 @@ pub(crate) struct Service {
     /// Set while the yard has a worker.
     pub(crate) working: Arc<AtomicBool>,
     pub(crate) lazily: AtomicBool,
+    /// Whether free pieces of pageblocks are returned to the system.
+    pub(crate) pieces: AtomicBool,
     pub(crate) level: AtomicU8,
     pub(crate) target: AtomicU64,
     pub(crate) given_back: AtomicU64,
@@ -238,6 +246,7 @@ impl Service {
             hotplug: Hotplug::default(),
             working: Arc::default(),
             lazily: AtomicBool::new(false),
+            pieces: AtomicBool::new(false),
             level: AtomicU8::new(0),
             target: AtomicU64::new(u64::MAX),
             given_back: AtomicU64::new(0),
@@ -266,6 +275,7 @@ impl Service {
 
     /// Records a failed request, and wakes the worker if it has to report it.
     pub(crate) fn failed(&self, order: Order, gfp: Gfp) {
+        self.requests.count_failure();
         if self.events.failed(order, gfp) {
             self.wake_event.signal();
         }

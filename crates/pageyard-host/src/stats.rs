@@ -6,10 +6,12 @@ use pageyard::tuning::Tuning;
 use pageyard::{CpuId, MAX_ORDER, MigrateType, Order, PAGEBLOCK_PAGES, Pfn, TYPES};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::pages as pages_of;
 use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 use crate::requests::BackendCounts;
 use crate::thread_cache::ThreadCacheStats;
+use crate::usable::Usable;
 use crate::usage::Usage;
 
 /// Maximum number of places of a zone that the map shows.
@@ -40,8 +42,17 @@ pub struct YardStats {
     pub pages: u64,
     /// Pages in use.
     pub used: u64,
+    /// Pages of these that callers hold: all but what thread caches keep and what is out of use.
+    #[serde(default)]
+    pub owned: u64,
+    /// Pages that ordinary requests can have at once ([`Usable::bytes`](crate::Usable::bytes)).
+    #[serde(default)]
+    pub usable: u64,
     /// Pages that the system backs, as far as the allocator knows.
     pub resident: u64,
+    /// Pages of these that are free in pageblocks of which other pages are in use, or on per-CPU lists.
+    #[serde(default)]
+    pub in_pieces: u64,
     /// Pages that are to stay resident at the moment.
     pub target: u64,
     /// Pages kept out of circulation by the hard limit.
@@ -58,6 +69,9 @@ pub struct YardStats {
     pub shrunk: u64,
     /// Blocks that compaction moved.
     pub moved: u64,
+    /// Requests that failed for want of memory.
+    #[serde(default)]
+    pub failed: u64,
     /// Blocks that callers allocated and freed, by order, including those that the thread cache
     /// served, and blocks that the hard limit takes out of circulation. A range counts as single
     /// pages. A block that compaction moves counts as freed, on the packed engine also as
@@ -187,6 +201,8 @@ impl YardStats {
         let usage = Usage::of(raw);
         let relaxed = std::sync::atomic::Ordering::Relaxed;
         let limits = service.balloon.limits();
+        let resident = usage.resident(raw);
+        let usable = Usable::of(raw, thread_cache.pages);
         let pages = raw.region().pages();
         let is_tuned = core.policy().rules().engine == Engine::Exact;
         let zone = |id| {
@@ -241,7 +257,10 @@ impl YardStats {
             level: service.level().to_string(),
             pages,
             used: usage.used,
-            resident: usage.resident(raw),
+            owned: usage.owned(thread_cache.pages, pages_of(usable.out_of_use)),
+            usable: pages_of(usable.bytes),
+            resident,
+            in_pieces: usage.in_pieces(raw, resident),
             target: service.target.load(relaxed).min(pages),
             kept: service.balloon.pages(),
             hard_limit: limits.hard,
@@ -250,6 +269,7 @@ impl YardStats {
             fetched: usage.retaken,
             shrunk: service.shrunk.load(relaxed) + service.shrunk_directly.load(relaxed),
             moved: service.moved.load(relaxed),
+            failed: service.requests.failed(),
             allocs,
             frees,
             thread_cache,

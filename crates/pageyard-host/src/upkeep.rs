@@ -21,6 +21,7 @@ use crate::service::Status;
 use crate::shrink::Shrinker;
 use crate::signals::Watching;
 use crate::stats::YardStats;
+use crate::usable::Usable;
 use crate::usage::Usage;
 use crate::worker::Worker;
 use crate::yard::HostYard;
@@ -169,6 +170,7 @@ impl<P: Policy> HostYard<P> {
         let refused = || "the system refuses to take it: is it locked (mlock)?".to_owned();
         let keeps = keeps.or_else(|| (here && service.refused.load(Relaxed)).then(refused));
         let usage = if here { Usage::of(self.raw()) } else { Usage::default() };
+        let resident = usage.resident(self.raw());
         let pages = self.raw().region().pages();
         Status {
             worker: here && service.working.load(SeqCst),
@@ -177,7 +179,9 @@ impl<P: Policy> HostYard<P> {
             keeps,
             level: service.level(),
             used: usage.used,
-            resident: usage.resident(self.raw()),
+            owned: usage.owned(self.thread_cache_stats().pages, self.out_of_use()),
+            resident,
+            in_pieces: usage.in_pieces(self.raw(), resident),
             target: service.target.load(Relaxed).min(pages),
             kept: service.balloon.pages(),
             given_back: service.given_back.load(Relaxed),
@@ -187,6 +191,21 @@ impl<P: Policy> HostYard<P> {
             moved: service.moved.load(Relaxed),
             ticks: service.ticks.load(Relaxed),
         }
+    }
+
+    /// Returns how much ordinary requests for single pages can have at once, and what takes the
+    /// rest. In a child after a fork, zeros.
+    pub fn usable(&self) -> Usable {
+        if !self.is_here() {
+            return Usable::default();
+        }
+        Usable::of(self.raw(), self.thread_cache_stats().pages)
+    }
+
+    /// Returns the most bytes that ordinary requests for single pages can have at once, to within a
+    /// refill of a CPU's lists ([`Usable::bytes`]).
+    pub fn usable_bytes(&self) -> u64 {
+        self.usable().bytes
     }
 
     /// Returns all statistics of the yard, in the form that the worker publishes. In a child after

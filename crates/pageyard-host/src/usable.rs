@@ -5,10 +5,11 @@ use std::fmt;
 use pageyard::policy::Policy;
 
 use crate::limits::bytes;
-use crate::yard::HostYard;
+use crate::lock::HostLock;
+use crate::raw_yard::RawYard;
 
 /// How much of a yard ordinary requests for single pages can use at once, and what takes the rest,
-/// in bytes ([`HostYard::usable`]). The parts from `absent` to `bytes` add up to `size`.
+/// in bytes ([`HostYard::usable`](crate::HostYard::usable)). The parts from `absent` to `bytes` add up to `size`.
 ///
 /// ```
 /// use pageyard_host::Builder;
@@ -41,7 +42,7 @@ pub struct Usable {
     pub bytes: u64,
     /// On per-CPU lists and in thread caches at the moment. No part of the sum: thread caches are
     /// drained before a request fails, and requests on a CPU use its lists. Pages on the lists of
-    /// idle CPUs are drained within a second ([`HostYard::drain`] drains all).
+    /// idle CPUs are drained within a second ([`HostYard::drain`](crate::HostYard::drain) drains all).
     pub cached: u64,
     /// Descriptors and tables. No part of the sum: they are not in the yard's memory.
     pub maps: u64,
@@ -66,24 +67,23 @@ impl fmt::Display for Usable {
     }
 }
 
-impl<P: Policy> HostYard<P> {
-    /// Returns how much ordinary requests for single pages can have at once, and what takes the
-    /// rest. In a child after a fork, zeros.
-    pub fn usable(&self) -> Usable {
-        if !self.is_here() {
-            return Usable::default();
-        }
-        let core = self.raw().core();
-        let size = self.raw().region().pages();
+impl Usable {
+    /// Calculates the parts of a yard whose threads keep `in_thread_caches` pages.
+    pub(crate) fn of<P: Policy>(raw: &RawYard<P, HostLock>, in_thread_caches: u64) -> Usable {
+        let core = raw.core();
+        let size = raw.region().pages();
         let (mut managed, mut present, mut min, mut highatomic, mut cached) = (0, 0, 0, 0, 0);
-        for zone in core.zone_ids().filter_map(|zone| core.zone_info(zone)) {
-            managed += zone.managed;
-            present += zone.present;
-            min += zone.watermarks[0] + zone.boost;
-            highatomic += zone.reserved_highatomic;
-            cached += zone.cached;
+        let mut out_of_use = 0;
+        for zone in core.zone_ids() {
+            let Some(info) = core.zone_info(zone) else { continue };
+            managed += info.managed;
+            present += info.present;
+            min += info.watermarks[0] + info.boost;
+            highatomic += info.reserved_highatomic;
+            cached += info.cached;
+            out_of_use += core.out_of_use(zone).map_or(0, |out| out.pages());
         }
-        let hard = self.limits().hard.unwrap_or(u64::MAX);
+        let hard = raw.service().balloon.limits().hard.unwrap_or(u64::MAX);
         let mut left = managed.min(size);
         let absent = size - left;
         // Each part takes no more than the parts before it leave.
@@ -92,7 +92,7 @@ impl<P: Policy> HostYard<P> {
             left -= part;
             bytes(part)
         };
-        let out_of_use = take(self.out_of_use());
+        let out_of_use = take(out_of_use);
         let above_limit = take(present.saturating_sub(hard));
         let (min, highatomic) = (take(min), take(highatomic));
         Usable {
@@ -103,14 +103,8 @@ impl<P: Policy> HostYard<P> {
             min,
             highatomic,
             bytes: bytes(left),
-            cached: bytes(cached + self.thread_cache_stats().pages),
-            maps: self.raw().map_bytes() as u64,
+            cached: bytes(cached + in_thread_caches),
+            maps: raw.map_bytes() as u64,
         }
-    }
-
-    /// Returns the most bytes that ordinary requests for single pages can have at once, to within a
-    /// refill of a CPU's lists ([`Usable::bytes`]).
-    pub fn usable_bytes(&self) -> u64 {
-        self.usable().bytes
     }
 }

@@ -76,12 +76,28 @@ impl Usage {
 
     /// Returns the pages that the system backs, as far as the allocator knows.
     pub(crate) fn resident<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> u64 {
+        if let Some(backed) = raw.core().hooks().backed_pages() {
+            return backed;
+        }
         let service = raw.service();
         let is_discarded =
             raw.region().discarding(false).is_some() && !service.refused.load(Relaxed);
         // What the hard limit keeps was discarded, where that is possible.
         let kept = if is_discarded { service.balloon.pages() } else { 0 };
         self.managed.saturating_sub(self.reported + kept)
+    }
+
+    /// Returns the pages that callers hold, beside what threads' caches keep and what is out of use.
+    pub(crate) fn owned(&self, in_thread_caches: u64, out_of_use: u64) -> u64 {
+        self.used.saturating_sub(in_thread_caches + out_of_use)
+    }
+
+    /// Returns the pages of `resident` that are free in pageblocks partly in use, or on per-CPU lists.
+    pub(crate) fn in_pieces<P: Policy>(&self, raw: &RawYard<P, HostLock>, resident: u64) -> u64 {
+        // Where resident pages are counted, those of whole pageblocks that wait are few: they are returned
+        // first. Most of `waiting` was never in use.
+        let waiting = if raw.service().pieces.load(Relaxed) { 0 } else { self.waiting };
+        resident.saturating_sub(self.used + waiting)
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use pageyard::policy::{Engine, Linux612, Packed, Rules, StaticPolicy};
-use pageyard::{PAGE_SIZE, SECTION_PAGES};
-use pageyard_host::{Backing, BuildError, Builder, GiveBack, ThreadCache};
+use pageyard::{Order, PAGE_SIZE, SECTION_PAGES};
+use pageyard_host::{Backing, BuildError, Builder, GiveBack, HugePages, ThreadCache};
 
 use crate::Plan;
 use crate::yards::HostYard;
@@ -106,7 +106,10 @@ impl Shape {
         let backing = one_of(rng, &[Backing::Anonymous, Backing::Anonymous, Backing::Memfd]);
         let after = Duration::from_millis(rng.u64(0..=100));
         let lazily = backing == Backing::Anonymous && rng.u8(0..4) == 0;
-        let give_back = rng.bool().then_some(GiveBack { after, lazily, ..GiveBack::default() });
+        let pieces = backing == Backing::Anonymous && rng.bool();
+        let least = if pieces { Order::new(rng.u8(0..3)).unwrap_or_default() } else { Order::HUGE };
+        let how = GiveBack { after, lazily, least, ..GiveBack::default() };
+        let give_back = rng.bool().then_some(how);
         Shape { rules, size, front, upkeep, backing, give_back, deferred: false }
     }
 
@@ -117,6 +120,8 @@ impl Shape {
         };
         let builder = Builder::new(self.size).thread_cache(self.front).backing(self.backing);
         let builder = builder.give_back(self.give_back).deferred(self.deferred);
+        let pieces = self.give_back.is_some_and(|how| how.least < Order::HUGE);
+        let builder = if pieces { builder.huge_pages(HugePages::Never) } else { builder };
         builder.tick(tick).publish(tick.is_some()).build_with_policy(self.rules)
     }
 }
@@ -211,6 +216,9 @@ impl fmt::Display for Phase {
             if let Some(how) = y.give_back {
                 let lazily = if how.lazily { " lazily" } else { "" };
                 write!(f, ", gives back after {:?}{lazily}", how.after)?;
+                if how.least < Order::HUGE {
+                    write!(f, " from order {}", how.least)?;
+                }
             }
         }
         let mixed = self.workers.iter().filter(|w| **w == Work::Mixed).count();

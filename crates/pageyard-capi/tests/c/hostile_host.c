@@ -93,6 +93,7 @@ static void h_pageyard_create(void) {
     FIELD(uint64_t, give_back_after_ns)
     FIELD(uint64_t, give_back_floor)
     FIELD(uint64_t, give_back_rate)
+    FIELD(uint64_t, give_back_least)
     EACH(uint16_t, node) EACH(uint32_t, cpu) {
         uint16_t nodes[2] = {node, node};
         uint32_t cpus[2] = {cpu, 0};

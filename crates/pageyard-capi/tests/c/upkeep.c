@@ -394,8 +394,28 @@ static pageyard_status create(uint32_t flags, uint32_t huge, uint64_t after, uin
     return status;
 }
 
+static pageyard_status with_least(uint32_t huge, uint64_t least) {
+    pageyard_options options;
+    pageyard *yard;
+    pageyard_status status;
+    OK(pageyard_options_init(&options, sizeof options, (uint64_t)PAGES * 4096));
+    options.huge_pages = huge;
+    options.give_back_least = least;
+    status = pageyard_create(&options, &yard);
+    if (status == PAGEYARD_OK)
+        OK(pageyard_destroy(yard));
+    return status;
+}
+
 /* Options that contradict each other are named, others work. */
 static void options(void) {
+    EXPECT_STATUS(with_least(PAGEYARD_HUGE_ADVISE, 4096), PAGEYARD_ERR_OPTION);
+    EXPECT(strstr(pageyard_last_error(), "huge pages") != NULL);
+    EXPECT_STATUS(with_least(PAGEYARD_HUGE_NEVER, 12288), PAGEYARD_ERR_OPTION);
+    EXPECT(strstr(pageyard_last_error(), "give_back_least: 12288 bytes") != NULL);
+    EXPECT_STATUS(with_least(PAGEYARD_HUGE_NEVER, 4 << 20), PAGEYARD_ERR_OPTION);
+    OK(with_least(PAGEYARD_HUGE_NEVER, 16384));
+    OK(with_least(PAGEYARD_HUGE_ADVISE, 2 << 20));
     EXPECT_STATUS(create(PAGEYARD_KEEP_IDLE, 0, 1, 0), PAGEYARD_ERR_OPTION);
     EXPECT(strstr(pageyard_last_error(), "give_back") != NULL);
     EXPECT_STATUS(create(PAGEYARD_PINNED, 0, 0, 4096), PAGEYARD_ERR_OPTION);

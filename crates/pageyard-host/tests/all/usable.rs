@@ -91,3 +91,23 @@ fn requests_are_not_refused_by_a_boost_of_the_watermarks() {
     no_boost_refuses_requests::<Packed>(BEHIND);
     no_boost_refuses_requests::<Linux612>(BEHIND + REFILL);
 }
+
+/// A program that leaks, or has too little memory, sees it in its statistics.
+#[test]
+fn statistics_say_what_callers_hold_and_what_failed() {
+    let yard = builder(32 * MIB).build().unwrap();
+    let order = |n| Order::new(n).unwrap();
+    let blocks = [0, 0, 2, 9].map(|n| yard.alloc(order(n), Gfp::KERNEL).unwrap());
+    drop(yard.alloc(order(3), Gfp::KERNEL).unwrap());
+    let seen = || (yard.status().owned, yard.stats().owned, yard.stats().failed);
+    assert_eq!(seen(), (518, 518, 0));
+    assert!(yard.stats().used > 518, "the thread's cache has more");
+    assert_eq!(yard.stats().usable * PAGE_SIZE, yard.usable_bytes());
+    assert!(yard.alloc(order(10), Gfp::KERNEL | Gfp::NOWARN).is_ok());
+    let held: Vec<_> = std::iter::from_fn(|| yard.alloc(order(10), Gfp::KERNEL).ok()).collect();
+    assert_eq!(seen(), (518 + 1024 * held.len() as u64, 518 + 1024 * held.len() as u64, 1));
+    drop((blocks, held));
+    assert_eq!(seen().0, 0);
+    let status = yard.status();
+    assert!(status.used > 0 && status.owned == 0, "{status:?}");
+}

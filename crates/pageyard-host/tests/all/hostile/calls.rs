@@ -44,8 +44,11 @@ pub(super) fn builder() {
         for rate in [None, Some(n)] {
             let after = Duration::from_nanos(n);
             for floor in [0, n] {
-                let how = GiveBack { after, floor, rate, lazily: n % 2 == 0 };
-                built(Builder::new(SIZE).give_back(Some(how)));
+                for least in [Order::HUGE, Order::new((n % 11) as u8).unwrap()] {
+                    let how = GiveBack { after, floor, rate, lazily: n % 2 == 0, least };
+                    let builder = Builder::new(SIZE).huge_pages(HugePages::Never);
+                    built(builder.give_back(Some(how)));
+                }
             }
         }
         let k = Knobs::default();

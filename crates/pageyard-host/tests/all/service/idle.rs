@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use pageyard::Gfp;
+use pageyard::{Gfp, Order};
 use pageyard_host::{Backing, Block, Builder, GiveBack, HostYard};
 
 use super::{MIB, QUIET, builder, fill, forever, order, until};
@@ -27,9 +27,65 @@ fn idle_memory_is_returned_and_refaulted() {
     }
 }
 
+/// A buffer pool that keeps one frame in a hundred.
+#[test]
+fn free_memory_around_frames_in_use_is_returned_if_asked_for() {
+    for prefault in [false, true] {
+        let how = GiveBack { least: Order::ZERO, ..GiveBack::default() };
+        let yard = builder(256 * MIB).prefault(prefault).give_back(Some(how)).build().unwrap();
+        let started = yard.status().resident;
+        assert_eq!(started, if prefault { 65_536 } else { 0 });
+        let blocks = fill(&yard, 60_000);
+        let kept: Vec<_> = blocks.into_iter().step_by(100).collect();
+        assert!(until(|| yard.resident().unwrap() <= 3000), "{:?}", yard.status());
+        let status = yard.status();
+        assert!(status.resident < 4000 && status.in_pieces < 4000, "{status:?}");
+        assert!(kept.iter().all(|b| b[0] == 1), "what is in use stays");
+        let zeroed = |_| yard.alloc(Order::ZERO, QUIET | Gfp::ZERO).unwrap();
+        let more: Vec<_> = (0..50_000).map(zeroed).collect();
+        assert!(more.iter().all(|b| b.iter().all(|&byte| byte == 0)));
+        assert!(yard.status().resident >= 50_000);
+    }
+}
+
+/// Most of a large yard was never in use: that is not what the rate is for.
+#[test]
+fn pieces_are_returned_from_a_yard_of_which_little_was_in_use() {
+    let how = GiveBack { least: order(2), rate: Some(64 * MIB), ..GiveBack::default() };
+    let yard = builder(16 << 30).give_back(Some(how)).build().unwrap();
+    let blocks = fill(&yard, 16_384);
+    let kept: Vec<_> = blocks.into_iter().step_by(100).collect();
+    assert_eq!(yard.status().resident, 16_384);
+    assert!(until(|| yard.status().resident < 2500), "{:?}", yard.status());
+    let status = yard.status();
+    assert!((13_000..16_384).contains(&status.given_back), "{status:?}");
+    assert_eq!(status.in_pieces, status.resident - status.used, "{status:?}");
+    assert!(kept.iter().all(|b| b[0] == 1));
+}
+
+/// The status says what it is that stays.
+#[test]
+fn free_memory_around_frames_in_use_stays_by_default() {
+    let yard = builder(256 * MIB).build().unwrap();
+    let blocks = fill(&yard, 60_000);
+    let kept: Vec<_> = blocks.into_iter().step_by(100).collect();
+    assert!(until(|| yard.status().resident < 61_000), "the rest of the yard is returned");
+    let status = yard.status();
+    assert!(status.in_pieces > 50_000 && yard.resident().unwrap() > 50_000, "{status:?}");
+    assert_eq!(yard.stats().in_pieces, status.in_pieces);
+    drop(kept);
+    assert!(until(|| yard.status().in_pieces < 1000), "{:?}", yard.status());
+}
+
 #[test]
 fn memory_in_use_is_never_returned() {
-    let how = GiveBack { after: Duration::from_millis(1), ..GiveBack::default() };
+    for least in [Order::HUGE, Order::ZERO] {
+        in_use_is_never_returned(least);
+    }
+}
+
+fn in_use_is_never_returned(least: Order) {
+    let how = GiveBack { after: Duration::from_millis(1), least, ..GiveBack::default() };
     let yard: HostYard = builder(128 * MIB)
         .give_back(Some(how))
         .tick(Some(Duration::from_millis(5)))
@@ -61,7 +117,7 @@ fn memory_in_use_is_never_returned() {
         let worked = until(|| {
             yard.wake_worker();
             let status = yard.status();
-            status.given_back > 200_000 && status.fetched > 1000
+            status.given_back > 200_000 && (status.fetched > 1000 || least < Order::HUGE)
         });
         stop.store(true, SeqCst);
         assert!(worked, "{:?}", yard.status());
