@@ -3,6 +3,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{self, NonNull};
+use std::sync::Mutex;
 
 use pageyard::policy::{Linux612, Packed, Policy, StaticPolicy};
 use pageyard::{Gfp, Order};
@@ -165,18 +166,50 @@ impl Pages for Floor {
     }
 }
 
+/// What a buffer pool does by itself: a list of its free frames of 16 KiB under a mutex. It knows one
+/// size, and returns nothing to the system.
+pub struct FreeList(Mutex<Vec<Owned>>);
+
+impl FreeList {
+    const FRAMES: usize = 1 << 15;
+
+    pub fn new() -> FreeList {
+        FreeList(Mutex::new((0..Self::FRAMES).map(|_| Heap(System).take::<2>()).collect()))
+    }
+}
+
+impl Pages for FreeList {
+    type Block = Owned;
+
+    #[inline(always)]
+    fn take<const ORDER: u8>(&self) -> Owned {
+        self.0.lock().expect("no panic").pop().expect("a free frame")
+    }
+
+    #[inline(always)]
+    fn start(block: &Owned) -> NonNull<u8> {
+        block.0
+    }
+
+    #[inline(always)]
+    fn give<const ORDER: u8>(&self, block: Owned) {
+        self.0.lock().expect("no panic").push(block);
+    }
+}
+
 /// Code that works with any contestant.
 pub trait Visitor {
     fn visit<P: Pages>(self, pages: &'static P, peer: bool);
 }
 
 /// The names of all contestants: the project's own first, page-frame allocators last.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     "pageyard",
     "pageyard-bare",
     "linux612",
     "linux612-bare",
     "list-floor",
+    "mutex-list",
     "glibc",
     "jemalloc",
     "mimalloc",
@@ -208,6 +241,7 @@ pub fn is_of_frames(name: &str) -> bool {
 pub fn does(name: &str) -> fn(&str) -> bool {
     match name {
         "list-floor" => |pattern| ["pair-4k", "pair-4k-2t"].contains(&pattern),
+        "mutex-list" => |pattern| pattern.contains("16k"),
         // Patterns that do not write to memory.
         _ if is_of_frames(name) => |pattern| {
             let writes = ["kept", "pair-4k-touch", "fault1", "fault1-2t", "held-2m"];
@@ -229,6 +263,7 @@ pub fn with(name: &str, visitor: impl Visitor) -> Option<()> {
         "linux612" => visitor.visit(keep(Yard::<Linux612>::new(ThreadCache::Auto)), peer),
         "linux612-bare" => visitor.visit(keep(Yard::<Linux612>::new(ThreadCache::Off)), peer),
         "list-floor" => visitor.visit(keep(Floor::new()), peer),
+        "mutex-list" => visitor.visit(keep(FreeList::new()), peer),
         "glibc" => visitor.visit(&Heap(System), peer),
         "jemalloc" => visitor.visit(&Heap(tikv_jemallocator::Jemalloc), peer),
         "mimalloc" => visitor.visit(&Heap(mimalloc::MiMalloc), peer),

@@ -17,7 +17,7 @@ use crate::pages::Pages;
 pub type Found = BTreeMap<String, Vec<f64>>;
 
 /// The names of all timed patterns, in the order of the table, with descriptions.
-pub const PATTERNS: [(&str, &str); 16] = [
+pub const PATTERNS: [(&str, &str); 19] = [
     ("pair-4k", "a page taken and given back"),
     ("pair-4k-2t", "the same on two threads"),
     ("pair-4k-touch", "the same, a word of it written"),
@@ -31,6 +31,9 @@ pub const PATTERNS: [(&str, &str); 16] = [
     ("free-in-order-2t", ""),
     ("free-random-2t", ""),
     ("alloc-again-2t", ""),
+    ("pair-16k", "16 KiB taken and given back"),
+    ("pair-16k-2t", "the same on two threads"),
+    ("replace-16k", "of 16,384 blocks of 16 KiB one at random given back and another taken"),
     ("pair-2m", "2 MiB taken and given back"),
     ("held-2m", "64 of 2 MiB taken, a word written in each, given back; per block"),
     ("pass-on", "taken by one thread, given back by another; wall time"),
@@ -41,6 +44,7 @@ const WARM: usize = 2;
 const HELD: usize = 1 << 16;
 const FAULTS: usize = 1 << 15;
 const PASSED: usize = 1 << 18;
+const PAIRS: usize = 100_000;
 
 fn touch<P: Pages>(block: &P::Block) {
     // SAFETY: the block is the caller's, mapped and at least a page long.
@@ -137,6 +141,23 @@ fn singles<P: Pages>(pages: &P, n: usize, seed: u64, gate: &dyn Fn()) -> Vec<f64
     let again = take(&mut held);
     give(&mut held);
     vec![first, in_order, at_random, again]
+}
+
+/// A buffer pool whose frames are all in use: each miss gives one back and takes one.
+fn replace<P: Pages>(pages: &P, seed: u64) -> f64 {
+    const FRAMES: u64 = 1 << 14;
+    let mut rng = Rng(seed);
+    let mut held = room::<P::Block>(FRAMES as usize);
+    (0..FRAMES).for_each(|_| held.push(pages.take::<2>()));
+    let took = timed(PAIRS, || {
+        for _ in 0..PAIRS {
+            let at = (rng.number() % FRAMES) as usize;
+            pages.give::<2>(held.swap_remove(at));
+            held.push(pages.take::<2>());
+        }
+    });
+    held.drain(..).for_each(|block| pages.give::<2>(block));
+    took
 }
 
 /// A ring that one thread fills and another empties.
@@ -248,7 +269,6 @@ pub fn run<P: Pages>(pages: &P, only: &str, times: usize, does: fn(&str) -> bool
             }
         }
     };
-    const PAIRS: usize = 100_000;
     again(&["pair-4k"], &mut |_| vec![timed(PAIRS, || pairs::<P, 0, false>(pages, PAIRS))]);
     again(&["pair-4k-2t"], &mut |_| {
         on_two(|_, _| vec![timed(PAIRS, || pairs::<P, 0, false>(pages, PAIRS))])
@@ -270,6 +290,11 @@ pub fn run<P: Pages>(pages: &P, only: &str, times: usize, does: fn(&str) -> bool
     again(&two, &mut |seed| {
         on_two(|gate, n| singles(pages, HELD / 2, 2 * seed + n, &|| gate.pass()))
     });
+    again(&["pair-16k"], &mut |_| vec![timed(PAIRS, || pairs::<P, 2, false>(pages, PAIRS))]);
+    again(&["pair-16k-2t"], &mut |_| {
+        on_two(|_, _| vec![timed(PAIRS, || pairs::<P, 2, false>(pages, PAIRS))])
+    });
+    again(&["replace-16k"], &mut |seed| vec![replace(pages, seed)]);
     let huge = PAIRS / 20;
     again(&["pair-2m"], &mut |_| vec![timed(huge, || pairs::<P, 9, false>(pages, huge))]);
     again(&["held-2m"], &mut |_| {

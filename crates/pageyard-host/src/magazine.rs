@@ -9,26 +9,36 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use pageyard::{Gfp, MigrateType, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
+use pageyard::{Gfp, MAX_ORDER, MigrateType, Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, light_barrier};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, COUNT_BITS, light_barrier};
 
 /// Maximum number of blocks of a kind.
-pub(crate) const ROOM: usize = 126;
+pub(crate) const ROOM: usize = COUNT as usize - 1;
+/// Mask of the count in a stack's head.
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// Number of orders.
+pub(crate) const ORDERS: usize = MAX_ORDER as usize + 1;
 /// Bits that are 0 in the address of a page.
 pub(crate) const TAG: usize = PAGE_SIZE as usize - 1;
 /// Number of kinds.
-pub(crate) const KINDS: usize = 5;
+pub(crate) const KINDS: usize = 11;
 
-/// Kinds that a magazine keeps apart: single pages and blocks of 2 MiB, by migrate type. So the
-/// cache mixes types no more than blocks in use do.
+/// Kinds that a magazine keeps apart: blocks of the orders that per-CPU lists keep, by migrate type. So
+/// the cache mixes types no more than blocks in use do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
     Unmovable,
     Movable,
     Reclaimable,
+    Unmovable8K,
+    Movable8K,
+    Unmovable16K,
+    Movable16K,
+    Unmovable32K,
+    Movable32K,
     HugeUnmovable,
     HugeMovable,
 }
@@ -37,8 +47,19 @@ pub(crate) enum Kind {
 const PLAIN: Gfp = Gfp::DMA.union(Gfp::DMA32).union(Gfp::THISNODE).union(Gfp::ACCOUNT).complement();
 
 impl Kind {
-    pub(crate) const ALL: [Kind; KINDS] =
-        [Kind::Unmovable, Kind::Movable, Kind::Reclaimable, Kind::HugeUnmovable, Kind::HugeMovable];
+    pub(crate) const ALL: [Kind; KINDS] = [
+        Kind::Unmovable,
+        Kind::Movable,
+        Kind::Reclaimable,
+        Kind::Unmovable8K,
+        Kind::Movable8K,
+        Kind::Unmovable16K,
+        Kind::Movable16K,
+        Kind::Unmovable32K,
+        Kind::Movable32K,
+        Kind::HugeUnmovable,
+        Kind::HugeMovable,
+    ];
 
     /// Returns the kind of block that a request gets; `None` if a magazine does not keep it.
     #[inline(always)]
@@ -53,18 +74,32 @@ impl Kind {
             (0, MigrateType::Unmovable) => Some(Kind::Unmovable),
             (0, MigrateType::Movable) => Some(Kind::Movable),
             (0, MigrateType::Reclaimable) => Some(Kind::Reclaimable),
+            (1, MigrateType::Unmovable) => Some(Kind::Unmovable8K),
+            (1, MigrateType::Movable) => Some(Kind::Movable8K),
+            (2, MigrateType::Unmovable) => Some(Kind::Unmovable16K),
+            (2, MigrateType::Movable) => Some(Kind::Movable16K),
+            (3, MigrateType::Unmovable) => Some(Kind::Unmovable32K),
+            (3, MigrateType::Movable) => Some(Kind::Movable32K),
             (PAGEBLOCK_ORDER, MigrateType::Unmovable) => Some(Kind::HugeUnmovable),
             (PAGEBLOCK_ORDER, MigrateType::Movable) => Some(Kind::HugeMovable),
             _ => None,
         }
     }
 
-    pub(crate) fn is_huge(self) -> bool {
-        matches!(self, Kind::HugeUnmovable | Kind::HugeMovable)
+    /// Returns whether these are single pages, which are refilled and flushed many at a time. Of the
+    /// others a magazine keeps only what its thread frees: there are few to share.
+    pub(crate) fn is_single(self) -> bool {
+        self.order() == Order::ZERO
     }
 
     pub(crate) fn order(self) -> Order {
-        let order = if self.is_huge() { PAGEBLOCK_ORDER } else { 0 };
+        let order = match self {
+            Kind::Unmovable | Kind::Movable | Kind::Reclaimable => 0,
+            Kind::Unmovable8K | Kind::Movable8K => 1,
+            Kind::Unmovable16K | Kind::Movable16K => 2,
+            Kind::Unmovable32K | Kind::Movable32K => 3,
+            Kind::HugeUnmovable | Kind::HugeMovable => PAGEBLOCK_ORDER,
+        };
         Order::new(order).unwrap_or_default()
     }
 }
@@ -110,9 +145,6 @@ struct Stack {
     /// One more than [`ROOM`], so that any value of the count bits is a valid index.
     blocks: [AtomicPtr<u8>; COUNT as usize + 1],
 }
-
-/// Mask of the count.
-const COUNT: u64 = 127;
 
 impl Stack {
     fn new() -> Stack {
@@ -206,15 +238,24 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
-/// What a magazine holds and has served.
+/// What a magazine holds and has served, by order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
-    /// Pages in it, and those of them in blocks of 2 MiB.
-    pub(crate) pages: u64,
-    pub(crate) huge_pages: u64,
-    /// Requests served, and those of them for blocks of 2 MiB.
-    pub(crate) hits: u64,
-    pub(crate) huge_hits: u64,
+    /// Blocks in it.
+    pub(crate) blocks: [u64; ORDERS],
+    /// Requests served.
+    pub(crate) hits: [u64; ORDERS],
+}
+
+impl Reading {
+    /// Returns the pages of these blocks.
+    pub(crate) fn pages(&self) -> u64 {
+        self.blocks.iter().enumerate().map(|(order, n)| n << order).sum()
+    }
+
+    pub(crate) fn all_hits(&self) -> u64 {
+        self.hits.iter().sum()
+    }
 }
 
 /// One thread's blocks of one yard.
@@ -338,14 +379,9 @@ impl Magazine {
         let mut all = Reading::default();
         for kind in Kind::ALL {
             let head = self.stacks[kind as usize].head.load(Relaxed);
-            let (hits, blocks) = (head / (COUNT + 1), head & COUNT);
-            let pages = blocks * u64::from(kind.order().pages());
-            all.hits += hits;
-            all.pages += pages;
-            if kind.is_huge() {
-                all.huge_hits += hits;
-                all.huge_pages += pages;
-            }
+            let order = usize::from(kind.order().get());
+            all.hits[order] += head / (COUNT + 1);
+            all.blocks[order] += head & COUNT;
         }
         all
     }
@@ -358,7 +394,7 @@ impl Magazine {
     /// Returns a number that differs if the owner used the kind in the meantime.
     fn activity(&self, kind: Kind) -> u64 {
         let head = self.stacks[kind as usize].head.load(Relaxed);
-        if kind.is_huge() {
+        if !kind.is_single() {
             // Neither refilled nor flushed, so that every use changes the head.
             return head;
         }
@@ -495,7 +531,7 @@ mod tests {
         );
         let out = [(); 3].map(|()| m.pop(Kind::Movable).map(Ready::start));
         assert_eq!(out, [Some(block(4)), Some(block(3)), None]);
-        assert_eq!(m.reading().hits, 2);
+        assert_eq!(m.reading().all_hits(), 2);
     }
 
     #[test]
@@ -615,21 +651,27 @@ mod tests {
             assert_eq!(m.pages(), 2);
             assert_eq!(m.pop(Kind::Movable).map(Ready::start), Some(block(2)));
             assert_eq!(m.pop(Kind::Movable).map(Ready::start), Some(block(1)));
-            assert_eq!((m.reading().hits, m.pages()), (2 * n, 0));
+            assert_eq!((m.reading().all_hits(), m.pages()), (2 * n, 0));
         }
     }
 
     #[test]
-    fn a_reading_counts_huge_blocks_also_by_themselves() {
+    fn a_reading_counts_by_order() {
         let m = magazine();
-        m.set_limit(Kind::HugeMovable, 4);
+        for kind in [Kind::Movable16K, Kind::Unmovable16K, Kind::HugeMovable] {
+            m.set_limit(kind, 4);
+        }
         assert!((1..=4).all(|n| m.push(Kind::Movable, block(n))));
         assert!((101..=104).all(|n| m.push(Kind::HugeMovable, block(n))));
-        assert!(m.pop(Kind::Movable).is_some());
+        assert!((5..=7).all(|n| m.push(Kind::Movable16K, block(4 * n))));
+        assert!(m.push(Kind::Unmovable16K, block(4 * 8)));
+        assert!(m.pop(Kind::Movable).is_some() && m.pop(Kind::Movable16K).is_some());
         assert!((0..2).all(|_| m.pop(Kind::HugeMovable).is_some()));
-        let Reading { pages, huge_pages, hits, huge_hits } = m.reading();
-        assert_eq!((pages, huge_pages), (3 + 2 * 512, 2 * 512));
-        assert_eq!((hits, huge_hits), (3, 2));
+        let reading = m.reading();
+        assert_eq!([0, 1, 2, 9].map(|order| reading.blocks[order]), [3, 0, 3, 2]);
+        assert_eq!([0, 1, 2, 9].map(|order| reading.hits[order]), [1, 0, 1, 2]);
+        assert_eq!((reading.pages(), reading.all_hits()), (3 + 3 * 4 + 2 * 512, 4));
+        assert_eq!(m.pages(), reading.pages());
     }
 
     #[test]
@@ -652,7 +694,17 @@ mod tests {
         assert_eq!(m.take_all(Kind::Movable, &mut all), ROOM - 50 + 2);
         let wanted: Vec<_> = (51..=ROOM).chain([202, 201]).map(block).collect();
         assert_eq!(starts(&all), wanted);
-        assert_eq!((m.pages(), m.reading().hits), (0, 0));
+        assert_eq!((m.pages(), m.reading().all_hits()), (0, 0));
+    }
+
+    #[test]
+    fn a_kind_is_its_place_among_all() {
+        for (n, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, n);
+            let types = [MigrateType::Unmovable, MigrateType::Movable, MigrateType::Reclaimable];
+            let of = types.into_iter().filter(|&t| Kind::of_type(kind.order(), t) == Some(kind));
+            assert_eq!(of.count(), 1, "{kind:?}");
+        }
     }
 
     #[test]
@@ -666,7 +718,11 @@ mod tests {
             (huge, Gfp::KERNEL, Some(Kind::HugeUnmovable)),
             (huge, movable, Some(Kind::HugeMovable)),
             (huge, reclaimable, None),
-            (Order::new(1).unwrap(), Gfp::KERNEL, None),
+            (Order::new(1).unwrap(), Gfp::KERNEL, Some(Kind::Unmovable8K)),
+            (Order::new(2).unwrap(), movable, Some(Kind::Movable16K)),
+            (Order::new(2).unwrap(), reclaimable, None),
+            (Order::new(3).unwrap(), movable | Gfp::ZERO, Some(Kind::Movable32K)),
+            (Order::new(4).unwrap(), Gfp::KERNEL, None),
             (Order::MAX, movable, None),
             (one, Gfp::KERNEL | Gfp::THISNODE, None),
             (one, Gfp::KERNEL | Gfp::DMA, None),
@@ -674,7 +730,7 @@ mod tests {
         ] {
             assert_eq!(Kind::of(order, gfp), kind, "{order:?} {gfp:?}");
             if let Some(kind) = kind {
-                assert_eq!((kind.order(), kind.is_huge()), (order, order == huge));
+                assert_eq!((kind.order(), kind.is_single()), (order, order == one));
                 assert_eq!(bytes(kind) as u64, u64::from(order.pages()) * PAGE_SIZE);
             }
         }

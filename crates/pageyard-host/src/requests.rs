@@ -12,12 +12,11 @@
 //! The allocator counts the pages of a range when they are freed, as single pages, but not when it
 //! takes them; so ranges are counted here.
 
-use pageyard::{CpuStats, MAX_ORDER, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use pageyard::CpuStats;
 
+use crate::magazine::ORDERS;
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 use crate::thread_cache::ThreadCacheStats;
-
-const ORDERS: usize = MAX_ORDER as usize + 1;
 
 /// Blocks by order.
 type Counts = [u64; ORDERS];
@@ -41,16 +40,16 @@ impl BackendCounts {
 
     /// Adds what the thread cache did since: the cache must have been read after `self`.
     fn with_cache(mut self, cache: &ThreadCacheStats) -> BackendCounts {
-        let huge = usize::from(PAGEBLOCK_ORDER);
-        let fetched = cache.refills.wrapping_sub(cache.refilled_pages);
-        let hits = (cache.hits - cache.huge_hits).wrapping_add(fetched);
         // A reading in the middle of a refill may be below 0 for a moment.
         let add = |to: &mut u64, n: u64| *to = to.saturating_add_signed(n as i64);
-        add(&mut self.allocs[0], hits);
-        add(&mut self.frees[0], hits.wrapping_add(cache.pages - cache.huge_pages));
-        add(&mut self.allocs[huge], cache.huge_hits);
-        let cached = cache.huge_pages / u64::from(PAGEBLOCK_PAGES);
-        add(&mut self.frees[huge], cache.huge_hits + cached);
+        // Only single pages are refilled.
+        let fetched = cache.refills.wrapping_sub(cache.refilled_pages);
+        for order in 0..ORDERS {
+            let fetched = if order == 0 { fetched } else { 0 };
+            let hits = cache.hits_by_order[order].wrapping_add(fetched);
+            add(&mut self.allocs[order], hits);
+            add(&mut self.frees[order], hits.wrapping_add(cache.blocks[order]));
+        }
         self
     }
 }
@@ -102,6 +101,13 @@ impl Requests {
 mod tests {
     use super::*;
 
+    /// Blocks of these orders.
+    fn of(blocks: &[(usize, u64)]) -> Counts {
+        let mut all = Counts::default();
+        blocks.iter().for_each(|&(order, n)| all[order] = n);
+        all
+    }
+
     fn backend(allocs: u64, frees: u64) -> BackendCounts {
         let one = |n| std::array::from_fn(|order| if order == 0 { n } else { 0 });
         BackendCounts { allocs: one(allocs), frees: one(frees) }
@@ -112,8 +118,8 @@ mod tests {
         // Two refills of 63 blocks: two for their callers, 124 kept. 100 hits, 30 blocks pushed,
         // 40 flushed, 14 in the cache.
         let cache = ThreadCacheStats {
-            pages: 14,
-            hits: 100,
+            blocks: of(&[(0, 14)]),
+            hits_by_order: of(&[(0, 100)]),
             refills: 2,
             refilled_pages: 126,
             flushes: 1,
@@ -127,17 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn huge_blocks_are_counted_at_their_order() {
+    fn blocks_are_counted_at_their_order() {
         let cache = ThreadCacheStats {
-            pages: 3 + 2 * 512,
-            huge_pages: 2 * 512,
-            hits: 50,
-            huge_hits: 8,
+            blocks: of(&[(0, 3), (2, 5), (9, 2)]),
+            hits_by_order: of(&[(0, 42), (2, 7), (9, 8)]),
             ..ThreadCacheStats::default()
         };
         let [allocs, frees] = Requests::default().report(backend(0, 0), &cache);
-        assert_eq!((allocs[0], allocs[9]), (42, 8));
-        assert_eq!((frees[0], frees[9]), (45, 10));
+        assert_eq!((allocs[0], allocs[2], allocs[9]), (42, 7, 8));
+        assert_eq!((frees[0], frees[2], frees[9]), (45, 12, 10));
     }
 
     #[test]

@@ -16,6 +16,14 @@ pub(crate) struct Limits {
     pub(crate) threads: usize,
 }
 
+impl Limits {
+    /// Returns the pages that a thread may keep.
+    pub(crate) fn pages(&self) -> u64 {
+        let of = |&kind: &Kind| self.blocks[kind as usize] * kind.order().pages();
+        Kind::ALL.iter().map(of).map(u64::from).sum()
+    }
+}
+
 /// All magazines of a yard.
 ///
 /// The pressed state and the limits of the magazines change together, under the lock of the list.
@@ -138,11 +146,10 @@ impl Roster {
             return false;
         }
         let list = self.list();
-        let each: u32 =
-            Kind::ALL.iter().map(|&k| self.limits.blocks[k as usize] * k.order().pages()).sum();
+        let each = self.limits.pages() as i64;
         // Another thread may have relaxed the roster before this one got the lock; then this
         // changes nothing.
-        if room() < i64::from(each) * list.len() as i64 {
+        if room() < each * list.len() as i64 {
             return self.pressed.load(Relaxed);
         }
         list.iter().for_each(|m| self.allow(m, true));

@@ -273,6 +273,10 @@ impl Service {
         // The old states are dropped without the lock.
     }
 
+    pub(crate) fn set_returns_pieces(&self, pieces: bool) {
+        self.pieces.store(pieces, Relaxed);
+    }
+
     /// Records a failed request, and wakes the worker if it has to report it.
     pub(crate) fn failed(&self, order: Order, gfp: Gfp) {
         self.requests.count_failure();

@@ -18,5 +18,9 @@ pub(crate) fn light_barrier() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
+/// Bits that count the blocks of a kind in a magazine. Loom's primitives have fewer: each slot costs
+/// stack.
+pub(crate) const COUNT_BITS: u32 = 7;
+
 /// Yields to other threads.
 pub(crate) use std::thread::yield_now;

@@ -16,13 +16,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use pageyard::Gfp;
+use pageyard::{Gfp, Order};
 use serde::{Deserialize, Serialize};
 
 use crate::barrier;
 use crate::callback::guarded;
 use crate::fork::Birthplace;
-use crate::magazine::{self, Kind, Magazine, ROOM, Reading, Ready, Tally, add};
+use crate::magazine::{self, Kind, Magazine, ORDERS, ROOM, Reading, Ready, Tally, add};
 use crate::roster::{Limits, Roster};
 
 /// Size of the thread cache ([`Builder::thread_cache`](crate::Builder::thread_cache)).
@@ -36,9 +36,9 @@ use crate::roster::{Limits, Roster};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThreadCache {
-    /// Sized by the yard: up to 126 single pages and 4 blocks of 2 MiB per thread and type. All
-    /// threads together keep at most a quarter of the yard. No cache if the policy checks pages or
-    /// fills them on free (§11).
+    /// Sized by the yard: up to 126 single pages, 63 blocks of 8 KiB, 31 of 16, 15 of 32, and 4 of 2 MiB
+    /// per thread and type. All threads together keep at most a quarter of the yard. No cache if the policy
+    /// checks pages or fills them on free (§11).
     #[default]
     Auto,
     /// No cache: every request goes to the per-CPU lists.
@@ -47,7 +47,7 @@ pub enum ThreadCache {
     /// yard. An error if the policy checks or fills pages on alloc and free (§11): the cache would
     /// hide them from the allocator, which does that.
     Blocks {
-        /// Single pages, at most 126.
+        /// Single pages, at most 126. Of blocks of 8, 16 and 32 KiB as many as lie in that many pages.
         pages: u32,
         /// Blocks of 2 MiB, at most 126.
         huge: u32,
@@ -71,10 +71,13 @@ impl ThreadCache {
             ThreadCache::Auto => ((yard / 1024).min(ROOM as u64), (yard >> 15).min(4)),
             ThreadCache::Blocks { pages, huge } => (pages.into(), huge.into()),
         };
-        let each = 3 * pages + 2 * huge * u64::from(Kind::HugeMovable.order().pages());
-        let threads = (yard / 4).checked_div(each).unwrap_or(0);
-        let blocks = Kind::ALL.map(|kind| if kind.is_huge() { huge } else { pages } as u32);
-        (threads > 0).then_some(Limits { blocks, threads: threads as usize })
+        let blocks = Kind::ALL.map(|kind| match kind.order() {
+            Order::HUGE => huge as u32,
+            order => (pages >> order.get()) as u32,
+        });
+        let limits = Limits { blocks, threads: 0 };
+        let threads = (yard / 4).checked_div(limits.pages()).unwrap_or(0) as usize;
+        (threads > 0).then_some(Limits { threads, ..limits })
     }
 }
 
@@ -110,12 +113,12 @@ pub struct ThreadCacheStats {
     pub threads: usize,
     /// Pages in it.
     pub pages: u64,
-    /// Pages of these in blocks of 2 MiB.
-    pub huge_pages: u64,
+    /// Blocks in it, by order.
+    pub blocks: [u64; ORDERS],
     /// Requests served from the cache.
     pub hits: u64,
-    /// Requests of these for blocks of 2 MiB.
-    pub huge_hits: u64,
+    /// Requests of these by order.
+    pub hits_by_order: [u64; ORDERS],
     /// Number of refills, and pages fetched by them.
     pub refills: u64,
     /// See `refills`.
@@ -180,8 +183,7 @@ struct Shared {
     given_back: AtomicU64,
     /// Counters of magazines of ended threads.
     past: Tally,
-    past_hits: AtomicU64,
-    past_huge_hits: AtomicU64,
+    past_hits: [AtomicU64; ORDERS],
 }
 
 thread_local! {
@@ -252,8 +254,7 @@ impl ThreadCaches {
             roster: Roster::new(limits),
             given_back: AtomicU64::new(0),
             past: Tally::default(),
-            past_hits: AtomicU64::new(0),
-            past_huge_hits: AtomicU64::new(0),
+            past_hits: Default::default(),
         };
         ThreadCaches { id, shared: Some(Arc::new(shared)) }
     }
@@ -294,11 +295,11 @@ impl ThreadCaches {
     }
 
     /// Returns whether the caller has seen the thread's magazine, and it is neither refilled nor
-    /// flushed: while memory is short, and for huge blocks, of which there are few to share.
+    /// flushed: while memory is short, and for other blocks than single pages.
     #[inline]
     fn is_closed(&self, kind: Kind) -> bool {
         let is_pressed = || self.shared.as_ref().is_some_and(|s| s.roster.is_pressed());
-        magazine::has_mine(self.id) && (kind.is_huge() || is_pressed())
+        magazine::has_mine(self.id) && (!kind.is_single() || is_pressed())
     }
 
     /// Drains all magazines.
@@ -337,7 +338,8 @@ impl ThreadCaches {
         let here = self.shared.as_ref().filter(|s| s.born.is_here());
         let Some(shared) = here else { return Vec::new() };
         let of = |m: &Arc<Magazine>| {
-            let Reading { pages, hits, .. } = m.reading();
+            let reading = m.reading();
+            let (pages, hits) = (reading.pages(), reading.all_hits());
             let [refills, flushes, drains] =
                 [&m.tally.refills, &m.tally.flushes, &m.tally.drains].map(|n| n.load(Relaxed));
             ThreadCacheUse { thread: m.thread, pages, hits, refills, flushes, drains }
@@ -413,7 +415,7 @@ impl Shared {
         // Another yard of the thread may have taken the seat, so that the caller's `pop` did not
         // look into this magazine.
         let kept = mine.pop(kind);
-        if kept.is_some() || self.roster.is_pressed() || kind.is_huge() {
+        if kept.is_some() || self.roster.is_pressed() || !kind.is_single() {
             return kept;
         }
         let wanted = (mine.limit(kind) / 2) as usize;
@@ -456,7 +458,7 @@ impl Shared {
         }
         // If the push succeeds, only the seat was missing.
         if !mine.push(kind, start) {
-            if kind.is_huge() {
+            if !kind.is_single() {
                 return None;
             }
             let mut cold = [None; ROOM];
@@ -511,9 +513,9 @@ impl Shared {
             ] {
                 add(past, now.load(Relaxed));
             }
-            let Reading { hits, huge_hits, .. } = mine.reading();
-            add(&self.past_hits, hits);
-            add(&self.past_huge_hits, huge_hits);
+            for (past, now) in self.past_hits.iter().zip(mine.reading().hits) {
+                add(past, now);
+            }
         });
     }
 
@@ -562,18 +564,17 @@ impl Shared {
         let mut now = Reading::default();
         for magazine in list.iter() {
             let reading = magazine.reading();
-            now.pages += reading.pages;
-            now.huge_pages += reading.huge_pages;
-            now.hits += reading.hits;
-            now.huge_hits += reading.huge_hits;
+            now.blocks = std::array::from_fn(|order| now.blocks[order] + reading.blocks[order]);
+            now.hits = std::array::from_fn(|order| now.hits[order] + reading.hits[order]);
         }
+        now.hits = std::array::from_fn(|n| now.hits[n] + self.past_hits[n].load(Relaxed));
         ThreadCacheStats {
             on: true,
             threads: list.len(),
-            pages: now.pages,
-            huge_pages: now.huge_pages,
-            hits: now.hits + self.past_hits.load(Relaxed),
-            huge_hits: now.huge_hits + self.past_huge_hits.load(Relaxed),
+            pages: now.pages(),
+            blocks: now.blocks,
+            hits: now.all_hits(),
+            hits_by_order: now.hits,
             refills: sum(|t| &t.refills),
             refilled_pages: sum(|t| &t.refilled),
             flushes: sum(|t| &t.flushes),

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use pageyard::policy::{Packed, Policy};
@@ -435,7 +434,7 @@ impl<P: Policy + Send + Sync + 'static> HostYard<P> {
             system: options.system.clone().unwrap_or_else(SystemFiles::detect),
         });
         let pieces = plan.give_back.is_some_and(|how| how.returns_pieces());
-        raw.service().pieces.store(pieces, Relaxed);
+        raw.service().set_returns_pieces(pieces);
         raw.service().balloon.set(options.limits);
         raw.adjust_balloon();
         let region = raw.region();

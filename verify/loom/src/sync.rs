@@ -31,6 +31,9 @@ pub(crate) fn light_barrier() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
+/// Bits that count the blocks of a kind in a magazine, which a model's stack has room for.
+pub(crate) const COUNT_BITS: u32 = 3;
+
 /// The lock classes that the product's files use.
 pub(crate) enum Class {
     Magazines,

@@ -110,16 +110,20 @@ fn beside_an_idle_thread(cache: &ThreadCaches, last: impl FnOnce() + Send, body:
 #[test]
 fn limits_leave_three_quarters_of_the_yard() {
     let of = |how: ThreadCache, yard| how.limits(yard, false).map(|l| (l.blocks, l.threads));
-    // A GiB: 126 * 3 + 4 * 2 * 512 pages for a thread.
-    assert_eq!(of(ThreadCache::Auto, 1 << 18), Some(([126, 126, 126, 4, 4], 65_536 / 4474)));
-    assert_eq!(of(ThreadCache::Auto, 1 << 17), Some(([126, 126, 126, 4, 4], 32_768 / 4474)));
-    assert_eq!(of(ThreadCache::Auto, 1 << 16), Some(([64, 64, 64, 2, 2], 16_384 / 2240)));
-    assert_eq!(of(ThreadCache::Auto, 1 << 12), Some(([4, 4, 4, 0, 0], 1024 / 12)));
+    let full = |huge| [126, 126, 126, 63, 63, 31, 31, 15, 15, huge, huge];
+    // A GiB: 126 * 3 + 2 * (126 + 124 + 120) + 4 * 2 * 512 pages for a thread.
+    assert_eq!(of(ThreadCache::Auto, 1 << 18), Some((full(4), 65_536 / 5214)));
+    assert_eq!(of(ThreadCache::Auto, 1 << 17), Some((full(4), 32_768 / 5214)));
+    let half = [64, 64, 64, 32, 32, 16, 16, 8, 8, 2, 2];
+    assert_eq!(of(ThreadCache::Auto, 1 << 16), Some((half, 16_384 / 2624)));
+    let few = [4, 4, 4, 2, 2, 1, 1, 0, 0, 0, 0];
+    assert_eq!(of(ThreadCache::Auto, 1 << 12), Some((few, 1024 / 28)));
     let blocks = |pages, huge| ThreadCache::Blocks { pages, huge };
-    assert_eq!(of(blocks(100, 1), 1 << 14), Some(([100, 100, 100, 1, 1], 3)));
+    let given = |huge| [100, 100, 100, 50, 50, 25, 25, 12, 12, huge, huge];
+    assert_eq!(of(blocks(100, 1), 1 << 14), Some((given(1), 4096 / 1916)));
     // A quarter holds the blocks of one thread, or of none.
-    assert_eq!(of(blocks(100, 0), 1200), Some(([100, 100, 100, 0, 0], 1)));
-    assert_eq!(of(blocks(100, 0), 1199), None);
+    assert_eq!(of(blocks(100, 0), 4 * 892), Some((given(0), 1)));
+    assert_eq!(of(blocks(100, 0), 4 * 892 - 1), None);
     assert_eq!(of(blocks(0, 0), 1 << 20), None);
     assert_eq!(of(ThreadCache::Off, 1 << 20), None);
     assert!(ThreadCache::Auto.limits(1 << 18, true).is_none(), "the policy fills pages");
@@ -218,7 +222,7 @@ fn threads_keep_nothing_after_a_shortage() {
         assert!(put(&cache, ONE, 3));
         backend.room.store(-1, Relaxed);
         cache.tick();
-        let each = 3 * 8 + 2 * 512;
+        let each = 3 * 8 + 2 * 3 * 8 + 2 * 512;
         for room in [0, each, 2 * each - 1] {
             backend.room.store(room, Relaxed);
             cache.tick();
@@ -327,6 +331,7 @@ fn a_threads_counters_and_blocks_outlive_it() {
         let wanted = ThreadCacheStats {
             on: true,
             hits: 6 * round,
+            hits_by_order: std::array::from_fn(|order| if order == 0 { 6 * round } else { 0 }),
             refills: 2 * round,
             refilled_pages: 8 * round,
             flushes: 2 * round,
@@ -342,7 +347,7 @@ fn a_threads_counters_and_blocks_outlive_it() {
 
 /// Also those of threads that have exited.
 #[test]
-fn huge_blocks_are_counted_by_themselves() {
+fn blocks_are_counted_by_order() {
     let (cache, _backend) = cache(8, 1);
     let work = |hits| {
         assert!(put(&cache, ONE, 1));
@@ -352,11 +357,13 @@ fn huge_blocks_are_counted_by_themselves() {
         }
         assert!(put(&cache, Kind::HugeMovable, 512));
         let stats = cache.stats();
-        (stats.pages, stats.huge_pages, stats.huge_hits)
+        (stats.pages, stats.blocks, stats.hits, stats.hits_by_order)
     };
+    let at = |order: usize, n| std::array::from_fn(|o| if o == order { n } else { 0 });
+    let blocks = std::array::from_fn(|order| u64::from(order == 0 || order == 9));
     for (hits, all) in [(2, 2), (3, 5)] {
         let seen = std::thread::scope(|s| s.spawn(|| work(hits)).join().unwrap());
-        assert_eq!(seen, (513, 512, all));
+        assert_eq!(seen, (513, blocks, all, at(9, all)));
     }
 }
 
@@ -379,17 +386,20 @@ fn a_thread_forgets_only_the_yards_that_are_gone() {
     assert_eq!(stays.stats().threads, 0);
 }
 
-/// Huge blocks are neither fetched in advance nor flushed to make room, not even by a thread's
-/// first request.
+/// Larger blocks than pages are neither fetched in advance nor flushed to make room, not even by a
+/// thread's first request.
 #[test]
-fn huge_blocks_are_kept_one_by_one() {
-    let (cache, backend) = cache(8, 4);
-    let kind = Kind::HugeMovable;
-    assert_eq!(take(&cache, kind), None);
-    assert!((1..=4).all(|n| put(&cache, kind, 512 * n)) && !put(&cache, kind, 512 * 5));
-    assert!((1..=4).rev().all(|n| take(&cache, kind) == Some(512 * n)));
-    assert_eq!(take(&cache, kind), None);
-    assert_eq!((backend.freed(), backend.allocated.load(Relaxed)), (vec![], 0));
+fn larger_blocks_are_kept_one_by_one() {
+    for (kind, most) in [(Kind::HugeMovable, 4), (Kind::Unmovable16K, 2)] {
+        let (cache, backend) = cache(8, 4);
+        let pages = kind.order().pages() as usize;
+        assert_eq!(take(&cache, kind), None);
+        assert!((1..=most).all(|n| put(&cache, kind, pages * n)));
+        assert!(!put(&cache, kind, pages * (most + 1)));
+        assert!((1..=most).rev().all(|n| take(&cache, kind) == Some(pages * n)));
+        assert_eq!(take(&cache, kind), None);
+        assert_eq!((backend.freed(), backend.allocated.load(Relaxed)), (vec![], 0));
+    }
 }
 
 /// A request made on a slow path is not served from the cache, nor is its block kept.

@@ -69,15 +69,20 @@ fn a_freed_page_is_reused_from_the_thread_cache() {
     assert_eq!((after.hits, after.refills), (before.hits + 1001, before.refills));
     // A request of another type gets another page.
     assert_ne!(yard.alloc(ONE, Gfp::HIGHUSER_MOVABLE).unwrap().as_ptr(), at);
-    // 2 MiB blocks are cached too, and cleared if requested.
-    let mut block = yard.alloc(huge(), Gfp::KERNEL).unwrap();
-    block.fill(7);
-    let at = block.as_ptr();
-    drop(block);
-    let block = yard.alloc(huge(), Gfp::KERNEL | Gfp::ZERO).unwrap();
-    assert_eq!(block.as_ptr(), at);
-    assert_eq!(block.len(), 2 << 20);
-    assert!(block.iter().all(|&b| b == 0));
+    // Larger blocks are cached too, and cleared if requested.
+    for order in [1, 2, 3, 9] {
+        let order = Order::new(order).unwrap();
+        let mut block = yard.alloc(order, Gfp::KERNEL).unwrap();
+        block.fill(7);
+        let at = block.as_ptr();
+        drop(block);
+        let hits = || yard.thread_cache_stats().hits_by_order[usize::from(order.get())];
+        let before = hits();
+        let block = yard.alloc(order, Gfp::KERNEL | Gfp::ZERO).unwrap();
+        assert_eq!((block.as_ptr(), hits()), (at, before + 1));
+        assert_eq!(block.len(), 4096 << order.get());
+        assert!(block.iter().all(|&b| b == 0));
+    }
 }
 
 /// A thread finds only a few yards' magazines directly, each by the yard's number modulo 4.
@@ -92,7 +97,8 @@ fn yards_that_a_thread_uses_in_turn_serve_it_from_its_caches() {
         }
     }
     for stats in yards.iter().map(HostYard::thread_cache_stats) {
-        assert_eq!((stats.refills, stats.hits, stats.huge_hits), (1, 99 + 99, 99), "{stats:?}");
+        let hits = [0, 9].map(|order| stats.hits_by_order[order]);
+        assert_eq!((stats.refills, stats.hits, hits), (1, 99 + 99, [99, 99]), "{stats:?}");
     }
 }
 
@@ -141,7 +147,7 @@ fn ticks_drain_the_huge_blocks_of_a_thread_that_uses_only_pages() {
     let tick = || std::thread::scope(|s| s.spawn(|| yard.tick()).join().unwrap());
     drop([(); 3].map(|()| yard.alloc(huge(), Gfp::KERNEL).unwrap()));
     drop(yard.alloc(huge(), Gfp::HIGHUSER_MOVABLE).unwrap());
-    let huge_pages = || yard.thread_cache_stats().huge_pages;
+    let huge_blocks = || yard.thread_cache_stats().blocks[9];
     // With refills and flushes, as many as hits.
     let use_pages = || drop(take(&yard, 300));
     use_pages();
@@ -149,11 +155,11 @@ fn ticks_drain_the_huge_blocks_of_a_thread_that_uses_only_pages() {
     use_pages();
     drop(yard.alloc(huge(), Gfp::KERNEL).unwrap());
     tick();
-    assert_eq!(huge_pages(), 3 * 512, "only those of the type that was used again");
+    assert_eq!(huge_blocks(), 3, "only those of the type that was used again");
     use_pages();
     tick();
     let stats = yard.thread_cache_stats();
-    assert_eq!((stats.huge_pages, stats.drains, stats.drained_pages), (0, 2, 4 * 512));
+    assert_eq!((stats.blocks[9], stats.drains, stats.drained_pages), (0, 2, 4 * 512));
     assert!(stats.pages > 0);
 }
 
@@ -460,14 +466,14 @@ fn checking_and_filling_policies_disable_the_thread_cache() {
 
 #[test]
 fn thread_caches_are_limited_to_a_quarter_of_the_yard() {
-    let how = ThreadCache::Blocks { pages: 100, huge: 0 };
+    let how = ThreadCache::Blocks { pages: 36, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let barrier = Barrier::new(8);
     std::thread::scope(|s| {
         let work = || {
             drop(take(&yard, 50));
             barrier.wait();
-            assert_eq!(yard.thread_cache_stats().threads, 3, "1024 pages, 300 for each thread");
+            assert_eq!(yard.thread_cache_stats().threads, 3, "1024 pages, 316 for each thread");
             barrier.wait();
         };
         let threads = [(); 8].map(|()| s.spawn(work));
