@@ -114,7 +114,7 @@ impl Plan {
             what,
         };
         let text = read_text(path, MOST_TEXT as _)
-            .map_err(|e| wrong("the file".into(), format!("{e}; {FIX}")))?;
+            .map_err(|e| wrong(String::new(), format!("{e}; {FIX}")))?;
         let file: File = parse(&text).map_err(|(place, what)| wrong(place, what))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let policies = file.policies().map_err(|what| wrong("policies".into(), what))?;
@@ -133,10 +133,9 @@ impl Plan {
         }
         if works.is_empty() {
             let what = "nothing to do; add a [[trace]] or a [[workload]]";
-            return Err(wrong("the file".into(), what.into()));
+            return Err(wrong(String::new(), what.into()));
         }
-        Plan::of(&works, &policies, &file.seeds, files)
-            .map_err(|what| wrong("the file".into(), what))
+        Plan::of(&works, &policies, &file.seeds, files).map_err(|what| wrong(String::new(), what))
     }
 
     /// Combines works, policies and seeds: all seeds of the first policy on the first work, then

@@ -3,17 +3,18 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pageyard_machine::spec::prefix;
 use pageyard_trace::printable;
 
 /// Why a sweep could not run. The program exits with code 2.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The description is invalid.
-    #[error("{}: {}: {what}", printable(&.file.to_string_lossy()), printable(.place))]
+    #[error("{}: {}{what}", printable(&.file.to_string_lossy()), printable(&prefix(.place)))]
     Description {
         /// The file.
         file: PathBuf,
-        /// The entry at fault.
+        /// The entry at fault, empty for the whole file.
         place: String,
         /// What is wrong, and the fix.
         what: String,

@@ -329,7 +329,7 @@ fn the_page_marks_the_front_and_escapes_names() {
 fn errors_name_the_entry_and_the_fix() {
     for (text, says) in [
         ("", "sweep.toml: "),
-        ("policies = [\"Base\"]", "the file: nothing to do; add a [[trace]]"),
+        ("policies = [\"Base\"]", "sweep.toml: nothing to do; add a [[trace]]"),
         (
             "policies = []\n[[workload]]\nname=\"micro\"\nmachines=[\"desktop\"]",
             "policies: the list is empty",

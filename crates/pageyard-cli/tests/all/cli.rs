@@ -613,7 +613,11 @@ fn argument_errors_are_named_and_exit_with_2() {
         (&["run", "unix", "--memory", "-1"], "'--memory <SIZE>': `-1` is not a size"),
         (
             &["run", "unix", "--on", "machine:9x"],
-            "'machine:9x' for '--on <host|machine:NAME>': 9x: the file: No such file or directory; name",
+            "'machine:9x' for '--on <host|machine:NAME>': 9x: No such file or directory; name",
+        ),
+        (
+            &["topology", "9x"],
+            "pageyard: 9x: No such file or directory; name a TOML file or one of",
         ),
         (&["judge", "Nope"], "pageyard: judge: unknown policy Nope; expected one of"),
         (&["frobnicate"], "frobnicate"),
@@ -635,7 +639,10 @@ fn argument_errors_are_named_and_exit_with_2() {
             &["show", answers.to_str().unwrap(), "--as", "page_owner"],
             "page_owner needs a trace, and this is a recording of the kernel's answers",
         ),
-        (&["sweep", "no/such/file"], "name a sweep in TOML"),
+        (
+            &["sweep", "no/such/file"],
+            "pageyard: no/such/file: No such file or directory; name a sweep in TOML",
+        ),
         (&["show", "x", "--as", "vmstat", "--by", "task"], "use --as page_owner"),
     ] {
         let o = pageyard(args);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use pageyard::tuning::CacheSlice;
 use pageyard::{Knobs, Layout, NodeId, Pfn, ZoneSpec};
+use pageyard_machine::spec::prefix;
 use pageyard_trace::printable;
 
 /// Limit of CPU numbers, exclusive, as in traces.
@@ -29,11 +30,11 @@ pub struct Topology {
 
 /// An error in a description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {}: {}", printable(.file), printable(.entry), printable(.what))]
+#[error("{}: {}{}", printable(.file), printable(&prefix(.entry)), printable(.what))]
 pub struct TopologyError {
     /// The file, or the name of a description built by a program.
     pub file: String,
-    /// The entry at fault: a node, a cache or a line.
+    /// The entry at fault: a node, a cache or a line. Empty for the whole file.
     pub entry: String,
     /// What is wrong with it, and the fix.
     pub what: String,

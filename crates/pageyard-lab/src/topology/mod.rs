@@ -55,7 +55,7 @@ impl Topology {
         let name = path.to_string_lossy();
         let text = description(path, &SHIPPED, "").map_err(|what| TopologyError {
             file: name.to_string(),
-            entry: "the file".into(),
+            entry: String::new(),
             what,
         })?;
         Description::from_toml(&name, &text)?.check()

@@ -48,13 +48,19 @@ pub fn description(
 /// Parses TOML.
 ///
 /// # Errors
-/// Fails with the place of the error, such as `line 3`, and what is wrong.
+/// Fails with the place of the error, such as `line 3`, and what is wrong. The place is empty if the
+/// error is about the whole file.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (String, String)> {
     toml::from_str(text).map_err(|e| {
-        let place = e.span().map_or("the file".into(), |span| {
+        let place = e.span().map_or(String::new(), |span| {
             let before = text.bytes().take(span.start);
             format!("line {}", 1 + before.filter(|&b| b == b'\n').count())
         });
         (place, e.message().to_owned())
     })
+}
+
+/// Returns how an error names a place in its file: the place and a colon, or nothing if it is empty.
+pub fn prefix(place: &str) -> String {
+    if place.is_empty() { String::new() } else { format!("{place}: ") }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use pageyard::tuning::CacheSlice;
 use pageyard::{CpuId, NodeId};
 
+use super::file::prefix;
+
 /// Maximum number of CPUs.
 pub const MOST_CPUS: u32 = 1024;
 /// Distance from a node to itself (ACPI).
@@ -52,7 +54,7 @@ pub struct MachineSpec {
 pub struct SpecError {
     /// The file, or the name of a machine that was built in code.
     pub file: String,
-    /// The entry.
+    /// The entry, empty for the whole file.
     pub entry: String,
     /// What is wrong with it, and the fix.
     pub what: String,
@@ -60,7 +62,7 @@ pub struct SpecError {
 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.file, self.entry, self.what)
+        write!(f, "{}: {}{}", self.file, prefix(&self.entry), self.what)
     }
 }
 

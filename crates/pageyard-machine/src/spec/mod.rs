@@ -28,7 +28,7 @@ mod size;
 use std::path::Path;
 
 pub use describe::Description;
-pub use file::{description, parse, read_text};
+pub use file::{description, parse, prefix, read_text};
 pub use hardware::{MOST_CPUS, MachineSpec, Place, SpecError};
 pub use size::size;
 
@@ -58,7 +58,7 @@ impl MachineSpec {
         }
         let text = description(path, &SHIPPED, ", `detected`,").map_err(|what| SpecError {
             file: name.to_string(),
-            entry: "the file".into(),
+            entry: String::new(),
             what,
         })?;
         Description::from_toml(&name, &text)?.check()

@@ -133,7 +133,7 @@ fn invalid_descriptions_are_named_with_a_fix() {
     );
     assert!(error("sockets = 1\nwheels = 4\n").starts_with("m.toml: line 2: unknown field"));
     let missing = MachineSpec::open(Path::new("no-such")).unwrap_err().to_string();
-    assert!(missing.starts_with("no-such: the file: ") && missing.contains("2x56"), "{missing}");
+    assert!(missing.starts_with("no-such: No such file") && missing.contains("2x56"), "{missing}");
 }
 
 #[test]

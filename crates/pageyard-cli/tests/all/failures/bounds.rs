@@ -252,7 +252,7 @@ fn descriptions_are_bounded() {
     // An invalid argument is reported in the form of the library that parses it.
     let o = limited(&folder, "run unix --on machine:/dev/zero", 512, 20);
     assert_eq!(o.status.code(), Some(2), "{}", said(&o));
-    assert!(said(&o).contains("/dev/zero: the file: more than 1048576 bytes"), "{}", said(&o));
+    assert!(said(&o).contains("/dev/zero: more than 1048576 bytes"), "{}", said(&o));
 }
 
 #[test]
