@@ -89,7 +89,8 @@ fn recording(path: &Path, data: &[u8]) {
     let plain = said(plain);
     if data.first() == Some(&b'{') && in_full(data) {
         for form in show::Form::ALL {
-            let when = show::When { line: Some(1 + data.len() as u64 % 4), at: None };
+            let when =
+                show::When { line: Some(1 + data.len() as u64 % 4), ..show::When::default() };
             match show(path, form, when) {
                 Ok(shown) => assert!(!shown.text.is_empty() && shown.json.is_object()),
                 Err(e) => named(e.to_string()),

@@ -107,18 +107,18 @@ pub(crate) struct Reading {
     /// the highest frame]. With zoneinfo, replays a machine of this size even if the trace is too
     /// short for it
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// Number of CPUs without zoneinfo [default: those in the trace]. Another number than that of a
     /// zoneinfo is an error
     #[arg(long, value_name = "N")]
-    cpus: Option<u32>,
+    pub(crate) cpus: Option<u32>,
     /// Last-level cache per CPU, such as 2M [default: from cpu_cache in the state files, else 4M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    cache_slice: Option<u64>,
+    pub(crate) cache_slice: Option<u64>,
     /// The kernel that recorded the trace, such as 6.12.30 [default: as the trace or the state files
     /// say; else unknown]
     #[arg(long, value_name = "VERSION")]
-    kernel: Option<Release>,
+    pub(crate) kernel: Option<Release>,
     /// Count damaged or contradictory parts, report them, and continue
     #[arg(long)]
     pub(crate) lenient: bool,

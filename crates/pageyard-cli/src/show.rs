@@ -35,7 +35,7 @@ Examples:
 ///
 /// Exit code: 0, or 2 if there is no such state.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("lenient", |arg| arg.help_heading(None)))]
 pub(crate) struct Args {
     /// A trace with state files attached (.pgy) or next to it, the folder of state files, or a
     /// recording of the real kernel (JSON lines, plain or compressed with zstd). For page_owner,
@@ -73,8 +73,10 @@ struct OwnerArgs {
 }
 
 impl OwnerArgs {
+    /// Returns whether an option is given that does not apply to a text of a state.
     fn given(&self) -> bool {
-        self.by.is_some() || self.policy.is_some() || self.reading != Reading::default()
+        let none = Reading { lenient: self.reading.lenient, ..Reading::default() };
+        self.by.is_some() || self.policy.is_some() || self.reading != none
     }
 }
 
@@ -102,8 +104,8 @@ fn by(name: &str) -> Result<By, String> {
 pub(crate) fn run(args: &Args) -> output::Outcome {
     match args.text {
         Text::State(_) if args.owner.given() => Err(
-            "--by, --policy, --state, --memory, --cpus, --cache-slice, --kernel and --lenient apply \
-             only to a replay; remove them, or use --as page_owner"
+            "--by, --policy, --state, --memory, --cpus, --cache-slice and --kernel apply only to \
+             a replay; remove them, or use --as page_owner"
                 .into(),
         ),
         Text::State(form) => state(args, form),
@@ -115,7 +117,12 @@ pub(crate) fn run(args: &Args) -> output::Outcome {
 }
 
 fn state(args: &Args, form: Form) -> output::Outcome {
-    let shown = show(&args.file, form, When { at: args.at, line: args.line })?;
+    let lenient = args.owner.reading.lenient;
+    let shown = show(&args.file, form, When { at: args.at, line: args.line, lenient })?;
+    if !shown.skipped.is_empty() {
+        output::say!("pageyard: damaged parts of the trace skipped, the first:");
+        shown.skipped.iter().for_each(|damage| output::say!("  {damage}"));
+    }
     if args.json {
         let state = [("state", shown.state.into()), ("as", form.name().into())];
         print(args, state, shown.json)

@@ -326,6 +326,32 @@ fn show_prints_the_state_files_of_a_trace() {
     assert!(err(&o).contains("kbuild.pgy: no vmstat at"), "{}", err(&o));
 }
 
+/// The error advises --lenient, so `show` takes it.
+#[test]
+fn show_skips_damaged_state_files_with_lenient() {
+    let folder = Folder::new("show-damaged");
+    let mut bytes = std::fs::read(sample("kbuild.pgy")).unwrap();
+    bytes[3000] ^= 0xff;
+    let file = folder.file("damaged.pgy");
+    std::fs::write(&file, bytes).unwrap();
+    let args = ["show", &file, "--as", "zoneinfo"];
+    let o = pageyard(&args);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(
+        err(&o).contains("wrong checksum; copy the file again, or use --lenient"),
+        "{}",
+        err(&o)
+    );
+    let o = pageyard(&[&args[..], &["--lenient"]].concat());
+    assert_eq!(o.status.code(), Some(0), "{}", err(&o));
+    assert!(out(&o).starts_with("Node 0, zone"), "{}", out(&o));
+    assert!(err(&o).contains("damaged parts of the trace skipped") && err(&o).contains("checksum"));
+    let recording = sample("oracle/reserves-1.jsonl.zst");
+    let o = pageyard(&["show", recording.to_str().unwrap(), "--as", "vmstat", "--lenient"]);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(err(&o).contains("does not apply to a recording"), "{}", err(&o));
+}
+
 #[test]
 fn show_prints_a_recorded_state_of_the_oracle() {
     let file = sample("oracle/reserves-1.jsonl.zst");

@@ -29,6 +29,8 @@ pub struct When {
     pub at: Option<Moment>,
     /// For a recording: the last state at or before this line, counted from 1.
     pub line: Option<u64>,
+    /// For a trace: skip its damaged parts instead of failing.
+    pub lenient: bool,
 }
 
 /// A text and its contents.
@@ -40,11 +42,13 @@ pub struct Shown {
     pub text: String,
     /// The same figures as data.
     pub json: Value,
+    /// Parts of the trace that were damaged and skipped.
+    pub skipped: Vec<String>,
 }
 
 /// Returns whether a file is a recording of the kernel's answers, not a trace.
 pub fn is_recording(path: &Path) -> bool {
-    matches!(Source::open(path), Ok(Source::Recording))
+    matches!(Source::open(path, false), Ok(Source::Recording))
 }
 
 /// Prints a state of a trace or of a recording. A trace is a `.pgy` file with state files attached,
@@ -55,7 +59,7 @@ pub fn is_recording(path: &Path) -> bool {
 /// Fails with [`ShowError`], which says what is wrong with the file or which states it has.
 pub fn show(path: &Path, form: Form, when: When) -> Result<Shown, ShowError> {
     let missing = |what| ShowError::Missing { path: path.to_owned(), what };
-    match Source::open(path)? {
+    match Source::open(path, when.lenient)? {
         Source::Trace(states) => {
             if when.line.is_some() {
                 let what = "--line does not apply to a trace; use --at".to_owned();
@@ -66,11 +70,16 @@ pub fn show(path: &Path, form: Form, when: When) -> Result<Shown, ShowError> {
                 state: at.name().to_owned(),
                 text: print::text(snapshot, form).unwrap_or_default(),
                 json: json::value(snapshot, form),
+                skipped: states.skipped,
             })
         }
         Source::Recording => {
             if when.at.is_some() {
                 let what = "--at does not apply to a recording; use --line".to_owned();
+                return Err(missing(what));
+            }
+            if when.lenient {
+                let what = "--lenient does not apply to a recording; remove it".to_owned();
                 return Err(missing(what));
             }
             let (line, state) = crate::conform::state_at(path, when.line.unwrap_or(1))?;
@@ -79,7 +88,7 @@ pub fn show(path: &Path, form: Form, when: When) -> Result<Shown, ShowError> {
             })
             .map_err(|e| missing(format!("line {line}: in the state: {e}")))??;
             let json = json::value(&snapshot, form);
-            Ok(Shown { state: format!("line {line}"), text, json })
+            Ok(Shown { state: format!("line {line}"), text, json, skipped: Vec::new() })
         }
     }
 }

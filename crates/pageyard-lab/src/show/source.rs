@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use pageyard_trace::state::{Snapshot, StateDir};
-use pageyard_trace::{Attachments, Decompressed, Options, TraceReader};
+use pageyard_trace::{Attachments, Decompressed, Options, TraceError, TraceReader};
 
 use super::error::ShowError;
 use super::form::{Form, Moment};
@@ -15,37 +15,45 @@ pub(super) enum Source {
     Recording,
 }
 
-pub(super) struct States(StateDir);
+pub(super) struct States {
+    files: StateDir,
+    pub(super) skipped: Vec<String>,
+}
 
 impl Source {
-    pub(super) fn open(path: &Path) -> Result<Source, ShowError> {
+    pub(super) fn open(path: &Path, lenient: bool) -> Result<Source, ShowError> {
         let io = |source| ShowError::Io { path: path.to_owned(), source };
         let folder = path.metadata().map_err(io)?.is_dir();
         if !folder && is_recording(path).map_err(io)? {
             return Ok(Source::Recording);
         }
-        let (mut attachments, mut fault) = (Attachments::new(), None);
+        let (mut attachments, mut fault, mut skipped) = (Attachments::new(), None, Vec::new());
         if !folder {
-            match TraceReader::open(path, Options::default()) {
-                Ok(reader) => attachments = reader.attachments().clone(),
+            match TraceReader::open(path, Options { lenient }) {
+                Ok(reader) => {
+                    attachments = reader.attachments().clone();
+                    let damage = &reader.summary().malformed.first;
+                    skipped.extend(damage.iter().map(TraceError::to_string));
+                }
                 // The file is not a readable trace, but state files next to it can still be used.
                 Err(e) => fault = Some(e),
             }
         }
-        let states = StateDir::of_trace(&attachments, Some(path))?;
-        if states.is_empty() {
+        let files = StateDir::of_trace(&attachments, Some(path))?;
+        if files.is_empty() {
             return Err(match fault {
                 Some(e) => e.into(),
                 None => ShowError::Missing {
                     path: path.to_owned(),
-                    what:
-                        "no state files (before/zoneinfo, zoneinfo.traced_start and so on) in this \
-                         folder, next to this trace or attached to it"
-                            .to_owned(),
+                    what: format!(
+                        "no state files are {} (before/zoneinfo, zoneinfo.traced_start and so on); \
+                         name a trace that has them, their folder, or a recording",
+                        if folder { "in this folder" } else { "attached to it or next to it" }
+                    ),
                 },
             });
         }
-        Ok(Source::Trace(Box::new(States(states))))
+        Ok(Source::Trace(Box::new(States { files, skipped })))
     }
 }
 
@@ -65,10 +73,10 @@ fn is_recording(path: &Path) -> io::Result<bool> {
 impl States {
     fn get(&self, at: Moment) -> &Snapshot {
         match at {
-            Moment::Before => &self.0.before,
-            Moment::TracedStart => &self.0.traced_start,
-            Moment::TracedEnd => &self.0.traced_end,
-            Moment::After => &self.0.after,
+            Moment::Before => &self.files.before,
+            Moment::TracedStart => &self.files.traced_start,
+            Moment::TracedEnd => &self.files.traced_end,
+            Moment::After => &self.files.after,
         }
     }
 

@@ -152,7 +152,7 @@ fn states_of_the_oracle_print_the_recorded_figures() {
 /// Compares every zone of a state with the text that is shown for it.
 fn compare(path: &Path, line: u64, state: &Value) {
     let states = state.as_array().map_or(std::slice::from_ref(state), Vec::as_slice);
-    let shown = |form| show(path, form, When { line: Some(line), at: None }).unwrap();
+    let shown = |form| show(path, form, When { line: Some(line), ..When::default() }).unwrap();
     // The kernel prints zones from the lowest up.
     let rows = states.iter().rev().map(|state| {
         let orders = state["free"].as_array().unwrap();
@@ -165,7 +165,7 @@ fn compare(path: &Path, line: u64, state: &Value) {
 }
 
 fn compare_zone(path: &Path, line: u64, state: &Value) {
-    let shown = |form| show(path, form, When { line: Some(line), at: None }).unwrap();
+    let shown = |form| show(path, form, When { line: Some(line), ..When::default() }).unwrap();
     let place = format!("{}, line {line}", path.display());
     let (zone, node) = (state["zone"].as_str().unwrap(), number(&state["node"]));
 
@@ -456,7 +456,7 @@ fn show_mem_of_a_trace_is_made_from_its_files() {
     assert!(lines[4].starts_with("Node 0 DMA: 0*4kB 0*8kB "), "{}", report.text);
     assert!(lines[4].contains("3*4096kB (M) = "), "{}", report.text);
     // The types are unknown without a pagetypeinfo.
-    let at = When { at: Some(Moment::TracedStart), line: None };
+    let at = When { at: Some(Moment::TracedStart), ..When::default() };
     let report = show(&trace, Form::ShowMem, at).unwrap();
     assert!(report.text.contains(" 3*4096kB = "), "{}", report.text);
 }
@@ -464,12 +464,12 @@ fn show_mem_of_a_trace_is_made_from_its_files() {
 #[test]
 fn missing_states_are_named() {
     let trace = sample("kbuild.pgy");
-    let at = |at| When { at: Some(at), line: None };
+    let at = |at| When { at: Some(at), ..When::default() };
     let e = show(&trace, Form::Vmstat, at(Moment::TracedEnd)).unwrap_err();
     assert!(matches!(e, ShowError::Missing { .. }));
     let e = e.to_string();
     assert!(e.contains("no vmstat at \"traced_end\"") && e.ends_with("before, after"), "{e}");
-    let e = show(&trace, Form::Vmstat, When { line: Some(1), at: None }).unwrap_err();
+    let e = show(&trace, Form::Vmstat, When { line: Some(1), ..When::default() }).unwrap_err();
     assert!(e.to_string().contains("use --at"), "{e}");
 
     let recording = sample("oracle/reserves-1.jsonl.zst");
@@ -481,7 +481,7 @@ fn missing_states_are_named() {
 
     let folder = tempfile::tempdir().unwrap();
     let e = show(folder.path(), Form::Vmstat, When::default()).unwrap_err();
-    assert!(e.to_string().contains("no state files"), "{e}");
+    assert!(e.to_string().contains("no state files are in this folder"), "{e}");
     let file = folder.path().join("x.bin");
     for content in [&b"\0\x01\x02"[..], b"", b"{\"op\":\"c 1\"}\n", &[0x28, 0xb5, 0x2f, 0xfd, 7]] {
         fs::write(&file, content).unwrap();
