@@ -49,6 +49,15 @@ pub(crate) fn answer(e: &clap::Error) -> ExitCode {
     }
 }
 
+/// Returns a parser of a number from `least` to `most`.
+pub(crate) fn number(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let number: f64 = text.parse().map_err(|_| "expected a number")?;
+        let in_range = (least..=most).contains(&number);
+        in_range.then_some(number).ok_or_else(|| format!("expected {least} to {most}"))
+    }
+}
+
 /// Says of a number what was expected, in place of the words of Rust's parsers.
 fn in_words(e: clap::Error) -> clap::Error {
     let expected = e.source().and_then(|why| expected(&why.to_string()));

@@ -12,6 +12,7 @@ use pageyard_lab::replay::{PolicyError, by_name};
 use pageyard_machine::size;
 use pageyard_soak::{LEAST_OF_A_YARD, Phase, Plan, Report, soak};
 
+use crate::arguments::number;
 use crate::output::{self, print_json};
 use crate::progress::{Bar, Count};
 
@@ -26,7 +27,7 @@ use crate::progress::{Bar, Count};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Duration in minutes
-    #[arg(long, default_value_t = 2.0, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 2.0, value_name = "N", value_parser = number(0.01, 100_000.0))]
     minutes: f64,
     /// Maximum memory in the yards of a phase
     #[arg(long, default_value = "1G", value_name = "SIZE", value_parser = size)]
@@ -67,9 +68,6 @@ impl FromStr for OnlyRules {
 }
 
 pub(crate) fn run(args: &Args) -> output::Outcome {
-    if !(0.01..=100_000.0).contains(&args.minutes) {
-        return Err(format!("--minutes {}: expected 0.01 to 100000", args.minutes).into());
-    }
     if args.size < LEAST_OF_A_YARD {
         let (given, least) = (format::size(args.size), format::size(LEAST_OF_A_YARD));
         return Err(format!("--size {given}: expected at least {least}").into());

@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use pageyard_host::YardStats;
-use pageyard_lab::format::{grouped, pages};
+use pageyard_host::{YardStats, clock};
+use pageyard_lab::format::{duration, grouped, pages};
 
 mod draw;
 mod processes;
@@ -14,14 +14,15 @@ mod read;
 pub(crate) mod screen;
 
 use self::read::read;
+use crate::arguments::number;
 use crate::output::{self, print_json};
 
 /// Show the yards of a running process: requests, use, limits, pressure, zones, per-CPU lists
 ///
 /// Without PID, lists the processes that have yards. A process must use pageyard-host and publish
 /// statistics, which is the default. The worker of a yard publishes them about twice a second;
-/// figures are at most about a second old, unless the process is stopped. Processes of other users
-/// are shown to root only.
+/// figures are at most about a second old, unless the process is stopped; their age is shown then.
+/// Processes of other users are shown to root only.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Process ID; without it, a list of all processes that have yards
@@ -33,15 +34,12 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Seconds between updates
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = number(0.1, 3600.0))]
     every: f64,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    if !(0.1..=3600.0).contains(&args.every) {
-        return Err(format!("--every {}: expected 0.1 to 3600 seconds", args.every).into());
-    }
     let Some(pid) = args.pid else {
         return processes::list(args.json);
     };
@@ -55,13 +53,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
                 1 => String::new(),
                 all => format!(", yard {n} of {all}"),
             };
-            writeln!(out, "process {}{which}, pressure {}", y.pid, y.level)?;
+            writeln!(out, "process {}{which}, pressure {}{}", y.pid, y.level, age(y.at_ns))?;
             print(&mut out, y)?;
         }
     } else {
         screen::watch(Duration::from_secs_f64(args.every), || read(pid))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns how old figures of this time are, or nothing if they are current.
+fn age(at_ns: u64) -> String {
+    match clock::now().saturating_sub(at_ns) {
+        0..2_000_000_000 => String::new(),
+        ns => format!(", figures {} old", duration(ns)),
+    }
 }
 
 fn print(out: &mut impl Write, y: &YardStats) -> io::Result<()> {

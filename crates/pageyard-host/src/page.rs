@@ -118,7 +118,7 @@ impl Drop for Page {
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The process does not exist, or access to it is denied.
-    #[error("process {pid}: {error}; name one of your running processes")]
+    #[error("process {pid}: {}", no_access(.error))]
     Process {
         /// Process ID.
         pid: u32,
@@ -139,6 +139,14 @@ pub enum PageError {
         /// What is wrong.
         what: String,
     },
+}
+
+/// Returns why `/proc/PID/fd` cannot be read, and the fix.
+fn no_access(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such process; name a running one".into(),
+        _ => format!("{error}; run as its user or as root"),
+    }
 }
 
 /// Reads one page from its file. The text may be at most `room` bytes long, and its length is

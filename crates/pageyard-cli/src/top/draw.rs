@@ -61,7 +61,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View) {
 fn summary(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let y = &view.now;
     let (n, of) = view.which;
-    let title = format!(" pageyard top: process {}, yard {n} of {of} ", y.pid);
+    let title =
+        format!(" pageyard top: process {}, yard {n} of {of}{} ", y.pid, super::age(y.at_ns));
     let block = Block::bordered().title(title);
     let inner = block.inner(area);
     frame.render_widget(block, area);
@@ -296,7 +297,7 @@ mod tests {
         (cpu.allocs, cpu.hits, cpu.refills) = (cpu.allocs + 4000, cpu.hits + 3000, cpu.refills + 8);
         let text = picture(&View { now, before, which: (1, 2) }, 110, 24);
         for wanted in [
-            "process 77, yard 1 of 2",
+            "process 77, yard 1 of 2, figures ",
             "in use 23.4 MiB of 64 MiB",
             "pressure moderate",
             "soft 20 MiB, hard none",

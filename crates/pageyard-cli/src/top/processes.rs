@@ -24,6 +24,9 @@ struct Process {
     resident: u64,
     /// The highest pressure level of its yards.
     level: String,
+    /// Time of the oldest figures, in nanoseconds of the monotonic clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_ns: Option<u64>,
     /// Why its statistics cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -60,6 +63,7 @@ impl Process {
             used: sum(|y| y.used),
             resident: sum(|y| y.resident),
             level: yards.iter().max_by_key(rank).map_or("-".into(), |y| y.level.clone()),
+            at_ns: yards.iter().map(|y| y.at_ns).min(),
             error,
         }
     }
@@ -89,8 +93,9 @@ fn print(out: &mut impl Write, processes: &[Process]) -> io::Result<()> {
     let mut rows = vec![head.map(String::from)];
     for p in processes {
         let (size, used, resident) = (pages(p.pages), pages(p.used), pages(p.resident));
+        let level = p.level.clone() + &p.at_ns.map(super::age).unwrap_or_default();
         let (pid, yards) = (p.pid.to_string(), p.yards.to_string());
-        rows.push([pid, p.name.clone(), yards, size, used, resident, p.level.clone()]);
+        rows.push([pid, p.name.clone(), yards, size, used, resident, level]);
     }
     let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
     let w: [usize; 7] = std::array::from_fn(width);
@@ -121,6 +126,7 @@ mod tests {
             used,
             resident: used.saturating_mul(2),
             level: level.into(),
+            at_ns: u64::MAX,
             ..YardStats::default()
         };
         let yards = vec![yard(256, "critical"), yard(u64::MAX, "calm"), yard(1, "\\u{1b}")];

@@ -608,7 +608,7 @@ fn argument_errors_are_named_and_exit_with_2() {
         ),
         (&["run", "--seed", "3", "hygiene"], "give them after it: pageyard run hygiene"),
         (&["soak", "--size", "1K"], "--size 1 KiB: expected at least 4 MiB"),
-        (&["top", "--every", "0"], "--every 0: expected 0.1 to 3600 seconds"),
+        (&["top", "--every", "0"], "'0' for '--every <SECONDS>': expected 0.1 to 3600"),
         (&["trace", "import", "a"], "FILE.pgy"),
         (&["replay", "/"], "/: Is a directory; name a file in it"),
         // Known before the work begins, which takes an hour here.

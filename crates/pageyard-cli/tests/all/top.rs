@@ -62,7 +62,7 @@ fn without_a_terminal_the_picture_is_text() {
     with_live_yard(|_, pid| {
         for args in [&[pid][..], &[pid, "--once"]] {
             let text = text(args);
-            assert!(text.starts_with(&format!("process {pid}, pressure calm\n")), "{text}");
+            assert!(text.starts_with(&format!("process {pid}, pressure calm")), "{text}");
             assert!(text.contains("hard 32 MiB") && text.contains("CPU 0: count"), "{text}");
             assert!(text.contains("\n  blocks allocated order 0: 500,"), "{text}");
             assert!(text.contains("\n  thread cache: 1 thread, "), "{text}");
@@ -77,7 +77,7 @@ fn yards_of_one_process_are_numbered() {
         let text = wait(|| Some(text(&[pid, "--once"])).filter(|t| t.contains(" of 2, ")));
         for n in 1..=2 {
             assert!(
-                text.contains(&format!("process {pid}, yard {n} of 2, pressure calm\n")),
+                text.contains(&format!("process {pid}, yard {n} of 2, pressure calm")),
                 "{text}"
             );
         }
@@ -96,8 +96,24 @@ fn without_a_pid_all_processes_that_have_yards_are_listed() {
         let text = text(&[]);
         assert!(text.trim_start().starts_with("PID  name"), "{text}");
         let line = text.lines().find(|l| l.split_whitespace().next() == Some(pid)).unwrap();
-        assert!(line.contains("  64 MiB  ") && line.ends_with("  calm"), "{line}");
+        assert!(line.contains("  64 MiB  ") && line.contains("  calm"), "{line}");
     });
+}
+
+/// A process that is stopped, or whose worker is, does not update its page.
+#[test]
+fn old_figures_are_marked_with_their_age() {
+    use crate::failures::hostile::{Publisher, statistics};
+    let publisher = Publisher::new(&statistics("calm", ""), 1);
+    let pid = publisher.pid();
+    assert!(text(&[&pid, "--once"]).contains(", pressure calm, figures "));
+    let list = text(&[]);
+    let line = list.lines().find(|l| l.split_whitespace().next() == Some(&pid)).unwrap();
+    assert!(line.contains("  calm, figures ") && line.ends_with(" s old"), "{line}");
+    let list = json(&["--json"]);
+    let processes = list["processes"].as_array().unwrap();
+    let this = processes.iter().find(|p| p["pid"].as_u64() == pid.parse().ok()).unwrap();
+    assert_eq!(this["at_ns"], 0);
 }
 
 /// Its page must not end the list of the other processes.
@@ -117,7 +133,10 @@ fn a_process_with_an_invalid_page_is_listed_with_its_error() {
 
 #[test]
 fn a_process_without_a_yard_is_an_error() {
-    for (pid, wanted) in [("4294967295", "process 4294967295: "), ("1", "process 1")] {
+    for (pid, wanted) in [
+        ("4294967295", "process 4294967295: no such process; name a running one"),
+        ("1", "process 1"),
+    ] {
         let out = top(&[pid, "--once"]);
         assert_eq!(out.status.code(), Some(2));
         let text = String::from_utf8(out.stderr).unwrap();
