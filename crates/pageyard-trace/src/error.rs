@@ -265,7 +265,10 @@ impl Fault {
             Fault::Foreign("a trace.dat with latency text") => {
                 "record without a latency tracer: trace-cmd record -C mono -e kmem:..."
             }
-            Fault::Foreign(_) => "convert it to ftrace text or to .pgy first",
+            Fault::Foreign(_) => {
+                "name a .pgy, trace.dat, perf.data or Perfetto file, or ftrace text; recordings of \
+                 answers are for `pageyard conform`"
+            }
             Fault::NotALine(_) => {
                 "use the output of `trace-cmd report -t` or a `trace` file with task, [cpu] and \
                  seconds (trace_clock local or mono), or use --lenient"

@@ -140,7 +140,14 @@ impl TraceReader {
                 return Err(whole(Fault::Foreign("a .ptrc recording")));
             }
             _ if is_perfetto => Body::Perfetto(Box::default()),
-            _ => Body::Text(TextBody::default()),
+            head => {
+                let is_json = head.starts_with(b"{");
+                if is_json || head.iter().take(512).any(|&b| b == 0) {
+                    let what = if is_json { "JSON" } else { "unknown binary data" };
+                    shared.fault(Position::Whole, Fault::Foreign(what))?;
+                }
+                Body::Text(TextBody::default())
+            }
         };
         if let Some(release) = attachments.get(KERNEL_RELEASE).and_then(release::find) {
             shared.summary.kernel_release = Some(release.to_owned());

@@ -635,6 +635,25 @@ fn argument_errors_are_named_and_exit_with_2() {
             &["replay", "x", "--policy", "Base,Linux7"],
             "'--policy <P,P>': unknown policy Linux7; expected one of",
         ),
+        (
+            &["show", "Cargo.toml", "--as", "vmstat"],
+            "Cargo.toml: no state files are attached to it or next to it (before/zoneinfo, \
+             zoneinfo.traced_start and so on); name a trace that has them, their folder, or a recording",
+        ),
+        (
+            &["conform", "Cargo.toml"],
+            "Cargo.toml, line 1: found \"[package]\"; expected a line of JSON such as {\"op\":\"f 0\",\"got\":[17]}",
+        ),
+        (&["conform", kbuild.to_str().unwrap()], "traces are for `pageyard replay`"),
+        (
+            &["replay", answers.to_str().unwrap()],
+            "JSON is not a supported trace format; name a .pgy, trace.dat, perf.data",
+        ),
+        (
+            &["replay", "x", "--memory", "999999999T"],
+            "'--memory <SIZE>': `999999999T` is more than 16 EiB",
+        ),
+        (&["soak", "--minutes", "1e9999"], "'1e9999' for '--minutes <N>': expected 0.01 to 100000"),
         (&["replay", "x", "--memory", "2X"], "'--memory <SIZE>': `2X` is not a size"),
         (&["run", "unix", "--memory", "-1"], "'--memory <SIZE>': `-1` is not a size"),
         (

@@ -69,9 +69,21 @@ impl Lines {
                 continue;
             }
             return serde_json::from_slice(&self.text).map(Some).map_err(|e| {
-                self.malformed(format!(
-                    "{e}; expected a line such as {{\"op\":\"f 0\",\"got\":[17]}}"
-                ))
+                const EXPECTED: &str = r#"such as {"op":"f 0","got":[17]}"#;
+                let text = self.text.trim_ascii();
+                self.malformed(if text.starts_with(b"{") {
+                    // The line's number in the file is in front of it.
+                    let what = e.to_string().replace(" at line 1 column", " at column");
+                    format!("{what}; expected a line {EXPECTED}")
+                } else {
+                    let start = &text[..text.len().min(40)];
+                    let is_text = start.iter().all(|b| (b' '..=b'~').contains(b));
+                    let found = is_text.then(|| format!("\"{}\"", String::from_utf8_lossy(start)));
+                    format!(
+                        "found {}; expected a line of JSON {EXPECTED}; traces are for `pageyard replay`",
+                        found.as_deref().unwrap_or("other data")
+                    )
+                })
             });
         }
     }

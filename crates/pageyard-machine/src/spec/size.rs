@@ -36,7 +36,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         let bytes = whole + part;
         u64::try_from(bytes - u128::from(bytes == 1 << 64)).ok()
     };
-    bytes().ok_or_else(wrong)
+    bytes().ok_or_else(|| format!("`{text}` is more than 16 EiB; expected a smaller size"))
 }
 
 #[cfg(test)]
@@ -77,5 +77,6 @@ mod tests {
         ] {
             assert!(size(text).is_err(), "{text}");
         }
+        assert_eq!(size("17E"), Err("`17E` is more than 16 EiB; expected a smaller size".into()));
     }
 }

@@ -319,6 +319,13 @@ fn foreign_and_empty_inputs() {
     };
     assert!(matches!(kind(b""), Fault::Empty));
     assert!(matches!(kind(b"PTRC1\n{}"), Fault::Foreign(_)));
+    for (bytes, wanted) in [
+        (&b"{\"op\":\"c 1\"}\n"[..], "x: JSON is not a supported trace format; name a .pgy"),
+        (b"\x7fELF\0\0", "x: unknown binary data is not a supported trace format; name a .pgy"),
+    ] {
+        let error = TraceReader::from_reader("x", bytes, Options::default()).err().unwrap();
+        assert!(error.to_string().starts_with(wanted), "{error}");
+    }
     let error = TraceReader::open("/nonexistent/trace.txt", Options::default()).err().unwrap();
     assert!(error.to_string().starts_with("/nonexistent/trace.txt: "));
 }
