@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Run these workloads of the suite alone, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Folder for the results
+    /// Folder for the results, created if it does not exist
     #[arg(short, long, value_name = "DIR", default_value = "judge.results")]
     output: PathBuf,
     #[command(flatten)]

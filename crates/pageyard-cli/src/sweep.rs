@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Description of the sweep
     #[arg(value_name = "SWEEP.toml")]
     sweep: PathBuf,
-    /// Folder for the results [default: the description's path with .results in place of .toml]
+    /// Folder for the results, created if it does not exist [default: the description's path with .results in place of .toml]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     #[command(flatten)]
