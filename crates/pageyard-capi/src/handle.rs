@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicPtr;
 
 use ::pageyard::policy::{Engine, Linux612, Packed, Policy};
 use ::pageyard::{Gfp, Order, PAGE_SIZE, Pfn};
-use pageyard_capi_core::sized::answer;
 use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUSY, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_HANDLE,
-    PAGEYARD_ERR_MISALIGNED, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, pageyard_status,
+    PAGEYARD_ERR_BUSY, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_HANDLE, PAGEYARD_ERR_MISALIGNED,
+    PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, pageyard_status,
 };
 use pageyard_host::{BuildError, HostYard};
 
+use crate::argument::{answer, required};
 use crate::gate;
 use crate::kept::{Contents, Kept};
 use crate::last_error::{self, done};
@@ -85,9 +85,9 @@ impl Inner {
         Ok(Pfn(self.first + at / PAGE_SIZE))
     }
 
-    /// Returns the number of frames before the one at an address, which must be page-aligned.
-    pub(crate) fn frame_number(&self, address: *const c_void) -> Result<u64, pageyard_status> {
-        Ok(self.frame(address)?.0 - self.first)
+    /// Returns the number of frames of this yard before one of them.
+    pub(crate) fn frame_number(&self, frame: Pfn) -> u64 {
+        frame.0 - self.first
     }
 
     /// Declares a block that was just allocated not movable. On the packed engine a block requested as
@@ -179,9 +179,7 @@ pub unsafe extern "C" fn pageyard_create(
     yard: *mut *mut pageyard,
 ) -> pageyard_status {
     let create = || {
-        if yard.is_null() {
-            return Err(PAGEYARD_ERR_ARGUMENT);
-        }
+        required("yard", yard)?;
         // SAFETY: the header requires valid options.
         let (engine, builder) = unsafe { options::builder(options) }?;
         let inner = match engine {
@@ -190,7 +188,7 @@ pub unsafe extern "C" fn pageyard_create(
         }
         .map_err(refused)?;
         // SAFETY: the header requires a writable result.
-        unsafe { answer(yard, Kept::new(inner).cast()) }
+        unsafe { answer("yard", yard, Kept::new(inner).cast()) }
     };
     done(create())
 }

@@ -48,9 +48,9 @@ pub(crate) fn done(result: Result<(), pageyard_status>) -> pageyard_status {
 }
 
 /// Returns a message about the calling thread's last call of a function of pageyard.h that returns a
-/// status: empty if it succeeded, otherwise a sentence. For PAGEYARD_ERR_OPTION,
-/// PAGEYARD_ERR_SYSTEM and PAGEYARD_ERR_KNOB it names the option or setting; for other errors it is
-/// that of pageyard_strerror. Never null. Functions of pageyard_core.h change nothing.
+/// status: empty if it succeeded, otherwise a sentence. It names the option, setting or argument that
+/// is wrong, with its value; where there is none, it is that of pageyard_strerror. Never null.
+/// Functions of pageyard_core.h change nothing.
 ///
 /// Threads: any; each thread has its own message. Owner: the library owns the text, which lives
 /// until the thread exits or its next call that fails.

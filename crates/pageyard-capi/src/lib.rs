@@ -10,6 +10,7 @@
 #![allow(clippy::missing_safety_doc)] // the header states what callers must ensure
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod argument;
 mod gate;
 pub mod handle;
 mod kept;

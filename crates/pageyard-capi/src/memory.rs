@@ -6,13 +6,13 @@ use std::mem;
 use ::pageyard::policy::Policy;
 use ::pageyard::{Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::flags;
-use pageyard_capi_core::sized::{self, Growing, answer};
+use pageyard_capi_core::sized::Growing;
 use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_RANGE, of_contig,
-    of_free, pageyard_status,
+    PAGEYARD_ERR_FLAGS, PAGEYARD_ERR_RANGE, of_contig, pageyard_status,
 };
 use pageyard_host::PageRange;
 
+use crate::argument::{self, answer, frame, named, of_free, required, wrong};
 use crate::handle::{here, of, pageyard, with_yard};
 use crate::last_error::done;
 
@@ -108,14 +108,13 @@ pub unsafe extern "C" fn pageyard_region(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and writable results.
     done(unsafe { of(yard) }.and_then(|inner| {
-        if address.is_null() || size.is_null() {
-            return Err(PAGEYARD_ERR_ARGUMENT);
-        }
+        required("address", address)?;
+        required("size", size)?;
         let all = with_yard!(inner, |yard| yard.memory());
         // SAFETY: as above.
         unsafe {
-            answer(address, all.as_ptr().cast())?;
-            answer(size, all.len())
+            answer("address", address, all.as_ptr().cast())?;
+            answer("size", size, all.len())
         }
     }))
 }
@@ -148,7 +147,7 @@ pub unsafe extern "C" fn pageyard_get_usable(
             ..pageyard_usable::default()
         };
         // SAFETY: as above.
-        unsafe { sized::write(usable, &all) }
+        unsafe { argument::write("usable", usable, &all) }
     }))
 }
 
@@ -182,7 +181,7 @@ pub unsafe extern "C" fn pageyard_get_thread_cache(
             ..pageyard_thread_cache::default()
         };
         // SAFETY: as above.
-        unsafe { sized::write(stats, &all) }
+        unsafe { argument::write("stats", stats, &all) }
     }))
 }
 
@@ -213,21 +212,24 @@ pub unsafe extern "C" fn pageyard_alloc_range(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe { of(yard) }.and_then(|inner| {
-        if range.is_null() {
-            return Err(PAGEYARD_ERR_ARGUMENT);
-        }
+        required("range", range)?;
         let gfp = flags::gfp(flags);
         if gfp.migrate_type().is_none() || gfp.highest_zone().is_none() {
-            return Err(PAGEYARD_ERR_FLAGS);
+            return Err(named(format_args!("flags: {flags:#x}"), PAGEYARD_ERR_FLAGS));
         }
         let got = with_yard!(inner, |yard| yard.alloc_range(pages, align, gfp).map(address_of))
-            .map_err(of_contig)?;
+            .map_err(|e| match of_contig(e) {
+                PAGEYARD_ERR_RANGE => {
+                    wrong(PAGEYARD_ERR_RANGE, format_args!("pages: {pages}, align: {align}: {e}"))
+                }
+                status => status,
+            })?;
         for i in 0..pages {
             let page = got.wrapping_byte_add((i * PAGE_SIZE) as usize);
             inner.declare_not_movable(page, Order::ZERO, gfp);
         }
         // SAFETY: as above.
-        unsafe { answer(range, got) }
+        unsafe { answer("range", range, got) }
     }))
 }
 
@@ -250,14 +252,17 @@ pub unsafe extern "C" fn pageyard_free_range(
         if range.is_null() {
             return Ok(());
         }
-        let first = inner.frame(range)?;
+        let first = frame(inner, "range", range)?;
         let bytes = pages.checked_mul(PAGE_SIZE).and_then(|b| usize::try_from(b).ok());
         let last = bytes.and_then(|b| range.addr().checked_add(b)?.checked_sub(1));
         let inside = last.is_some_and(|last| {
             inner.frame(range.map_addr(|_| last & !(PAGE_SIZE as usize - 1))).is_ok()
         });
         if pages == 0 || !inside {
-            return Err(PAGEYARD_ERR_RANGE);
+            return Err(wrong(
+                PAGEYARD_ERR_RANGE,
+                format_args!("pages: {pages}; expected at least 1, and a range within the yard"),
+            ));
         }
         let frames = first..Pfn(first.0 + pages);
         with_yard!(inner, |yard| {
@@ -265,7 +270,7 @@ pub unsafe extern "C" fn pageyard_free_range(
                 return Ok(());
             }
             // SAFETY: the header requires pages that the caller owns; others are refused.
-            unsafe { yard.core() }.free_contig(frames).map_err(|e| of_free(e.error))
+            unsafe { yard.core() }.free_contig(frames).map_err(|e| of_free(range, e.error))
         })
     }))
 }
@@ -289,11 +294,11 @@ pub unsafe extern "C" fn pageyard_set_movable(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
     done(unsafe { here(yard) }.and_then(|inner| {
-        let order = flags::order(order)?;
-        let pfn = if block.is_null() { Err(PAGEYARD_ERR_FOREIGN) } else { inner.frame(block) }?;
+        let order = argument::order("order", order)?;
+        let pfn = frame(inner, "block", block)?;
         // SAFETY: the header requires a block that the caller owns; no Rust `Block` owns it.
         with_yard!(inner, |yard| unsafe { yard.core() }.set_movable(pfn, order, movable != 0))
-            .map_err(of_free)
+            .map_err(|e| of_free(block, e))
     }))
 }
 

@@ -7,12 +7,13 @@ use ::pageyard::policy::Engine;
 use ::pageyard::{Order, PAGE_SIZE, PAGEBLOCK_ORDER};
 use pageyard_capi_core::engine::{PAGEYARD_ENGINE_PACKED, engine};
 use pageyard_capi_core::flags::PAGEYARD_VERSION;
-use pageyard_capi_core::sized::{self, Growing};
+use pageyard_capi_core::sized::Growing;
 use pageyard_capi_core::status::{
     PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_VERSION, pageyard_status,
 };
 use pageyard_host::{Backing, Builder, GiveBack, HugePages, HugeSize, ThreadCache};
 
+use crate::argument;
 use crate::last_error::{self, done};
 
 /// Use huge pages where the system supports them.
@@ -143,11 +144,20 @@ pub unsafe extern "C" fn pageyard_options_init(
     size: u64,
 ) -> pageyard_status {
     if options.is_null() || !options.is_aligned() {
-        return done(Err(PAGEYARD_ERR_ARGUMENT));
+        return done(Err(argument::wrong(
+            PAGEYARD_ERR_ARGUMENT,
+            "options: null or misaligned; give a structure",
+        )));
     }
     // Not even the size and version may be written then.
     if (struct_size as usize) < pageyard_options::LEAST {
-        return done(Err(PAGEYARD_ERR_VERSION));
+        let least = pageyard_options::LEAST;
+        return done(Err(argument::wrong(
+            PAGEYARD_ERR_VERSION,
+            format_args!(
+                "struct_size: {struct_size}; expected at least {least}, sizeof(struct pageyard_options)"
+            ),
+        )));
     }
     let defaults = pageyard_options {
         struct_size,
@@ -171,7 +181,7 @@ pub unsafe extern "C" fn pageyard_options_init(
     // SAFETY: the header requires a structure of that size.
     unsafe {
         options.cast::<[u32; 2]>().write([struct_size, PAGEYARD_VERSION]);
-        done(sized::write(options, &defaults))
+        done(argument::write("options", options, &defaults))
     }
 }
 
@@ -208,7 +218,7 @@ pub(crate) unsafe fn builder(
     options: *const pageyard_options,
 ) -> Result<(Engine, Builder), pageyard_status> {
     // SAFETY: guaranteed by the caller, here and below.
-    let o = unsafe { sized::read(options) }?;
+    let o = unsafe { argument::read("options", options) }?;
     let huge = match o.huge_pages {
         PAGEYARD_HUGE_ADVISE => HugePages::Advise,
         PAGEYARD_HUGE_SYSTEM => HugePages::System,

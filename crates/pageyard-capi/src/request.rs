@@ -6,12 +6,10 @@ use ::pageyard::policy::Policy;
 use ::pageyard::{FreeError, Gfp, Order, PAGE_SIZE, Pfn};
 use pageyard_capi_core::flags;
 use pageyard_capi_core::request::{alloc_bulk, free_bulk, node};
-use pageyard_capi_core::sized::answer;
-use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, of_alloc, of_free, pageyard_status,
-};
+use pageyard_capi_core::status::{PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_WRONG_ORDER, pageyard_status};
 use pageyard_host::{Block, HostYard};
 
+use crate::argument::{self, answer, frame, named, of_alloc, of_free, required, wrong};
 use crate::handle::{here, of, pageyard, with_yard};
 use crate::last_error::{self, done};
 
@@ -64,16 +62,14 @@ pub unsafe extern "C" fn pageyard_alloc(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe { of(yard) }.and_then(|inner| {
-        let order = flags::order(order)?;
-        if block.is_null() {
-            return Err(PAGEYARD_ERR_ARGUMENT);
-        }
+        let order = argument::order("order", order)?;
+        required("block", block)?;
         let gfp = flags::gfp(flags);
-        let got =
-            with_yard!(inner, |yard| yard.alloc(order, gfp).map(address_of)).map_err(of_alloc)?;
+        let got = with_yard!(inner, |yard| yard.alloc(order, gfp).map(address_of))
+            .map_err(|e| of_alloc(gfp, e))?;
         inner.declare_not_movable(got, order, gfp);
         // SAFETY: as above.
-        unsafe { answer(block, got) }
+        unsafe { answer("block", block, got) }
     }))
 }
 
@@ -93,16 +89,17 @@ pub unsafe extern "C" fn pageyard_alloc_on(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe { of(yard) }.and_then(|inner| {
-        let (node, order) = (self::node(node)?, flags::order(order)?);
-        if block.is_null() {
-            return Err(PAGEYARD_ERR_ARGUMENT);
-        }
+        let (node, order) = (
+            self::node(node).map_err(|e| named(format_args!("node: {node}"), e))?,
+            argument::order("order", order)?,
+        );
+        required("block", block)?;
         let gfp = flags::gfp(flags);
         let got = with_yard!(inner, |yard| yard.alloc_on(node, order, gfp).map(address_of))
-            .map_err(of_alloc)?;
+            .map_err(|e| of_alloc(gfp, e))?;
         inner.declare_not_movable(got, order, gfp);
         // SAFETY: as above.
-        unsafe { answer(block, got) }
+        unsafe { answer("block", block, got) }
     }))
 }
 
@@ -123,14 +120,14 @@ pub unsafe extern "C" fn pageyard_free(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
     done(unsafe { of(yard) }.and_then(|inner| {
-        let order = flags::order(order)?;
+        let order = argument::order("order", order)?;
         if block.is_null() {
             return Ok(());
         }
-        let pfn = inner.frame(block)?;
+        let pfn = frame(inner, "block", block)?;
         // SAFETY: the header requires a block that the caller owns; any other is refused.
         with_yard!(inner, |yard| unsafe { free(yard, pfn, order, inner.thread_cache) })
-            .map_err(of_free)
+            .map_err(|e| of_free(block, e))
     }))
 }
 
@@ -173,8 +170,9 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, `count` writable entries and a writable result.
     done(unsafe { here(yard) }.and_then(|inner| {
-        if got.is_null() || pages.is_null() && count > 0 {
-            return Err(PAGEYARD_ERR_ARGUMENT);
+        required("got", got)?;
+        if count > 0 {
+            required("pages", pages)?;
         }
         let put = |i: usize, pfn: Pfn| {
             let address = inner.address(pfn).map_or(std::ptr::null_mut(), |a| a.as_ptr());
@@ -182,13 +180,14 @@ pub unsafe extern "C" fn pageyard_alloc_bulk(
             unsafe { pages.add(i).write_unaligned(address) };
         };
         let gfp = flags::gfp(flags);
-        let n = with_yard!(inner, |yard| bulk(yard, gfp, count, put))?;
+        let n = with_yard!(inner, |yard| bulk(yard, gfp, count, put))
+            .map_err(|e| named(format_args!("flags: {flags:#x}"), e))?;
         for i in 0..n {
             // SAFETY: `put` has written the first `n` entries.
             inner.declare_not_movable(unsafe { pages.add(i).read_unaligned() }, Order::ZERO, gfp);
         }
         // SAFETY: as above.
-        unsafe { answer(got, n) }
+        unsafe { answer("got", got, n) }
     }))
 }
 
@@ -210,9 +209,9 @@ pub unsafe extern "C" fn pageyard_free_bulk(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle, `count` blocks and a writable result.
     last_error::done(unsafe { here(yard) }.and_then(|inner| {
-        let order = flags::order(order)?;
-        if blocks.is_null() && count > 0 {
-            return Err(PAGEYARD_ERR_ARGUMENT);
+        let order = argument::order("order", order)?;
+        if count > 0 {
+            required("blocks", blocks)?;
         }
         // SAFETY: as above; `get` is called only with indices below `count`.
         let get = |i: usize| inner.frame(unsafe { blocks.add(i).read_unaligned() });
@@ -220,9 +219,9 @@ pub unsafe extern "C" fn pageyard_free_bulk(
         let (n, freed) = with_yard!(inner, |y| free_bulk(unsafe { y.core() }, order, count, get));
         if !done.is_null() {
             // SAFETY: as above.
-            unsafe { answer(done, n) }?;
+            unsafe { answer("done", done, n) }?;
         }
-        freed
+        freed.map_err(|e| named(format_args!("blocks[{n}]"), e))
     }))
 }
 
@@ -240,10 +239,17 @@ pub unsafe extern "C" fn pageyard_split(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle.
     done(unsafe { here(yard) }.and_then(|inner| {
-        let (order, into) = (flags::order(order)?, flags::order(into)?);
-        let pfn = inner.frame(block)?;
+        let (order, into) = (argument::order("order", order)?, argument::order("into", into)?);
+        if into > order {
+            return Err(wrong(
+                PAGEYARD_ERR_WRONG_ORDER,
+                format_args!("into: {into}; expected 0 to {order}, the block's order"),
+            ));
+        }
+        let pfn = frame(inner, "block", block)?;
         // SAFETY: as in `pageyard_free_bulk`.
-        with_yard!(inner, |y| unsafe { y.core() }.split(pfn, order, into)).map_err(of_free)
+        with_yard!(inner, |y| unsafe { y.core() }.split(pfn, order, into))
+            .map_err(|e| of_free(block, e))
     }))
 }
 
@@ -264,9 +270,9 @@ pub unsafe extern "C" fn pageyard_pfn(
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe { of(yard) }.and_then(|inner| {
         let page = address.map_addr(|a| a & !(PAGE_SIZE as usize - 1));
-        let frame = inner.frame(page)?;
+        let frame = frame(inner, "address", page)?;
         // SAFETY: as above.
-        unsafe { answer(pfn, frame.0) }
+        unsafe { answer("pfn", pfn, frame.0) }
     }))
 }
 
@@ -284,8 +290,10 @@ pub unsafe extern "C" fn pageyard_address(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe { of(yard) }.and_then(|inner| {
-        let found = inner.address(Pfn(pfn)).ok_or(PAGEYARD_ERR_FOREIGN)?;
+        let found = inner
+            .address(Pfn(pfn))
+            .ok_or_else(|| named(format_args!("pfn: {pfn:#x}"), PAGEYARD_ERR_FOREIGN))?;
         // SAFETY: as above.
-        unsafe { answer(address, found.as_ptr()) }
+        unsafe { answer("address", address, found.as_ptr()) }
     }))
 }

@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicPtr;
 
 use ::pageyard::{PAGE_SIZE, ReclaimJob, Relocation};
 use pageyard_capi_core::platform::{PAGEYARD_MOVE_BUSY, PAGEYARD_MOVED};
-use pageyard_capi_core::sized::{self, Growing, answer};
+use pageyard_capi_core::sized::Growing;
 use pageyard_capi_core::status::{
-    PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_BUSY, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM,
-    pageyard_status,
+    PAGEYARD_ERR_BUSY, PAGEYARD_ERR_OPTION, PAGEYARD_ERR_SYSTEM, pageyard_status,
 };
 use pageyard_host::{Limits, Moving, PressureEvent, Registration, Relocator, Shrinker};
 
+use crate::argument::{self, answer, frame, null, required};
 use crate::gate::{self, Gate};
 use crate::handle::{here, of, pageyard, with_yard};
 use crate::kept::{Contents, Kept};
@@ -235,14 +235,12 @@ pub(crate) unsafe fn registered(
     to: *mut *mut pageyard_registration,
     register: impl FnOnce(Arc<Gate>) -> Registration,
 ) -> Result<(), pageyard_status> {
-    if to.is_null() {
-        return Err(PAGEYARD_ERR_ARGUMENT);
-    }
+    required("registration", to)?;
     let gate = Arc::new(Gate::open());
     let registration = register(gate.clone());
     let handle = Kept::new(Registered { gate, registration, process: std::process::id() });
     // SAFETY: guaranteed by the caller.
-    unsafe { answer(to, handle.cast()) }
+    unsafe { answer("registration", to, handle.cast()) }
 }
 
 /// Registers a shrinker. The library calls it in the background when a node's free memory falls
@@ -263,8 +261,8 @@ pub unsafe extern "C" fn pageyard_register_shrinker(
     // result.
     done(unsafe {
         here(yard).and_then(|inner| {
-            let own = sized::read(shrinker)?;
-            own.shrink.ok_or(PAGEYARD_ERR_ARGUMENT)?;
+            let own = argument::read("shrinker", shrinker)?;
+            own.shrink.ok_or_else(|| null("shrinker->shrink"))?;
             registered(registration, |gate| {
                 with_yard!(inner, |yard| yard.register_shrinker(Called(own, gate)))
             })
@@ -290,8 +288,8 @@ pub unsafe extern "C" fn pageyard_register_relocator(
     // result.
     done(unsafe {
         here(yard).and_then(|inner| {
-            let own = sized::read(relocator)?;
-            own.relocate.ok_or(PAGEYARD_ERR_ARGUMENT)?;
+            let own = argument::read("relocator", relocator)?;
+            own.relocate.ok_or_else(|| null("relocator->relocate"))?;
             registered(registration, |gate| {
                 with_yard!(inner, |yard| yard.register_relocator(Relocated(own, gate)))
             })
@@ -317,7 +315,7 @@ pub unsafe extern "C" fn pageyard_on_pressure(
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe {
         here(yard).and_then(|inner| {
-            let told = told.ok_or(PAGEYARD_ERR_ARGUMENT)?;
+            let told = told.ok_or_else(|| null("told"))?;
             registered(registration, |gate| {
                 let told = Told(told, context, gate);
                 with_yard!(inner, |yard| yard.on_pressure(move |event| told.tell(event)))
@@ -432,7 +430,7 @@ pub unsafe extern "C" fn pageyard_get_upkeep(
             ..pageyard_upkeep::default()
         };
         // SAFETY: as above.
-        unsafe { sized::write(upkeep, &all) }
+        unsafe { argument::write("upkeep", upkeep, &all) }
     }))
 }
 
@@ -456,7 +454,7 @@ pub unsafe extern "C" fn pageyard_file(yard: *const pageyard, file: *mut c_int) 
                 last_error::set(&"the yard's memory is not a file (to fix: flag PAGEYARD_MEMFD)");
                 PAGEYARD_ERR_SYSTEM
             })?;
-            answer(file, fd.as_raw_fd())
+            answer("file", file, fd.as_raw_fd())
         })
     })
 }
@@ -475,6 +473,9 @@ pub unsafe extern "C" fn pageyard_offset(
 ) -> pageyard_status {
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe {
-        of(yard).and_then(|inner| answer(offset, inner.frame_number(page)? * PAGE_SIZE))
+        of(yard).and_then(|inner| {
+            let frame = inner.frame_number(frame(inner, "page", page)?);
+            answer("offset", offset, frame * PAGE_SIZE)
+        })
     })
 }

@@ -3,13 +3,18 @@
 use std::ffi::c_char;
 use std::fmt::Write as _;
 
-use pageyard_capi_core::sized::{answer, write};
 use pageyard_capi_core::stats::{of_yard, of_zone, pageyard_stats};
 use pageyard_capi_core::status::{PAGEYARD_ERR_KNOB, PAGEYARD_ERR_SYSTEM, pageyard_status};
-use pageyard_capi_core::text::{self, put, string};
+use pageyard_capi_core::text::{self, put};
 
+use crate::argument::{answer, named, required, string, write};
 use crate::handle::{here, of, pageyard, with_yard};
 use crate::last_error::{self, done};
+
+/// Fails if a buffer is null whose size is not 0.
+fn sized_buffer(buffer: *const c_char, size: usize) -> Result<(), pageyard_status> {
+    if size > 0 { required("buffer", buffer) } else { Ok(()) }
+}
 
 /// Fills in the figures of all zones together.
 ///
@@ -27,7 +32,7 @@ pub unsafe extern "C" fn pageyard_get_stats(
     done(unsafe {
         here(yard).and_then(|inner| {
             let all = with_yard!(inner, |yard| of_yard(yard.core()));
-            write(stats, &all)
+            write("stats", stats, &all)
         })
     })
 }
@@ -48,8 +53,9 @@ pub unsafe extern "C" fn pageyard_get_zone_stats(
     // SAFETY: the header requires a valid handle and structure; `core` only reads.
     done(unsafe {
         here(yard).and_then(|inner| {
-            let zone = with_yard!(inner, |yard| of_zone(yard.core(), index))?;
-            write(stats, &zone)
+            let zone = with_yard!(inner, |yard| of_zone(yard.core(), index))
+                .map_err(|e| named(format_args!("index: {index}"), e))?;
+            write("stats", stats, &zone)
         })
     })
 }
@@ -72,7 +78,7 @@ pub unsafe extern "C" fn pageyard_resident(
             PAGEYARD_ERR_SYSTEM
         })?;
         // SAFETY: as above.
-        unsafe { answer(pages, resident) }
+        unsafe { answer("pages", pages, resident) }
     }))
 }
 
@@ -96,8 +102,10 @@ pub unsafe extern "C" fn pageyard_text(
     // SAFETY: the header requires a valid handle, buffer and result; `core` only reads.
     done(unsafe {
         here(yard).and_then(|inner| {
+            sized_buffer(buffer, size)?;
             put(buffer, size, needed, |out| {
                 with_yard!(inner, |yard| text::write(yard.core(), kind, out))
+                    .map_err(|e| named(format_args!("kind: {kind}"), e))
             })
         })
     })
@@ -120,12 +128,13 @@ pub unsafe extern "C" fn pageyard_knob(
     // SAFETY: the header requires a valid handle, string, buffer and result; `core` only reads.
     done(unsafe {
         here(yard).and_then(|inner| {
-            let name = string(name)?;
+            let name = string("name", name)?;
             let mut value = String::new();
             with_yard!(inner, |yard| yard.core().knob(name, &mut value)).map_err(|e| {
                 last_error::set(&e);
                 PAGEYARD_ERR_KNOB
             })?;
+            sized_buffer(buffer, size)?;
             put(buffer, size, needed, |out| out.write_str(&value).map_err(|_| PAGEYARD_ERR_KNOB))
         })
     })
@@ -148,7 +157,7 @@ pub unsafe extern "C" fn pageyard_set_knob(
     // SAFETY: the header requires a valid handle and two strings; no block is touched.
     done(unsafe {
         here(yard).and_then(|inner| {
-            let (name, value) = (string(name)?, string(value)?);
+            let (name, value) = (string("name", name)?, string("value", value)?);
             with_yard!(inner, |yard| yard.core().set_knob(name, value)).map_err(|e| {
                 last_error::set(&e);
                 PAGEYARD_ERR_KNOB

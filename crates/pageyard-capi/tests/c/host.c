@@ -189,13 +189,17 @@ static void blocks(void) {
     EXPECT_STATUS(pageyard_address(yard, pfn, NULL), PAGEYARD_ERR_ARGUMENT);
 
     EXPECT_STATUS(pageyard_alloc(yard, 11, PAGEYARD_KERNEL, &again), PAGEYARD_ERR_ARGUMENT);
+    EXPECT(strcmp(pageyard_last_error(), "order: 11; expected 0 to 10 (PAGEYARD_MAX_ORDER)") == 0);
     EXPECT_STATUS(pageyard_alloc(yard, 0, PAGEYARD_KERNEL, NULL), PAGEYARD_ERR_ARGUMENT);
     EXPECT_STATUS(pageyard_alloc(yard, 0, PAGEYARD_MOVABLE | PAGEYARD_RECLAIMABLE, &again),
                   PAGEYARD_ERR_FLAGS);
+    EXPECT(strncmp(pageyard_last_error(), "flags: 0x18; ", 13) == 0);
     EXPECT_STATUS(pageyard_alloc_on(yard, 63, 0, PAGEYARD_KERNEL, &again), PAGEYARD_ERR_NODE);
     EXPECT_STATUS(pageyard_alloc_on(yard, 1 << 20, 0, PAGEYARD_KERNEL, &again), PAGEYARD_ERR_NODE);
 
     EXPECT_STATUS(pageyard_free(yard, block, 2), PAGEYARD_ERR_WRONG_ORDER);
+    EXPECT(strncmp(pageyard_last_error(), "block: 0x", 9) == 0);
+    EXPECT(strstr(pageyard_last_error(), "allocated at order 3") != NULL);
     EXPECT_STATUS(pageyard_free(yard, block, 11), PAGEYARD_ERR_ARGUMENT);
     EXPECT_STATUS(pageyard_free(yard, (char *)block + 4096, 0), PAGEYARD_ERR_NOT_HEAD);
     EXPECT_STATUS(pageyard_free(yard, (char *)block + 4096, 1), PAGEYARD_ERR_MISALIGNED);
@@ -203,13 +207,21 @@ static void blocks(void) {
     EXPECT_STATUS(pageyard_free(yard, &pfn, 0), PAGEYARD_ERR_FOREIGN);
 
     EXPECT_STATUS(pageyard_split(yard, block, 3, 4), PAGEYARD_ERR_WRONG_ORDER);
+    EXPECT(strcmp(pageyard_last_error(), "into: 4; expected 0 to 3, the block's order") == 0);
+    EXPECT_STATUS(pageyard_split(yard, block, 3, 12), PAGEYARD_ERR_ARGUMENT);
+    EXPECT(strncmp(pageyard_last_error(), "into: 12; expected 0 to 10", 26) == 0);
     OK(pageyard_split(yard, block, 3, 0));
     for (i = 0; i < 8; i++) parts[i] = (char *)block + i * PAGEYARD_PAGE_SIZE;
     OK(pageyard_free(yard, parts[5], 0));
     EXPECT_STATUS(pageyard_free_bulk(yard, parts, 8, 0, &done), PAGEYARD_ERR_DOUBLE_FREE);
     EXPECT(done == 5);
+    EXPECT(strncmp(pageyard_last_error(), "blocks[5]: ", 11) == 0);
     EXPECT_STATUS(pageyard_free_bulk(yard, NULL, 1, 0, &done), PAGEYARD_ERR_ARGUMENT);
     EXPECT(done == 5);
+    EXPECT_STATUS(pageyard_alloc_range(yard, 3, 3, PAGEYARD_KERNEL, &again), PAGEYARD_ERR_RANGE);
+    EXPECT(strncmp(pageyard_last_error(), "pages: 3, align: 3: ", 20) == 0);
+    EXPECT_STATUS(pageyard_alloc_range(yard, 0, 1, PAGEYARD_KERNEL, &again), PAGEYARD_ERR_RANGE);
+    EXPECT(strncmp(pageyard_last_error(), "pages: 0, align: 1: ", 20) == 0);
     /* A range of two types, or of two zones. */
     EXPECT_STATUS(pageyard_alloc_range(yard, 3, 1, PAGEYARD_DMA | PAGEYARD_HIGHMEM, &again),
                   PAGEYARD_ERR_FLAGS);
@@ -309,6 +321,7 @@ static void texts(void) {
 
     memset(&stats, 0, sizeof stats);
     EXPECT_STATUS(pageyard_get_stats(yard, &stats), PAGEYARD_ERR_VERSION);
+    EXPECT(strncmp(pageyard_last_error(), "stats: struct_size ", 19) == 0);
     EXPECT_STATUS(pageyard_get_stats(yard, NULL), PAGEYARD_ERR_ARGUMENT);
     stats.struct_size = sizeof stats;
     stats.version = PAGEYARD_VERSION;

@@ -69,8 +69,15 @@ static void *bad[BAD];
             EXPECT(memcmp(&out, &before, sizeof out) == 0);                             \
         }                                                                               \
     } while (0)
-/* Calls a function with null for one pointer, and checks the answer. */
-#define NULL_IS(name, parameter, status, ...) EXPECT_STATUS(name(__VA_ARGS__), status)
+/* Calls a function with null for one pointer, and checks the answer. The message of an error names the
+ * parameter; functions of pageyard_core.h have no message. */
+#define NULL_IS(name, parameter, status, ...)                                                    \
+    do {                                                                                         \
+        EXPECT_STATUS(name(__VA_ARGS__), status);                                                \
+        if ((status) != PAGEYARD_OK && strncmp(#name, "pageyard_core", 13) != 0 &&               \
+            strncmp(#name, "pageyard_kernel", 15) != 0)                                          \
+            EXPECT(strncmp(pageyard_last_error(), #parameter ": ", sizeof #parameter + 1) == 0); \
+    } while (0)
 /* A pointer that cannot be checked: the header states its requirements. */
 #define CANNOT_TELL(name, parameter)
 /* A function without pointers, and a condition that must hold. */
