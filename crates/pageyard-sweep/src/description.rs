@@ -289,7 +289,8 @@ impl Trace {
     ) -> Result<Vec<Work>, String> {
         let path = base.join(&self.file);
         let reader = TraceReader::open(&path, Options { lenient: self.lenient });
-        let reader = reader.map_err(|e| e.to_string())?;
+        let fix = "set lenient = true in this [[trace]]";
+        let reader = reader.map_err(|e| e.to_string().replace("use --lenient", fix))?;
         // A sweep reads one file, so it has what `of_trace` finds without a path.
         let state =
             |path| StateDir::of_trace(reader.attachments(), path).map_err(|e| e.to_string());

@@ -365,6 +365,19 @@ fn errors_name_the_entry_and_the_fix() {
     }
 }
 
+/// The key of the description, not the option of other commands.
+#[test]
+fn a_damaged_trace_is_read_with_a_key() {
+    let folder = TempDir::new().unwrap();
+    let mut pgy =
+        fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/kbuild.pgy")).unwrap();
+    pgy[3000] ^= 0xff;
+    fs::write(folder.path().join("a.pgy"), pgy).unwrap();
+    let text = "policies = [\"Base\"]\n[[trace]]\nfile = \"a.pgy\"\n";
+    let said = Plan::read(&described(folder.path(), text)).unwrap_err().to_string();
+    assert!(said.contains("or set lenient = true in this [[trace]] to skip"), "{said}");
+}
+
 #[test]
 fn state_files_beside_a_trace_are_not_ignored_silently() {
     let folder = TempDir::new().unwrap();

@@ -55,7 +55,11 @@ fn plan(params: &Params, site: &Site) -> Result<Vec<Point>, WorkloadError> {
     if path.is_empty() {
         return Err(params.wrong("trace", "the name of a recording, such as samples/kbuild.pgy"));
     }
-    let wrong = |e: pageyard_trace::TraceError| params.wrong("trace", format!("a recording: {e}"));
+    let wrong = |e: pageyard_trace::TraceError| {
+        // A workload has no such option.
+        let e = e.to_string().replace("use --lenient", "import it with trace import --lenient");
+        params.wrong("trace", format!("a recording: {e}"))
+    };
     let reader = TraceReader::open(path, Options::default()).map_err(wrong)?;
     let mut program = Program::default();
     for record in reader {

@@ -499,10 +499,17 @@ fn a_recording_keeps_its_order_and_its_pace() {
     }
     // The requests come from the recording, at any speed.
     assert_eq!(value(fast, "block"), value(paced, "block"));
-    options.set.push(("trace".into(), "/nowhere.pgy".into()));
     let recipe = workload::by_name("trace").unwrap();
-    let error = workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string();
-    assert!(error.starts_with("trace: trace=/nowhere.pgy: expected a recording: "), "{error}");
+    let mut error = |trace: &str| {
+        options.set.push(("trace".into(), trace.into()));
+        workload::run(&recipe, &options, &mut |_, _| {}).unwrap_err().to_string()
+    };
+    let missing = error("/nowhere.pgy");
+    assert!(missing.starts_with("trace: trace=/nowhere.pgy: expected a recording: "), "{missing}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "no event\n").unwrap();
+    let damaged = error(&file.path().to_string_lossy());
+    assert!(damaged.ends_with(", or import it with trace import --lenient"), "{damaged}");
 }
 
 #[test]
