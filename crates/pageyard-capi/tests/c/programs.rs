@@ -295,8 +295,9 @@ fn cmake_package() {
     if !pageyard_unmet::program("cmake", "cmake") {
         return;
     }
-    let build = program("cmake-build");
-    let _ = std::fs::remove_dir_all(&build);
+    // A cache of another clone, for which the target folder was used, would be an error of its own.
+    let [build, refused] = ["cmake-build", "cmake-refused"].map(program);
+    [&build, &refused].into_iter().for_each(|folder| _ = std::fs::remove_dir_all(folder));
     let source = here().join("tests/c/cmake");
     let find = format!("-DCMAKE_PREFIX_PATH={}", prefix().display());
     let mut configure = Command::new("cmake");
@@ -316,7 +317,7 @@ fn cmake_package() {
         .arg("-S")
         .arg(&source)
         .arg("-B")
-        .arg(program("cmake-refused"))
+        .arg(&refused)
         .args([&find, "-DWANTED=0.2"])
         .output()
         .unwrap();
