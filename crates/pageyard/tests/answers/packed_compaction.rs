@@ -183,3 +183,21 @@ fn the_next_run_goes_on_behind_pageblocks_that_stay() {
         }
     }
 }
+
+/// All free pages may be in the first pageblock that is tried, which leaves nothing to move to. They are room for
+/// the blocks of others.
+#[test]
+fn room_that_is_in_one_pageblock_serves_the_others() {
+    for half_used in [0, 7, 15] {
+        let y = empty(16, Mover { stays: |_, _| false, locked: |_, _| false });
+        let used = |pfn: &u64| pfn / BLOCK != half_used || pfn.is_multiple_of(2);
+        for pfn in (0..16 * BLOCK).filter(used) {
+            y.alloc_at(Pfn(pfn), Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+        }
+        y.set_knob("min_free_kbytes", "64").unwrap();
+        let result = y.compact_zone(ZONE, Order::new(1), Priority::SyncLight);
+        assert_eq!(result, Some(CompactResult::Success), "{half_used}");
+        assert_eq!(y.compact_stats().moved, 2);
+        y.validate().unwrap();
+    }
+}

@@ -18,7 +18,6 @@ use crate::embedder::compact_events::{CompactResult, Mode};
 use crate::embedder::config::Config;
 use crate::embedder::hooks::Reclaim;
 use crate::packed::{BUCKETS, Region, Sparsest};
-use crate::ranges::contig::ContigError;
 use crate::zone::at::At;
 use crate::zone::compaction_state::Count;
 
@@ -65,8 +64,6 @@ pub(super) enum Part {
 pub(super) enum Emptied {
     /// None of them can be emptied.
     None,
-    /// There is nowhere to move to.
-    NoRoom,
     /// Some were tried. `made`: there may be a block now that was not there.
     Some { made: bool },
 }
@@ -160,7 +157,6 @@ impl<C: Config> Packing<'_, '_, C> {
                 }
                 match self.empty(Part::All, &batch) {
                     Emptied::None => {}
-                    Emptied::NoRoom => break 'passes,
                     Emptied::Some { made } => {
                         size = if is_pair { 1 } else { (size * 2).min(BATCH) };
                         served = made && self.is_served();
@@ -230,27 +226,18 @@ impl<C: Config> Packing<'_, '_, C> {
         let first_drain = !core::mem::replace(&mut self.has_drained, true);
         let free = || all().map(|block| region.blocks.free_in(block)).sum::<u32>();
         let before = free();
-        let (mut made, mut has_room) = (first_drain, true);
+        let mut made = first_drain;
         for block in all() {
-            let done = match part {
-                Part::All => self.migrate(&frames_of(block)).map(|()| false),
-                Part::Run(order) => self.empty_run(block, order),
-            };
-            made |= done == Ok(true);
-            // There may be no place for a large block alone.
-            if done.is_err() && !self.has_room() {
-                has_room = false;
-                break;
+            match part {
+                Part::All => self.migrate(&frames_of(block)),
+                Part::Run(order) => made |= self.empty_run(block, order),
             }
         }
         at.flush_packed();
         let pages = free().saturating_sub(before);
         self.moved += pages;
         self.left = self.left.saturating_sub(all().count());
-        match has_room || pages > 0 {
-            true => Emptied::Some { made: made || matches!(part, Part::All) && pages > 0 },
-            false => Emptied::NoRoom,
-        }
+        Emptied::Some { made: made || matches!(part, Part::All) && pages > 0 }
     }
 
     /// Returns how many pageblocks may be isolated together, so that the zone stays above HIGH and the largest
@@ -287,14 +274,10 @@ impl<C: Config> Packing<'_, '_, C> {
         self.moves_locked || !frames.any(is_locked)
     }
 
-    /// Migrates what is movable in a range.
-    pub(super) fn migrate(&self, frames: &Range<u32>) -> Result<(), ContigError> {
-        self.yard.migrate_in_zone(self.at, frames)
-    }
-
-    /// Returns whether the zone has room for another page outside the isolated pageblocks.
-    pub(super) fn has_room(&self) -> bool {
-        self.at.zone.supply().free > 0
+    /// Migrates what is movable in a range. A block without a place ends the attempt, but others may still have
+    /// one: it may be large, or all free pages may lie in the isolated pageblocks.
+    pub(super) fn migrate(&self, frames: &Range<u32>) {
+        _ = self.yard.migrate_in_zone(self.at, frames);
     }
 }
 

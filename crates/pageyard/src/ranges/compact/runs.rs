@@ -11,7 +11,6 @@ use crate::base::sync::Ordering::Relaxed;
 use crate::base::units::{COSTLY_ORDER, Order, PAGEBLOCK_ORDER};
 use crate::embedder::compact_events::Mode;
 use crate::embedder::config::Config;
-use crate::ranges::contig::ContigError;
 use crate::ranges::isolate::Purpose;
 use crate::zone::state::Zone;
 
@@ -85,7 +84,6 @@ impl<C: Config> Packing<'_, '_, C> {
             }
             match self.empty(Part::Run(order), &batch) {
                 Emptied::None => {}
-                Emptied::NoRoom => break,
                 Emptied::Some { made } if made && self.is_served() => return true,
                 Emptied::Some { .. } => size = (size * 2).min(BATCH),
             }
@@ -100,24 +98,20 @@ impl<C: Config> Packing<'_, '_, C> {
 
     /// Moves the blocks of one run out of an isolated pageblock, or of others while owners refuse: first
     /// one of few pages. Returns whether the run is free.
-    pub(super) fn empty_run(&self, block: u32, order: Order) -> Result<bool, ContigError> {
-        let mut done = Ok(false);
+    pub(super) fn empty_run(&self, block: u32, order: Order) -> bool {
+        let mut is_free = false;
         let mut tried = 0;
-        self.runs(block, order, &mut |frames| {
+        self.runs(block, order, &mut |mut frames| {
             if tried == self.most_runs {
                 self.left_runs.set(true);
                 return true;
             }
             tried += 1;
-            done = match self.migrate(&frames) {
-                // A large block has no place; blocks of other runs may have one.
-                Err(_) if self.has_room() => Ok(false),
-                Err(e) => Err(e),
-                Ok(()) => Ok(frames.into_iter().all(|idx| self.region.blocks.is_set(idx))),
-            };
-            done != Ok(false)
+            self.migrate(&frames);
+            is_free = frames.all(|idx| self.region.blocks.is_set(idx));
+            is_free
         });
-        done
+        is_free
     }
 
     /// Calls `each` with the runs of a pageblock that can be emptied, until it returns true: those of which
