@@ -215,12 +215,14 @@ impl<C: Config> Packing<'_, '_, C> {
             has_new
         };
         let has_active = || blocks.iter().flatten().any(|&block| region.blocks.is_active(block));
-        if !isolate() && !has_active() {
+        let (has_isolated, were_active) = (isolate(), has_active());
+        if !has_isolated && !were_active {
             return Emptied::None;
         }
-        // Frames of these pageblocks that CPUs keep come back, and CPUs refill from other pageblocks.
+        // Frames of these pageblocks that CPUs keep come back, and CPUs refill from other pageblocks. Those that
+        // they refilled from can be isolated then.
         at.drain_packed_zone();
-        if has_active() && isolate() {
+        if were_active && isolate() {
             at.drain_packed_zone();
         }
         let first_drain = !core::mem::replace(&mut self.has_drained, true);

@@ -189,3 +189,15 @@ fn s7_4_a_zone_with_little_to_spare_passes_over_no_pageblock() {
         yard.validate().unwrap();
     }
 }
+
+/// The CPU refills from the pageblock in which what moves finds its places. That one is tried too.
+#[test]
+fn s7_4_a_pageblock_that_gave_places_is_tried_too() {
+    for moves in 0..32 {
+        let yard = yard(64, Mover::refusing(move |pfn| (pfn.0 - (1 << 20)) / 512 != moves));
+        leave_mixed(&yard, Gfp::HIGHUSER_MOVABLE);
+        let done = yard.compact_zone(ZoneKind::Normal, Some(order(4)), Priority::SyncLight);
+        assert_eq!(done, Some(CompactResult::Success), "{moves}");
+        yard.validate().unwrap();
+    }
+}
