@@ -67,7 +67,7 @@ impl<C: Config> Packing<'_, '_, C> {
     ) -> bool {
         let (region, job) = (self.region, self.job);
         let mut size = 1;
-        while self.left > 0 {
+        loop {
             let mut batch = [None; BATCH];
             let found = blocks.by_ref().filter(|&block| {
                 region.blocks.is_open(block)
