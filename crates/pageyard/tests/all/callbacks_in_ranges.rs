@@ -105,6 +105,29 @@ fn s4_12_a_block_that_its_owner_frees_does_not_fail_the_range() {
     }
 }
 
+/// Splits the block in use, as its owner. Its pages are moved later.
+fn splits(y: &Y, _: Pfn) -> bool {
+    y.hooks().relocate.set(Some(|_, _| false));
+    let block = y.hooks().pages.borrow_mut().pop_first().unwrap();
+    y.hooks().pages.replace((block.0..block.0 + 8).map(Pfn).collect());
+    y.split(block, o(3), Order::ZERO).is_ok()
+}
+
+#[test]
+fn s4_12_a_block_that_its_owner_splits_moves_in_pieces() {
+    for rules in ENGINES {
+        let y = yard(rules);
+        let block = y.alloc(o(3), MOVABLE).unwrap();
+        y.set_movable(block, o(3), true).unwrap();
+        y.hooks().pages.borrow_mut().insert(block);
+        y.hooks().relocate.set(Some(splits));
+        let range = frames(block.0..block.0 + 8);
+        assert_eq!(y.alloc_contig(range, MigrateType::Movable, Gfp::KERNEL), Ok(()), "{rules:?}");
+        assert_eq!(y.hooks().pages.borrow().len(), 8);
+        assert!(y.hooks().pages.borrow().range(block..Pfn(block.0 + 8)).next().is_none());
+    }
+}
+
 /// Isolates the pageblock of a block, unless compaction holds other blocks of it.
 fn isolates(y: &Y, to: Pfn) -> bool {
     let block = to.0 & !511;

@@ -305,3 +305,16 @@ fn s4_12_a_block_is_freed_to_its_area() {
         assert_eq!(area.alloc(y, 1024, 1, GFP), Ok(Pfn(4096)));
     });
 }
+
+/// Whatever a movable zone has in use passes as movable, at the start of a pageblock too (§4.11).
+#[test]
+fn s4_12_pageblocks_of_a_movable_zone_in_use_become_cma() {
+    let machine =
+        Machine::new().zone(ZoneKind::Normal, 0..1024).zone(ZoneKind::Movable, 1024..2048);
+    machine.run(|y: &Y<'_>| {
+        y.alloc_at(Pfn(1024), o(0), MOVABLE).unwrap();
+        assert_eq!(y.make_cma(frames(1024..1536)), Ok(()));
+        assert_eq!(y.block_type(Pfn(1024)), Some(Cma));
+        y.validate().unwrap();
+    });
+}

@@ -44,6 +44,8 @@ struct Mover {
     /// How many more times its blocks answer busy.
     busy: AtomicU32,
     pauses: AtomicU32,
+    /// The requests that the fail hook was asked about.
+    requests: Mutex<Vec<(Order, Gfp)>>,
 }
 
 impl Platform for Mover {
@@ -81,7 +83,12 @@ impl Reclaim for Mover {
 }
 
 impl Observer for Mover {}
-impl Defences for Mover {}
+impl Defences for Mover {
+    fn fail(&self, order: Order, gfp: Gfp) -> bool {
+        self.requests.lock().unwrap().push((order, gfp));
+        false
+    }
+}
 
 type Y<'y, 'm> = On<'y, &'m Mover, SharedHooks<'m>>;
 
@@ -184,8 +191,13 @@ fn s8_4_offline_moves_blocks_to_other_zones() {
                 let pfn = take(y, order).unwrap();
                 assert_eq!(y.zone_of(pfn), Some(ZoneKind::Movable.into()));
             }
+            let _ = std::mem::take(&mut *y.hooks().requests.lock().unwrap());
             assert_eq!(y.offline(frames(S..2 * S)), Ok(()), "{:?}", rules.engine);
             assert!(owned(y).len() == 4 && owned(y).keys().all(|p| p.0 < S));
+            // The requests for places are those of a movable user page, whatever the order.
+            let requests = std::mem::take(&mut *y.hooks().requests.lock().unwrap());
+            let is_user = |&(_, gfp): &(Order, Gfp)| gfp.contains(USER | Gfp::NOWARN);
+            assert!(requests.len() >= 4 && requests.iter().all(is_user), "{requests:?}");
             y.validate().unwrap();
         });
     }

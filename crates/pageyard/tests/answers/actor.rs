@@ -254,7 +254,7 @@ impl Reclaim for Actor {
     fn relocate(&self, from: Pfn, to: Pfn, order: Order) -> Relocation {
         assert_ne!(self.panics.load(Relaxed), from.0, "planned");
         if std::mem::take(&mut self.state().mood.poisons) {
-            for next in [to.0 - 1, to.0 + 1] {
+            for next in [to.0 - 1, to.0 + u64::from(order.pages())] {
                 let _ = self.yard.get().unwrap().poison_frame(Pfn(next));
             }
         }

@@ -475,3 +475,27 @@ fn s7_8_proactive_compaction_starts_above_its_mark() {
         assert_eq!(y.compact_background(NODE).worked, worked, "{score}");
     }
 }
+
+/// The owners of larger blocks are asked again with another place too.
+#[test]
+fn s7_4_a_place_for_a_larger_block_that_fails_is_replaced() {
+    let (y, actor) = heap(|pfn: u64| match pfn / 512 {
+        0 => Free,
+        1..8 => Stays,
+        _ if pfn % 8 < 4 => Free,
+        _ => Stays,
+    });
+    for pair in (0..512).step_by(4).map(Pfn) {
+        y.alloc_at(pair, o(1), USER).unwrap();
+        y.set_movable(pair, o(1), true).unwrap();
+        actor.state().owned.insert(pair, o(1));
+    }
+    actor.state().log.clear();
+    actor.state().mood.poisons = true;
+    let result = y.compact_zone(ZONE, Some(o(9)), Priority::SyncLight);
+    assert_eq!(result, Some(CompactResult::Success));
+    let stats = y.compact_stats();
+    assert_eq!((moved(actor), stats.moved, stats.not_moved), (128, 256, 0));
+    assert_eq!(y.out_of_use(ZONE).unwrap().poisoned, 1);
+    y.validate().unwrap();
+}

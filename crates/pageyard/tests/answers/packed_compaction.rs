@@ -201,3 +201,38 @@ fn room_that_is_in_one_pageblock_serves_the_others() {
         y.validate().unwrap();
     }
 }
+
+/// The first run of a pageblock has three blocks of four pages each in use, the second one five single pages.
+#[test]
+fn the_run_of_the_fewest_pages_is_made_whatever_its_blocks() {
+    let y = empty(16, Mover { stays: |_, _| false, locked: |_, _| false });
+    for pfn in [0, 4, 8] {
+        y.alloc_at(Pfn(pfn), Order::new(2).unwrap(), Gfp::HIGHUSER_MOVABLE).unwrap();
+    }
+    for pfn in 16..21 {
+        y.alloc_at(Pfn(pfn), Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    }
+    // Places for both, but no other run that can be made.
+    for pfn in (32..16 * BLOCK).filter(|pfn| *pfn < BLOCK || pfn % 8 < 4) {
+        y.alloc_at(Pfn(pfn), Order::ZERO, Gfp::KERNEL).unwrap();
+    }
+    let result = y.compact_zone(ZONE, Order::new(4), Priority::SyncLight);
+    assert_eq!((result, y.compact_stats().moved), (Some(CompactResult::Success), 5));
+}
+
+/// Requests of other types have their pageblocks there; only `compact_memory` empties these.
+#[test]
+fn proactive_compaction_empties_movable_pageblocks_alone() {
+    let y = empty(24, Mover { stays: |_, _| false, locked: |_, _| false });
+    (0..16).for_each(|block| fill(y, block, USED, Gfp::KERNEL));
+    for pfn in (0..16 * BLOCK).filter(|pfn| pfn % BLOCK < USED) {
+        y.set_movable(Pfn(pfn), Order::ZERO, true).unwrap();
+    }
+    (16..18).for_each(|block| fill(y, block, USED, Gfp::HIGHUSER_MOVABLE));
+    y.set_knob("compaction_proactiveness", "100").unwrap();
+    y.trigger_proactive_compaction();
+    assert!(y.compact_background(NodeId(0)).worked);
+    let moved = y.compact_stats().moved;
+    assert!((1..=2 * USED).contains(&moved), "{moved}");
+    assert_eq!(y.validate(), Ok(()));
+}

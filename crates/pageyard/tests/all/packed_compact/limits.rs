@@ -190,6 +190,71 @@ fn s7_4_a_zone_with_little_to_spare_passes_over_no_pageblock() {
     }
 }
 
+/// Whatever part of a run is in use, its blocks are asked to move once. Half of memory has room, and no run that
+/// can be made.
+#[test]
+fn s7_4_each_run_is_tried_once() {
+    for used in [1, 4, 5, 7, 8, 9, 16] {
+        let yard = yard(64, Mover::refusing(|_| true));
+        let has_runs = |n: u64| n < 16 * 512;
+        for page in leave(&yard, |n| if has_runs(n) { n % 16 < used } else { n % 2 == 0 }) {
+            // One run of each pageblock stays, or the pageblock would be emptied as a whole.
+            let can_move = has_runs(page.0 - (1 << 20)) && page.0 % 512 >= 16;
+            yard.set_movable(page, Order::ZERO, can_move).unwrap();
+        }
+        let done = yard.compact_zone(ZoneKind::Normal, Some(order(4)), Priority::SyncLight);
+        assert_eq!(done, Some(CompactResult::Complete));
+        let asked = yard.hooks().moves.take().into_iter().map(|(from, _)| from);
+        let mut asked: Vec<_> = asked.collect();
+        asked.sort();
+        let firsts = (0..16 * 512).step_by(16).filter(|n| n % 512 != 0);
+        assert!(asked.into_iter().eq(firsts.map(|n| Pfn((1 << 20) + n))), "{used} used");
+    }
+}
+
+/// Runs of the first pageblock stay. Two others are tried together then, and both have a run.
+#[test]
+fn s7_4_no_more_is_moved_once_a_run_is_free() {
+    let stays = |pfn: Pfn| pfn.0 < (1 << 20) + 512;
+    let yard = yard(64, Mover::refusing(stays));
+    leave_mixed(&yard, Gfp::HIGHUSER_MOVABLE);
+    let done = yard.compact_zone(ZoneKind::Normal, Some(order(4)), Priority::SyncLight);
+    assert_eq!(done, Some(CompactResult::Success));
+    assert_eq!(yard.compact_stats().moved, 2 * 8);
+}
+
+/// A request that tries all of a zone looks at 64 sparse pageblocks. The next one begins with the same ones.
+#[test]
+fn s7_4_a_run_over_all_of_a_zone_leaves_the_place_of_others() {
+    let yard = yard(2 * 80, Mover::refusing(|_| true));
+    leave(&yard, |n| n % 16 == 0);
+    let [first, next] = [Priority::SyncFull, Priority::SyncLight].map(|priority| {
+        let done = yard.compact_zone(ZoneKind::Normal, Some(order(5)), priority);
+        assert_eq!(done, Some(CompactResult::Complete));
+        // Otherwise the CPU would go on refilling from the first one.
+        yard.drain_all(None);
+        yard.hooks().moves.take()[0].0
+    });
+    assert_eq!(first, next);
+}
+
+/// The free blocks are counted pageblock by pageblock until they are too many for a lack of memory: 900 are just
+/// too few, and the last pageblock has one more.
+#[test]
+fn s7_5_the_free_block_that_shows_fragmentation_is_counted() {
+    for (last, result) in [(0, CompactResult::Skipped), (1, CompactResult::Complete)] {
+        let yard = yard(64, Mover::new());
+        let in_last = 31 * 512..31 * 512 + last;
+        leave_of(&yard, Gfp::KERNEL, |n| (n % 16 < 8 || n >= 900 * 16) && !in_last.contains(&n));
+        let blocks = yard.free_blocks(ZoneKind::Normal).unwrap();
+        assert_eq!((blocks[0], blocks[3]), (last, 900));
+        assert_eq!(fragmentation_index(&blocks, order(4)), 499 + last as i32);
+        yard.set_knob("extfrag_threshold", "499").unwrap();
+        let done = yard.compact_zone(ZoneKind::Normal, Some(order(4)), Priority::SyncLight);
+        assert_eq!(done, Some(result));
+    }
+}
+
 /// The CPU refills from the pageblock in which what moves finds its places. That one is tried too.
 #[test]
 fn s7_4_a_pageblock_that_gave_places_is_tried_too() {
