@@ -6,6 +6,7 @@
 //! sequences were measured against this (`examples/thread_cache.rs`): they are no faster, and this
 //! works on any architecture and with any C library.
 
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
@@ -25,8 +26,8 @@ pub(crate) const TAG: usize = PAGE_SIZE as usize - 1;
 /// Number of kinds.
 pub(crate) const KINDS: usize = 11;
 
-/// Kinds that a magazine keeps apart: blocks of the orders that per-CPU lists keep, by migrate type. So
-/// the cache mixes types no more than blocks in use do.
+/// Kinds that a magazine keeps apart, by order and migrate type: the orders that per-CPU lists keep, of
+/// reclaimable memory single pages alone. So the cache mixes types no more than blocks in use do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -147,6 +148,7 @@ struct Stack {
 }
 
 impl Stack {
+    #[allow(dead_code)] // see `Magazine::new`
     fn new() -> Stack {
         Stack {
             head: AtomicU64::new(0),
@@ -278,6 +280,7 @@ pub(crate) struct Magazine {
 }
 
 impl Magazine {
+    #[allow(dead_code)] // of loom's models and of tests
     pub(crate) fn new(thread: u32) -> Magazine {
         Magazine {
             inside: AtomicU32::default(),
@@ -289,6 +292,23 @@ impl Magazine {
             seen: std::array::from_fn(|_| AtomicU64::new(0)),
             stacks: std::array::from_fn(|_| Stack::new()),
         }
+    }
+
+    /// As [`new`](Magazine::new), but the magazine, of 12 KiB, is on no stack: a thread's first request may
+    /// run on one of 16.
+    pub(crate) fn on_heap(thread: u32) -> Box<Magazine> {
+        let layout = Layout::new::<Magazine>();
+        // SAFETY: the size is not 0. Zero is a magazine without blocks, all fields being numbers, pointers and
+        // arrays of these; it is allocated by the layout of a box, which frees it (`a_magazine_on_the_heap_is_empty`).
+        let mut magazine = unsafe {
+            let place = alloc_zeroed(layout);
+            if place.is_null() {
+                handle_alloc_error(layout);
+            }
+            Box::from_raw(place.cast::<Magazine>())
+        };
+        magazine.thread = thread;
+        magazine
     }
 
     /// Runs `f` on the stacks for the owner; `None` while the magazine is claimed.
@@ -695,6 +715,16 @@ mod tests {
         let wanted: Vec<_> = (51..=ROOM).chain([202, 201]).map(block).collect();
         assert_eq!(starts(&all), wanted);
         assert_eq!((m.pages(), m.reading().all_hits()), (0, 0));
+    }
+
+    #[test]
+    fn a_magazine_on_the_heap_is_empty() {
+        let m = Magazine::on_heap(7);
+        assert_eq!((m.thread, m.pages(), m.reading().all_hits()), (7, 0, 0));
+        assert!(!m.push(Kind::Movable, block(1)), "it may keep nothing yet");
+        m.set_near(PAGE_SIZE as usize, 1000 * PAGE_SIZE as usize);
+        m.set_limit(Kind::Movable, 4);
+        assert!(m.push(Kind::Movable, block(1)) && m.pop(Kind::Movable).is_some());
     }
 
     #[test]

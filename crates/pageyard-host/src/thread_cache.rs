@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::barrier;
 use crate::callback::guarded;
 use crate::fork::Birthplace;
-use crate::magazine::{self, Kind, Magazine, ORDERS, ROOM, Reading, Ready, Tally, add};
+use crate::magazine::{self, KINDS, Kind, Magazine, ORDERS, ROOM, Reading, Ready, Tally, add};
 use crate::roster::{Limits, Roster};
 
 /// Size of the thread cache ([`Builder::thread_cache`](crate::Builder::thread_cache)).
@@ -36,9 +36,9 @@ use crate::roster::{Limits, Roster};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThreadCache {
-    /// Sized by the yard: up to 126 single pages, 63 blocks of 8 KiB, 31 of 16, 15 of 32, and 4 of 2 MiB
-    /// per thread and type. All threads together keep at most a quarter of the yard. No cache if the policy
-    /// checks pages or fills them on free (§11).
+    /// Sized by the yard: up to 126 single pages and 4 blocks of 2 MiB per thread and type, and from
+    /// 256 MiB on up to 63 blocks of 8 KiB, 31 of 16 and 15 of 32. All threads together keep at most a
+    /// quarter of the yard. No cache if the policy checks pages or fills them on free (§11).
     #[default]
     Auto,
     /// No cache: every request goes to the per-CPU lists.
@@ -47,8 +47,10 @@ pub enum ThreadCache {
     /// yard. An error if the policy checks or fills pages on alloc and free (§11): the cache would
     /// hide them from the allocator, which does that.
     Blocks {
-        /// Single pages, at most 126. Of blocks of 8, 16 and 32 KiB as many as lie in that many pages.
+        /// Single pages, at most 126.
         pages: u32,
+        /// Blocks of 8 KiB, as many of 16 KiB and as many of 32 KiB, at most 126 each.
+        larger: u32,
         /// Blocks of 2 MiB, at most 126.
         huge: u32,
     },
@@ -58,23 +60,37 @@ impl ThreadCache {
     /// Returns whether the sizes are within the maximum.
     pub(crate) fn is_possible(self) -> bool {
         match self {
-            ThreadCache::Blocks { pages, huge } => pages.max(huge) as usize <= ROOM,
+            ThreadCache::Blocks { pages, larger, huge } => {
+                pages.max(larger).max(huge) as usize <= ROOM
+            }
             _ => true,
         }
     }
 
     /// Returns the limits for a yard of `yard` pages; `fills`: the policy checks or fills pages.
     fn limits(self, yard: u64, fills: bool) -> Option<Limits> {
-        let (pages, huge) = match self {
+        let blocks: [u32; KINDS] = match self {
             _ if fills => return None,
             ThreadCache::Off => return None,
-            ThreadCache::Auto => ((yard / 1024).min(ROOM as u64), (yard >> 15).min(4)),
-            ThreadCache::Blocks { pages, huge } => (pages.into(), huge.into()),
+            ThreadCache::Auto => {
+                let pages = (yard / 1024).min(ROOM as u64) as u32;
+                let huge = (yard >> 15).min(4) as u32;
+                Kind::ALL.map(|kind| match kind.order() {
+                    Order::ZERO => pages,
+                    Order::HUGE => huge,
+                    // In a small yard they would leave fewer threads a cache.
+                    _ if yard < 1 << 16 => 0,
+                    order => pages >> order.get(),
+                })
+            }
+            ThreadCache::Blocks { pages, larger, huge } => {
+                Kind::ALL.map(|kind| match kind.order() {
+                    Order::ZERO => pages,
+                    Order::HUGE => huge,
+                    _ => larger,
+                })
+            }
         };
-        let blocks = Kind::ALL.map(|kind| match kind.order() {
-            Order::HUGE => huge as u32,
-            order => (pages >> order.get()) as u32,
-        });
         let limits = Limits { blocks, threads: 0 };
         let threads = (yard / 4).checked_div(limits.pages()).unwrap_or(0) as usize;
         (threads > 0).then_some(Limits { threads, ..limits })
@@ -402,7 +418,7 @@ impl Shared {
         if self.roster.is_full() {
             return None;
         }
-        let magazine = Arc::new(Magazine::new(thread_number()));
+        let magazine: Arc<Magazine> = Magazine::on_heap(thread_number()).into();
         let (start, bytes) = self.backend.near();
         magazine.set_near(start, bytes);
         self.roster.join(&magazine).then_some(magazine)

@@ -243,7 +243,7 @@ fn run(state: &str, yard: Yard) {
 
 #[test]
 fn the_yard_may_be_used_from_nested_allocations() {
-    let how = ThreadCache::Blocks { pages: 4, huge: 0 };
+    let how = ThreadCache::Blocks { pages: 4, larger: 0, huge: 0 };
     // Two sections.
     let builder = Builder::new(2 * SECTION_PAGES * 4096).thread_cache(how);
     let builder = builder.tick(None).give_back(None).system(SystemFiles::none()).publish(false);

@@ -95,8 +95,14 @@ impl Shape {
         let front = match rng.u8(0..16) {
             0 => ThreadCache::Off,
             1..4 => ThreadCache::Auto,
-            4..10 => ThreadCache::Blocks { pages: 126, huge: rng.u32(0..=1) },
-            _ => ThreadCache::Blocks { pages: rng.u32(1..=126), huge: rng.u32(0..=4) },
+            4..10 => {
+                ThreadCache::Blocks { pages: 126, larger: rng.u32(0..=8), huge: rng.u32(0..=1) }
+            }
+            _ => ThreadCache::Blocks {
+                pages: rng.u32(1..=126),
+                larger: rng.u32(0..=40),
+                huge: rng.u32(0..=4),
+            },
         };
         let upkeep = match rng.u8(0..4) {
             0 => Upkeep::Own(Duration::from_millis(rng.u64(1..=50))),
@@ -198,7 +204,9 @@ impl fmt::Display for Phase {
             let Shape { rules, size, front, upkeep, .. } = y;
             write!(f, "{separator} {:?} {} MiB, thread cache ", rules.engine, size >> 20)?;
             match front {
-                ThreadCache::Blocks { pages, huge } => write!(f, "{pages}+{huge}")?,
+                ThreadCache::Blocks { pages, larger, huge } => {
+                    write!(f, "{pages}+{larger}+{huge}")?
+                }
                 ThreadCache::Auto => f.write_str("auto")?,
                 ThreadCache::Off => f.write_str("off")?,
             }

@@ -108,7 +108,7 @@ unsafe impl GlobalAlloc for Watched {
 }
 
 fn install() -> &'static HostYard {
-    let front = ThreadCache::Blocks { pages: 126, huge: 0 };
+    let front = ThreadCache::Blocks { pages: 126, larger: 20, huge: 0 };
     let yard = Builder::new(SIZE).thread_cache(front).tick(None).build().unwrap();
     let yard: &'static HostYard = Box::leak(Box::new(yard));
     let block = yard.alloc(Order::ZERO, GFP).unwrap();

@@ -74,7 +74,7 @@ fn cache(pages: u32, huge: u32) -> (ThreadCaches, Arc<TestBackend>) {
         near: Mutex::new((START, START)),
         ..TestBackend::default()
     });
-    let how = ThreadCache::Blocks { pages, huge };
+    let how = ThreadCache::Blocks { pages, larger: pages / 4, huge };
     (ThreadCaches::new(how, 1 << 20, false, backend.clone()), backend)
 }
 
@@ -116,14 +116,20 @@ fn limits_leave_three_quarters_of_the_yard() {
     assert_eq!(of(ThreadCache::Auto, 1 << 17), Some((full(4), 32_768 / 5214)));
     let half = [64, 64, 64, 32, 32, 16, 16, 8, 8, 2, 2];
     assert_eq!(of(ThreadCache::Auto, 1 << 16), Some((half, 16_384 / 2624)));
-    let few = [4, 4, 4, 2, 2, 1, 1, 0, 0, 0, 0];
-    assert_eq!(of(ThreadCache::Auto, 1 << 12), Some((few, 1024 / 28)));
-    let blocks = |pages, huge| ThreadCache::Blocks { pages, huge };
-    let given = |huge| [100, 100, 100, 50, 50, 25, 25, 12, 12, huge, huge];
-    assert_eq!(of(blocks(100, 1), 1 << 14), Some((given(1), 4096 / 1916)));
+    let given = |pages, larger, huge| {
+        let l = larger;
+        [pages, pages, pages, l, l, l, l, l, l, huge, huge]
+    };
+    // A smaller yard has room for more threads.
+    assert_eq!(of(ThreadCache::Auto, (1 << 16) - 1), Some((given(63, 0, 1), 16_383 / 1213)));
+    assert_eq!(of(ThreadCache::Auto, 1 << 12), Some((given(4, 0, 0), 1024 / 12)));
+    let blocks = |pages, huge| ThreadCache::Blocks { pages, larger: 0, huge };
+    assert_eq!(of(blocks(100, 1), 1 << 14), Some((given(100, 0, 1), 3)));
+    let larger = ThreadCache::Blocks { pages: 100, larger: 10, huge: 0 };
+    assert_eq!(of(larger, 1 << 14), Some((given(100, 10, 0), 4096 / 580)));
     // A quarter holds the blocks of one thread, or of none.
-    assert_eq!(of(blocks(100, 0), 4 * 892), Some((given(0), 1)));
-    assert_eq!(of(blocks(100, 0), 4 * 892 - 1), None);
+    assert_eq!(of(blocks(100, 0), 1200), Some((given(100, 0, 0), 1)));
+    assert_eq!(of(blocks(100, 0), 1199), None);
     assert_eq!(of(blocks(0, 0), 1 << 20), None);
     assert_eq!(of(ThreadCache::Off, 1 << 20), None);
     assert!(ThreadCache::Auto.limits(1 << 18, true).is_none(), "the policy fills pages");
@@ -222,7 +228,7 @@ fn threads_keep_nothing_after_a_shortage() {
         assert!(put(&cache, ONE, 3));
         backend.room.store(-1, Relaxed);
         cache.tick();
-        let each = 3 * 8 + 2 * 3 * 8 + 2 * 512;
+        let each = 3 * 8 + 2 * 2 * (2 + 4 + 8) + 2 * 512;
         for room in [0, each, 2 * each - 1] {
             backend.room.store(room, Relaxed);
             cache.tick();

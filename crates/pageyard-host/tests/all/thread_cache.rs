@@ -85,6 +85,20 @@ fn a_freed_page_is_reused_from_the_thread_cache() {
     }
 }
 
+/// The least that glibc allows.
+#[test]
+fn a_thread_with_a_small_stack_has_a_cache() {
+    let yard = yard(1 << 30);
+    std::thread::scope(|s| {
+        let work = || {
+            drop(take(&yard, 300));
+            yard.thread_cache_threads().len()
+        };
+        let thread = std::thread::Builder::new().stack_size(16 << 10).spawn_scoped(s, work);
+        assert_eq!(thread.unwrap().join().unwrap(), 1);
+    });
+}
+
 /// A thread finds only a few yards' magazines directly, each by the yard's number modulo 4.
 #[test]
 fn yards_that_a_thread_uses_in_turn_serve_it_from_its_caches() {
@@ -339,7 +353,7 @@ fn threads_are_drained_while_they_work() {
 /// both.
 #[test]
 fn pages_have_one_owner_under_changing_pressure() {
-    let how = ThreadCache::Blocks { pages: 60, huge: 0 };
+    let how = ThreadCache::Blocks { pages: 60, larger: 0, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let zone = yard.zone_info(yard.zones().next().unwrap()).unwrap();
     // One flag for each page that a thread owns.
@@ -422,13 +436,13 @@ fn the_thread_cache_can_be_disabled_and_sized() {
     drop(take(&bare, 100));
     assert_eq!(bare.thread_cache_stats(), Default::default());
     assert_eq!(used(&bare), 0);
-    let few = ThreadCache::Blocks { pages: 8, huge: 0 };
+    let few = ThreadCache::Blocks { pages: 8, larger: 0, huge: 0 };
     let few = Builder::new(64 << 20).thread_cache(few).build().unwrap();
     drop(take(&few, 100));
     drop(few.alloc(huge(), Gfp::KERNEL).unwrap());
     let stats = few.thread_cache_stats();
     assert!(stats.pages <= 8 && stats.refilled_pages == 4 * stats.refills, "{stats:?}");
-    let many = ThreadCache::Blocks { pages: 127, huge: 0 };
+    let many = ThreadCache::Blocks { pages: 127, larger: 0, huge: 0 };
     let error = Builder::new(64 << 20).thread_cache(many).build().unwrap_err();
     assert!(error.to_string().starts_with("thread_cache: "), "{error}");
 }
@@ -449,7 +463,7 @@ fn checking_and_filling_policies_disable_the_thread_cache() {
                 assert!(!keeps_zeros || again.iter().all(|&b| b == 0), "{}", P::NAME);
             }
         }
-        let how = ThreadCache::Blocks { pages: 8, huge: 1 };
+        let how = ThreadCache::Blocks { pages: 8, larger: 1, huge: 1 };
         let error = builder.thread_cache(how).build_with::<P>().expect_err(P::NAME);
         assert!(error.to_string().starts_with("thread_cache: the policy"), "{error}");
     }
@@ -459,21 +473,21 @@ fn checking_and_filling_policies_disable_the_thread_cache() {
     check::<InitOnAlloc>(true);
     check::<InitOnFree>(true);
     // Guards are never allocated, so the cache works with them.
-    let how = ThreadCache::Blocks { pages: 8, huge: 0 };
+    let how = ThreadCache::Blocks { pages: 8, larger: 0, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).build_with::<Guarded<1>>().unwrap();
     assert!(yard.thread_cache_stats().on);
 }
 
 #[test]
 fn thread_caches_are_limited_to_a_quarter_of_the_yard() {
-    let how = ThreadCache::Blocks { pages: 36, huge: 0 };
+    let how = ThreadCache::Blocks { pages: 100, larger: 0, huge: 0 };
     let yard = Builder::new(16 << 20).thread_cache(how).tick(None).build().unwrap();
     let barrier = Barrier::new(8);
     std::thread::scope(|s| {
         let work = || {
             drop(take(&yard, 50));
             barrier.wait();
-            assert_eq!(yard.thread_cache_stats().threads, 3, "1024 pages, 316 for each thread");
+            assert_eq!(yard.thread_cache_stats().threads, 3, "1024 pages, 300 for each thread");
             barrier.wait();
         };
         let threads = [(); 8].map(|()| s.spawn(work));

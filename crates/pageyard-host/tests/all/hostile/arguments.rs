@@ -55,7 +55,11 @@ pub(super) fn yard() -> HostYard {
 
 /// Yards with and without a thread cache, which has its own paths for known-zero pages.
 pub(super) fn yards() -> [HostYard; 3] {
-    let caches = [ThreadCache::Auto, ThreadCache::Off, ThreadCache::Blocks { pages: 126, huge: 1 }];
+    let caches = [
+        ThreadCache::Auto,
+        ThreadCache::Off,
+        ThreadCache::Blocks { pages: 126, larger: 126, huge: 1 },
+    ];
     caches.map(|cache| {
         Builder::new(SIZE).backing(Backing::Memfd).tick(None).thread_cache(cache).build().unwrap()
     })

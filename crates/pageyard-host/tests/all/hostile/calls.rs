@@ -37,8 +37,9 @@ pub(super) fn builder() {
         built(plain().nodes([n as u16, n as u16]));
         built(plain().cpus([n as u32]));
         built(plain().cpus([0, n as u32, n as u32]));
-        built(plain().thread_cache(ThreadCache::Blocks { pages: n as u32, huge: 0 }));
-        built(plain().thread_cache(ThreadCache::Blocks { pages: 0, huge: n as u32 }));
+        for [pages, larger, huge] in [[n as u32, 0, 0], [0, n as u32, 0], [0, 0, n as u32]] {
+            built(plain().thread_cache(ThreadCache::Blocks { pages, larger, huge }));
+        }
         built(Builder::new(SIZE).tick(Some(Duration::from_nanos(n))));
         built(Builder::new(SIZE).tick(Some(Duration::from_secs(n))));
         for rate in [None, Some(n)] {
