@@ -3,16 +3,14 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt::Display;
 
-use ::pageyard::{AllocError, FreeError, Gfp, Order, Pfn};
+use ::pageyard::{AllocError, FreeError, Gfp, Order};
 use pageyard_capi_core::flags::{self, PAGEYARD_MAX_ORDER, PAGEYARD_VERSION};
 use pageyard_capi_core::sized::{self, Growing};
 use pageyard_capi_core::status::{
-    self, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_VERSION, pageyard_status,
-    pageyard_strerror,
+    self, PAGEYARD_ERR_ARGUMENT, PAGEYARD_ERR_VERSION, pageyard_status, pageyard_strerror,
 };
 use pageyard_capi_core::text;
 
-use crate::handle::Inner;
 use crate::last_error;
 
 /// Stores a message about an argument and returns the status.
@@ -52,21 +50,6 @@ pub(crate) fn order(name: &str, order: u32) -> Result<Order, pageyard_status> {
                 "{name}: {order}; expected 0 to {PAGEYARD_MAX_ORDER} (PAGEYARD_MAX_ORDER)"
             ),
         )
-    })
-}
-
-/// Returns the frame of a block.
-#[inline]
-pub(crate) fn frame(
-    inner: &Inner,
-    name: &str,
-    block: *const c_void,
-) -> Result<Pfn, pageyard_status> {
-    inner.frame(block).map_err(|e| match e {
-        PAGEYARD_ERR_FOREIGN => {
-            wrong(e, format_args!("{name}: {block:p} is outside this yard's memory"))
-        }
-        e => wrong(e, format_args!("{name}: {block:p} is not at the start of a page")),
     })
 }
 

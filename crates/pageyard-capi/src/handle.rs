@@ -12,7 +12,7 @@ use pageyard_capi_core::status::{
 };
 use pageyard_host::{BuildError, HostYard};
 
-use crate::argument::{answer, required};
+use crate::argument::{answer, required, wrong};
 use crate::gate;
 use crate::kept::{Contents, Kept};
 use crate::last_error::{self, done};
@@ -83,6 +83,21 @@ impl Inner {
             return Err(PAGEYARD_ERR_MISALIGNED);
         }
         Ok(Pfn(self.first + at / PAGE_SIZE))
+    }
+
+    /// As [`frame`](Inner::frame), for an argument of this name.
+    #[inline]
+    pub(crate) fn frame_of(
+        &self,
+        name: &str,
+        block: *const c_void,
+    ) -> Result<Pfn, pageyard_status> {
+        self.frame(block).map_err(|e| match e {
+            PAGEYARD_ERR_FOREIGN => {
+                wrong(e, format_args!("{name}: {block:p} is outside this yard's memory"))
+            }
+            e => wrong(e, format_args!("{name}: {block:p} is not at the start of a page")),
+        })
     }
 
     /// Returns the number of frames of this yard before one of them.

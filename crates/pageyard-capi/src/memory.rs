@@ -12,7 +12,7 @@ use pageyard_capi_core::status::{
 };
 use pageyard_host::PageRange;
 
-use crate::argument::{self, answer, frame, named, of_free, required, wrong};
+use crate::argument::{self, answer, named, of_free, required, wrong};
 use crate::handle::{here, of, pageyard, with_yard};
 use crate::last_error::done;
 
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn pageyard_free_range(
         if range.is_null() {
             return Ok(());
         }
-        let first = frame(inner, "range", range)?;
+        let first = inner.frame_of("range", range)?;
         let bytes = pages.checked_mul(PAGE_SIZE).and_then(|b| usize::try_from(b).ok());
         let last = bytes.and_then(|b| range.addr().checked_add(b)?.checked_sub(1));
         let inside = last.is_some_and(|last| {
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn pageyard_set_movable(
     // SAFETY: the header requires a valid handle.
     done(unsafe { here(yard) }.and_then(|inner| {
         let order = argument::order("order", order)?;
-        let pfn = frame(inner, "block", block)?;
+        let pfn = inner.frame_of("block", block)?;
         // SAFETY: the header requires a block that the caller owns; no Rust `Block` owns it.
         with_yard!(inner, |yard| unsafe { yard.core() }.set_movable(pfn, order, movable != 0))
             .map_err(|e| of_free(block, e))

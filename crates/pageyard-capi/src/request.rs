@@ -9,7 +9,7 @@ use pageyard_capi_core::request::{alloc_bulk, free_bulk, node};
 use pageyard_capi_core::status::{PAGEYARD_ERR_FOREIGN, PAGEYARD_ERR_WRONG_ORDER, pageyard_status};
 use pageyard_host::{Block, HostYard};
 
-use crate::argument::{self, answer, frame, named, of_alloc, of_free, required, wrong};
+use crate::argument::{self, answer, named, of_alloc, of_free, required, wrong};
 use crate::handle::{here, of, pageyard, with_yard};
 use crate::last_error::{self, done};
 
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn pageyard_free(
         if block.is_null() {
             return Ok(());
         }
-        let pfn = frame(inner, "block", block)?;
+        let pfn = inner.frame_of("block", block)?;
         // SAFETY: the header requires a block that the caller owns; any other is refused.
         with_yard!(inner, |yard| unsafe { free(yard, pfn, order, inner.thread_cache) })
             .map_err(|e| of_free(block, e))
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn pageyard_split(
                 format_args!("into: {into}; expected 0 to {order}, the block's order"),
             ));
         }
-        let pfn = frame(inner, "block", block)?;
+        let pfn = inner.frame_of("block", block)?;
         // SAFETY: as in `pageyard_free_bulk`.
         with_yard!(inner, |y| unsafe { y.core() }.split(pfn, order, into))
             .map_err(|e| of_free(block, e))
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn pageyard_pfn(
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe { of(yard) }.and_then(|inner| {
         let page = address.map_addr(|a| a & !(PAGE_SIZE as usize - 1));
-        let frame = frame(inner, "address", page)?;
+        let frame = inner.frame_of("address", page)?;
         // SAFETY: as above.
         unsafe { answer("pfn", pfn, frame.0) }
     }))

@@ -15,7 +15,7 @@ use pageyard_capi_core::status::{
 };
 use pageyard_host::{Limits, Moving, PressureEvent, Registration, Relocator, Shrinker};
 
-use crate::argument::{self, answer, frame, null, required};
+use crate::argument::{self, answer, null, required};
 use crate::gate::{self, Gate};
 use crate::handle::{here, of, pageyard, with_yard};
 use crate::kept::{Contents, Kept};
@@ -474,7 +474,7 @@ pub unsafe extern "C" fn pageyard_offset(
     // SAFETY: the header requires a valid handle and a writable result.
     done(unsafe {
         of(yard).and_then(|inner| {
-            let frame = inner.frame_number(frame(inner, "page", page)?);
+            let frame = inner.frame_number(inner.frame_of("page", page)?);
             answer("offset", offset, frame * PAGE_SIZE)
         })
     })

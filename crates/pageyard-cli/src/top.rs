@@ -5,15 +5,15 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use pageyard_host::{YardStats, clock};
-use pageyard_lab::format::{duration, grouped, pages};
+use pageyard_host::YardStats;
+use pageyard_lab::format::{grouped, pages};
 
 mod draw;
 mod processes;
 mod read;
 pub(crate) mod screen;
 
-use self::read::read;
+use self::read::{age, read};
 use crate::arguments::number;
 use crate::output::{self, print_json};
 
@@ -60,14 +60,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         screen::watch(Duration::from_secs_f64(args.every), || read(pid))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns how old figures of this time are, or nothing if they are current.
-fn age(at_ns: u64) -> String {
-    match clock::now().saturating_sub(at_ns) {
-        0..2_000_000_000 => String::new(),
-        ns => format!(", figures {} old", duration(ns)),
-    }
 }
 
 fn print(out: &mut impl Write, y: &YardStats) -> io::Result<()> {

@@ -62,7 +62,7 @@ fn summary(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let y = &view.now;
     let (n, of) = view.which;
     let title =
-        format!(" pageyard top: process {}, yard {n} of {of}{} ", y.pid, super::age(y.at_ns));
+        format!(" pageyard top: process {}, yard {n} of {of}{} ", y.pid, super::read::age(y.at_ns));
     let block = Block::bordered().title(title);
     let inner = block.inner(area);
     frame.render_widget(block, area);

@@ -93,7 +93,7 @@ fn print(out: &mut impl Write, processes: &[Process]) -> io::Result<()> {
     let mut rows = vec![head.map(String::from)];
     for p in processes {
         let (size, used, resident) = (pages(p.pages), pages(p.used), pages(p.resident));
-        let level = p.level.clone() + &p.at_ns.map(super::age).unwrap_or_default();
+        let level = p.level.clone() + &p.at_ns.map(super::read::age).unwrap_or_default();
         let (pid, yards) = (p.pid.to_string(), p.yards.to_string());
         rows.push([pid, p.name.clone(), yards, size, used, resident, level]);
     }
