@@ -53,12 +53,14 @@ pub struct GiveBack {
     pub lazily: bool,
     /// Smallest blocks that are returned, at most 2 MiB, the default. With smaller ones, free memory is
     /// returned also from pageblocks of which a few pages stay in use, as in a buffer pool that keeps
-    /// some frames of many; the next touch of each page then faults, and a search of the free memory
-    /// takes up to a millisecond of the worker's time per step. Only for
-    /// [`Backing::Anonymous`](crate::Backing::Anonymous) memory with
-    /// [`HugePages::Never`](crate::HugePages::Never) or [`HugePages::System`](crate::HugePages::System):
-    /// where the system makes huge pages by itself, it fetches back what was returned around the pages in
-    /// use.
+    /// some frames of many; the next touch of each page then faults. While use changes, the worker
+    /// searches for such memory for up to 2 ms of each step.
+    ///
+    /// Only for [`Backing::Anonymous`](crate::Backing::Anonymous) memory with
+    /// [`HugePages::Never`](crate::HugePages::Never), or with
+    /// [`HugePages::System`](crate::HugePages::System) on a system that makes huge pages where it is
+    /// advised to alone: where it makes them by itself, it fetches back what was returned around the pages in
+    /// use. [Prefaulted](crate::Builder::prefault) memory is not known to be zero then.
     pub least: Order,
 }
 
@@ -84,11 +86,13 @@ pub(crate) struct Sample {
     pub(crate) used: u64,
     /// Peak of pages not free, since the last step.
     pub(crate) peak: u64,
-    /// All pages except those returned to the system and not taken again.
+    /// All pages except those returned to the system and not taken again; where pieces are returned, those
+    /// that were in use since the system provided them.
     pub(crate) resident: u64,
     /// Free in blocks large enough to return, and not returned.
     pub(crate) waiting: u64,
-    /// Returned and then taken again by requests, since the yard began.
+    /// Returned and then taken again by requests, since the yard began; where pieces are returned, without
+    /// what growth took.
     pub(crate) retaken: u64,
 }
 

@@ -60,7 +60,9 @@ impl<P: Policy> HostYard<P> {
         }
         // If the system refuses it (hugetlbfs), the memory stays with the process.
         let pages = sections.end.0 - sections.start.0;
-        let _ = self.raw().region().discard(sections.start, pages, false);
+        if self.raw().region().discard(sections.start, pages, false).is_ok() {
+            core.hooks().note_returned(&sections);
+        }
         self.raw().adjust_balloon();
         Ok(())
     }

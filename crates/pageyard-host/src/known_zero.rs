@@ -95,12 +95,18 @@ impl KnownZero {
     }
 
     /// Returns whether a page of these was allocated since the system provided it.
-    pub(crate) fn is_any_used(&self, pfn: Pfn, pages: u64) -> bool {
+    pub(crate) fn is_touched(&self, pfn: Pfn, pages: u64) -> bool {
         self.words(pfn, pages).any(|(_, word, mask)| word.load(Relaxed) & mask != 0)
     }
 
+    /// Returns how many pages of these were allocated since the system provided them.
+    pub(crate) fn touched_of(&self, pfn: Pfn, pages: u64) -> u64 {
+        let of = |(_, word, mask): (u64, &AtomicU64, u64)| (word.load(Relaxed) & mask).count_ones();
+        self.words(pfn, pages).map(of).map(u64::from).sum()
+    }
+
     /// Returns how many pages were allocated since the system provided them.
-    pub(crate) fn used_pages(&self) -> u64 {
+    pub(crate) fn touched_pages(&self) -> u64 {
         self.used.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum()
     }
 
@@ -135,10 +141,11 @@ mod tests {
         assert!(known_zero.take_known_zero(&region, at(60), 200));
         assert!(!known_zero.take_known_zero(&region, at(259), 2));
         assert!(known_zero.take_known_zero(&region, at(261), 39));
-        assert_eq!(known_zero.used_pages(), 2 + 240);
+        assert_eq!(known_zero.touched_pages(), 2 + 240);
         known_zero.mark_zero(at(60), 70);
-        assert_eq!(known_zero.used_pages(), 2 + 170);
-        let is_used = |start, pages| known_zero.is_any_used(at(start), pages);
+        assert_eq!(known_zero.touched_pages(), 2 + 170);
+        assert_eq!((known_zero.touched_of(at(1), 200), known_zero.touched_of(at(0), 130)), (72, 2));
+        let is_used = |start, pages| known_zero.is_touched(at(start), pages);
         assert!(!is_used(2, 128) && is_used(2, 129) && is_used(1, 129) && is_used(299, 725));
         assert!(!is_used(300, 724));
         assert!(known_zero.take_known_zero(&region, at(60), 70));

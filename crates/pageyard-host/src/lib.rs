@@ -86,6 +86,7 @@ mod miri;
 mod movable;
 mod owned;
 mod page;
+mod pieces;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
 pub mod planted;

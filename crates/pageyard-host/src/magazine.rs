@@ -298,8 +298,9 @@ impl Magazine {
     /// run on one of 16.
     pub(crate) fn on_heap(thread: u32) -> Box<Magazine> {
         let layout = Layout::new::<Magazine>();
-        // SAFETY: the size is not 0. Zero is a magazine without blocks, all fields being numbers, pointers and
-        // arrays of these; it is allocated by the layout of a box, which frees it (`a_magazine_on_the_heap_is_empty`).
+        // SAFETY: the size is not 0. Zero is a magazine without blocks, all fields being numbers,
+        // pointers and arrays of these; it is allocated by the layout of a box, which frees it
+        // (`a_magazine_on_the_heap_is_empty`).
         let mut magazine = unsafe {
             let place = alloc_zeroed(layout);
             if place.is_null() {

@@ -121,6 +121,11 @@ impl<E> HostPlatform<E> {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let pages = u64::from(order.pages());
+        let touched = self.touched(pfn, pages);
+        if touched == Some(0) {
+            // Nothing to return, which the system is not asked for: it may be most of a large yard.
+            return Ok(());
+        }
         if let Some(known_zero) = self.known_zero.as_ref().filter(|_| lazily) {
             known_zero.mark_lazily_freed(pfn, pages);
         }
@@ -130,7 +135,16 @@ impl<E> HostPlatform<E> {
         if !lazily {
             self.note_returned(&(pfn..Pfn(pfn.0 + pages)));
         }
+        self.service.returned_touched.fetch_add(touched.unwrap_or(0), Relaxed);
         Ok(())
+    }
+
+    /// Returns how many pages of these have been touched: allocated since the system provided them. `None`
+    /// unless pieces are returned: then the system may back pages that were not.
+    fn touched(&self, pfn: Pfn, pages: u64) -> Option<u64> {
+        let known_zero = self.known_zero.as_ref()?;
+        let counts = self.service.returns_pieces.load(Relaxed);
+        counts.then(|| known_zero.touched_of(pfn, pages))
     }
 
     /// Records that the pages may be written from now on. Returns whether they are known to be
@@ -142,18 +156,18 @@ impl<E> HostPlatform<E> {
             .is_some_and(|known_zero| known_zero.take_known_zero(&self.region, pfn, pages))
     }
 
-    /// Returns whether a page of these was allocated since the system provided it, in a yard that records
-    /// it.
-    pub(crate) fn is_any_used(&self, pfn: Pfn, order: Order) -> bool {
+    /// Returns whether a page of a block has been touched, in a yard that records it.
+    pub(crate) fn is_touched(&self, pfn: Pfn, order: Order) -> bool {
         let pages = order.pages().into();
-        self.known_zero.as_ref().is_some_and(|known_zero| known_zero.is_any_used(pfn, pages))
+        self.known_zero.as_ref().is_some_and(|known_zero| known_zero.is_touched(pfn, pages))
     }
 
-    /// Returns how many pages were allocated since the system provided them, if pieces of pageblocks are
-    /// returned: then it is what the system backs. A scan of 32 KiB per GiB.
-    pub(crate) fn backed_pages(&self) -> Option<u64> {
-        let known_zero = self.known_zero.as_ref().filter(|_| self.service.pieces.load(Relaxed));
-        known_zero.map(KnownZero::used_pages)
+    /// Returns how many pages have been touched, if pieces of pageblocks are returned: then it is what the
+    /// system backs. A scan of 32 KiB per GiB.
+    pub(crate) fn touched_pages(&self) -> Option<u64> {
+        let known_zero =
+            self.known_zero.as_ref().filter(|_| self.service.returns_pieces.load(Relaxed));
+        known_zero.map(KnownZero::touched_pages)
     }
 
     /// Returns whether this page was known to be zero when it was prepared, if it is the last one

@@ -84,7 +84,7 @@ pub struct Status {
     /// Pages in use: allocated, or out of use.
     pub used: u64,
     /// Pages of these that callers hold: all but what thread caches keep and what is out of use. 0 once
-    /// everything is freed.
+    /// everything is freed. As `used`, it counts for a moment the free pages of a range that is being taken.
     pub owned: u64,
     /// Pages that the system backs, as far as the allocator knows.
     pub resident: u64,
@@ -141,7 +141,9 @@ pub(crate) struct Service {
     pub(crate) working: Arc<AtomicBool>,
     pub(crate) lazily: AtomicBool,
     /// Whether free pieces of pageblocks are returned to the system.
-    pub(crate) pieces: AtomicBool,
+    pub(crate) returns_pieces: AtomicBool,
+    /// Pages returned that had been touched, if pieces are returned.
+    pub(crate) returned_touched: AtomicU64,
     pub(crate) level: AtomicU8,
     pub(crate) target: AtomicU64,
     pub(crate) given_back: AtomicU64,
@@ -246,7 +248,8 @@ impl Service {
             hotplug: Hotplug::default(),
             working: Arc::default(),
             lazily: AtomicBool::new(false),
-            pieces: AtomicBool::new(false),
+            returns_pieces: AtomicBool::new(false),
+            returned_touched: AtomicU64::new(0),
             level: AtomicU8::new(0),
             target: AtomicU64::new(u64::MAX),
             given_back: AtomicU64::new(0),
@@ -274,7 +277,7 @@ impl Service {
     }
 
     pub(crate) fn set_returns_pieces(&self, pieces: bool) {
-        self.pieces.store(pieces, Relaxed);
+        self.returns_pieces.store(pieces, Relaxed);
     }
 
     /// Records a failed request, and wakes the worker if it has to report it.

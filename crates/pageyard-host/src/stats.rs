@@ -61,7 +61,8 @@ pub struct YardStats {
     pub hard_limit: Option<u64>,
     /// See `hard_limit`.
     pub soft_limit: Option<u64>,
-    /// Pages returned to the system, and pages of those that requests took again.
+    /// Pages returned to the system, and pages of those that requests took again, beside those returned in
+    /// blocks of less than 2 MiB.
     pub given_back: u64,
     /// See `given_back`.
     pub fetched: u64,
@@ -69,7 +70,7 @@ pub struct YardStats {
     pub shrunk: u64,
     /// Blocks that compaction moved.
     pub moved: u64,
-    /// Requests that failed for want of memory.
+    /// Requests that failed for want of memory. A range that finds no place is none.
     #[serde(default)]
     pub failed: u64,
     /// Blocks that callers allocated and freed, by order, including those that the thread cache

@@ -564,8 +564,8 @@ impl Shared {
     }
 
     /// Returns whether threads still must not keep blocks. They may again once all of them, spread
-    /// over the nodes evenly, could fill up without any zone falling below its low watermark. Called by ticks only: requests
-    /// would contend for the lock as long as memory is short.
+    /// over the nodes evenly, could fill up without any zone falling below its low watermark. Called by
+    /// ticks only: requests would contend for the lock as long as memory is short.
     fn stays_pressed(&self) -> bool {
         self.roster.relax(|| self.backend.room())
     }

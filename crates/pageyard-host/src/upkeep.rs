@@ -170,7 +170,7 @@ impl<P: Policy> HostYard<P> {
         let refused = || "the system refuses to take it: is it locked (mlock)?".to_owned();
         let keeps = keeps.or_else(|| (here && service.refused.load(Relaxed)).then(refused));
         let usage = if here { Usage::of(self.raw()) } else { Usage::default() };
-        let resident = usage.resident(self.raw());
+        let resident = if here { usage.resident(self.raw()) } else { 0 };
         let pages = self.raw().region().pages();
         Status {
             worker: here && service.working.load(SeqCst),

@@ -9,7 +9,8 @@ use crate::lock::HostLock;
 use crate::raw_yard::RawYard;
 
 /// How much of a yard ordinary requests for single pages can use at once, and what takes the rest,
-/// in bytes ([`HostYard::usable`](crate::HostYard::usable)). The parts from `absent` to `bytes` add up to `size`.
+/// in bytes ([`HostYard::usable`](crate::HostYard::usable)). The parts from `absent` to `bytes` add up
+/// to `size`.
 ///
 /// ```
 /// use pageyard_host::Builder;

@@ -13,6 +13,8 @@ use crate::raw_yard::RawYard;
 pub(crate) struct Usage {
     pub(crate) managed: u64,
     pub(crate) used: u64,
+    /// On per-CPU lists.
+    pub(crate) cached: u64,
     pub(crate) waiting: u64,
     pub(crate) reported: u64,
     pub(crate) retaken: u64,
@@ -61,6 +63,7 @@ impl Usage {
             };
             sum.managed += info.managed;
             idle += free(&info);
+            sum.cached += info.cached;
             sum.waiting += report.waiting;
             sum.reported += report.reported;
             sum.retaken += report.retaken;
@@ -76,7 +79,7 @@ impl Usage {
 
     /// Returns the pages that the system backs, as far as the allocator knows.
     pub(crate) fn resident<P: Policy>(&self, raw: &RawYard<P, HostLock>) -> u64 {
-        if let Some(backed) = raw.core().hooks().backed_pages() {
+        if let Some(backed) = raw.core().hooks().touched_pages() {
             return backed;
         }
         let service = raw.service();
@@ -96,7 +99,7 @@ impl Usage {
     pub(crate) fn in_pieces<P: Policy>(&self, raw: &RawYard<P, HostLock>, resident: u64) -> u64 {
         // Where resident pages are counted, those of whole pageblocks that wait are few: they are returned
         // first. Most of `waiting` was never in use.
-        let waiting = if raw.service().pieces.load(Relaxed) { 0 } else { self.waiting };
+        let waiting = if raw.service().returns_pieces.load(Relaxed) { 0 } else { self.waiting };
         resident.saturating_sub(self.used + waiting)
     }
 }

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use pageyard::policy::{Packed, Policy};
 use pageyard::{
-    CpuId, Gfp, Hooked, Kswapd, NodeId, NodeMask, Order, PAGEBLOCK_PAGES, Pfn, ReclaimJob,
-    ReclaimTask, ZoneId, ZoneKind,
+    CpuId, Gfp, Hooked, Kswapd, NodeId, NodeMask, Order, ReclaimJob, ReclaimTask, ZoneId, ZoneKind,
 };
 
 use crate::callback::guarded;
@@ -22,6 +21,7 @@ use crate::latch::{Causes, System};
 use crate::limits::Limits;
 use crate::lock::HostLock;
 use crate::page::Page;
+use crate::pieces::Pieces;
 use crate::platform::HostPlatform;
 use crate::pressure::{Level, PressureEvent};
 use crate::raw_yard::RawYard;
@@ -46,8 +46,6 @@ const UNUSED: u64 = 400 * MS;
 const AGAIN: u64 = 1000 * MS;
 /// Maximum number of reclaim jobs of a node in one step; the rest follows in the next step.
 const RECLAIMS: u32 = 64;
-/// Pageblocks that are searched for pieces to return in one step.
-const SEARCHED: u64 = 4096;
 
 /// Work that the worker does for its yard. It may run with the thread bound to a CPU.
 pub(crate) type Chore = Box<dyn Fn() + Send + Sync>;
@@ -126,7 +124,7 @@ pub struct Worker<'y, P: Policy = Packed> {
     nodes: Vec<NodeWork<'y, P>>,
     zones: Vec<ZoneId>,
     idle: Option<Idle>,
-    pieces: Pieces,
+    pieces: Option<Pieces>,
     signals: Signals,
     causes: Causes,
     seen: Vec<Seen>,
@@ -189,7 +187,7 @@ impl<'y, P: Policy> Worker<'y, P> {
             nodes: nodes.into_iter().filter_map(behind).collect(),
             zones,
             idle: plan.give_back.map(|how| Idle::new(&how, pages, now)),
-            pieces: Pieces::default(),
+            pieces: plan.give_back.filter(GiveBack::returns_pieces).map(|_| Pieces::default()),
             signals,
             causes: Causes::default(),
             seen: vec![Seen::default(); core.cpus() as usize],
@@ -443,7 +441,7 @@ impl<'y, P: Policy> Worker<'y, P> {
 
     /// Returns idle memory to the system. Returns whether there is more to return soon.
     fn give_back(&mut self, pressure: bool, now: u64) -> bool {
-        let Some(idle) = &mut self.idle else { return false };
+        let (Some(idle), Some(how)) = (&mut self.idle, self.plan.give_back) else { return false };
         let usage = Usage::of(self.raw);
         let resident = usage.resident(self.raw);
         let Usage { managed, used, .. } = usage;
@@ -451,79 +449,33 @@ impl<'y, P: Policy> Worker<'y, P> {
         let core = self.raw.core();
         let lowest: u64 = self.zones.iter().filter_map(|&z| core.take_lowest_free(z)).sum();
         let peak = managed.saturating_sub(lowest + service.balloon.pages()).max(used);
-        let returns_pieces = service.pieces.load(Relaxed);
-        let (waiting, retaken) = if returns_pieces {
-            (resident.saturating_sub(used), self.pieces.note_backed(resident))
-        } else {
-            (usage.waiting, usage.retaken)
+        let (waiting, retaken) = match &mut self.pieces {
+            // All that is free may be returned.
+            Some(pieces) => (resident.saturating_sub(used), pieces.note(resident, &usage, peak)),
+            None => (usage.waiting, usage.retaken),
         };
         let most = idle.step(&Sample { now, used, peak, resident, waiting, retaken }, pressure);
         service.target.store(idle.target(), Relaxed);
         let least = if pressure || idle.is_quiet() { Order::ZERO } else { Order::MAX };
         let mut given = 0;
-        for &zone in &self.zones {
-            // The last block is reported as a whole, also if it is larger than what is left.
-            let left = whole_blocks(most.saturating_sub(given));
-            if left > 0 {
-                given += core.report_free_pages(zone, least, left);
+        if let Some(pieces) = &mut self.pieces {
+            given = pieces.give_back(self.raw, &self.zones, least, how.least, most);
+        } else {
+            for &zone in &self.zones {
+                // The last block is reported as a whole, also if it is larger than what is left.
+                let left = whole_blocks(most.saturating_sub(given));
+                if left > 0 {
+                    given += core.report_free_pages(zone, least, left);
+                }
             }
-        }
-        if returns_pieces {
-            // Counted, since memory that was never in use is returned too.
-            let returned = || resident.saturating_sub(usage.resident(self.raw));
-            given = if given > 0 { returned() } else { 0 };
-            if let Some(how) = self.plan.give_back.filter(|_| least == Order::ZERO) {
-                let pieces = self.pieces.give_back(self.raw, how.least, most.saturating_sub(given));
-                given = if pieces > 0 { returned() } else { given };
-            }
-            self.pieces.backed = resident - given;
         }
         idle.record_returned(given);
         service.given_back.fetch_add(given, Relaxed);
         if given > 0 {
             service.events.gave_back(given, resident - given.min(resident), idle.target());
         }
-        given > 0 || usage.waiting > 0 && has_spare(resident, idle.target(), used)
-    }
-}
-
-/// The search for free pieces of pageblocks that are resident.
-#[derive(Debug, Default)]
-struct Pieces {
-    /// Pageblock that is searched next, from the first one of the yard.
-    at: u64,
-    /// Resident pages when the last step ended, and by how much requests raised them since the start.
-    backed: u64,
-    fetched: u64,
-}
-
-impl Pieces {
-    /// Records how many pages are resident. Returns how many requests have fetched since the start.
-    fn note_backed(&mut self, backed: u64) -> u64 {
-        self.fetched += backed.saturating_sub(self.backed);
-        self.backed = backed;
-        self.fetched
-    }
-
-    /// Returns pieces from this order on to the system until there are `most` pages, or the search has
-    /// taken long enough. Returns their pages.
-    fn give_back<P: Policy>(&mut self, raw: &RawYard<P, HostLock>, least: Order, most: u64) -> u64 {
-        let (hooks, service) = (raw.core().hooks(), raw.service());
-        let first = raw.region().first().0;
-        let block = u64::from(PAGEBLOCK_PAGES);
-        let blocks = raw.region().pages().div_ceil(block);
-        let mut given = 0;
-        for _ in 0..blocks.min(SEARCHED) {
-            if given >= most || service.refused.load(Relaxed) {
-                break;
-            }
-            let start = first + self.at * block;
-            self.at = (self.at + 1) % blocks;
-            let is_backed = |pfn, order| hooks.is_any_used(pfn, order);
-            given +=
-                raw.core().report_free_pieces(Pfn(start)..Pfn(start + block), least, is_backed);
-        }
-        given
+        given > 0
+            || waiting > 0 && self.pieces.is_none() && has_spare(resident, idle.target(), used)
     }
 }
 

@@ -321,8 +321,8 @@ calls! {
     call_report_free_blocks(y) -> Option<u64> { y.report_free_blocks() }
     call_report_free_pages(y, least: Order = Order::ZERO, most: u64 = 7, zone: ZoneId = ZONE)
         -> u64 { y.report_free_pages(zone, least, most) }
-    call_report_free_pieces(y, least: Order = Order::ZERO) -> u64 {
-        y.report_free_pieces(Pfn(0)..Pfn(u64::MAX), least, |_, _| true)
+    call_report_free_pieces(y, least: Order = Order::ZERO, most: u64 = 7) -> u64 {
+        y.report_free_pieces(Pfn(0)..Pfn(u64::MAX), least, most, |_, _| true)
     }
     call_reported(y, zone: ZoneId = ZONE) -> bool { y.reported(zone).is_some() }
     call_take_lowest_free(y, zone: ZoneId = ZONE) -> Option<u64> { y.take_lowest_free(zone) }

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use lock_api::RawMutex;
 
-use crate::base::units::{MigrateType, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
+use crate::base::units::{MigrateType, Order, PAGEBLOCK_ORDER, PAGEBLOCK_PAGES};
 use crate::packed::bits;
 use crate::packed::blocks::Blocks;
 use crate::packed::region::Region;
@@ -56,15 +56,25 @@ impl<R: RawMutex> Region<'_, R> {
         }
     }
 
-    /// Returns the order of the largest block of up to 64 pages that begins at a frame and is free as
-    /// bits, if it is one of `orders`. May be stale.
-    pub(crate) fn piece_at(&self, frame: u32, orders: &Range<u8>) -> Option<u8> {
-        let bits = self.blocks.word_now(frame / 64);
-        let is_free = |order: &u8| {
-            let mask = bits::block_mask(frame, *order);
-            frame.is_multiple_of(1 << order) && bits & mask == mask
-        };
-        (orders.start..orders.end.min(7)).rev().find(is_free)
+    /// Returns the first block that begins in a part of a pageblock and is free as bits: the largest there
+    /// of one of these orders and of up to 64 pages. May be stale.
+    pub(crate) fn next_piece(
+        &self,
+        frames: Range<u32>,
+        orders: &Range<u8>,
+    ) -> Option<(u32, Order)> {
+        let orders = orders.start..orders.end.min(7);
+        for word in frames.start / 64..frames.end.div_ceil(64) {
+            let behind = u64::MAX << frames.start.saturating_sub(word * 64);
+            let bits = self.blocks.word_now(word) & behind;
+            let head = bits::run_heads(bits, orders.start).trailing_zeros();
+            let frame = word * 64 + head;
+            if head < 64 && frame < frames.end {
+                let is_free = |order: &u8| bits::run_heads(bits, *order) >> head & 1 != 0;
+                return Some((frame, Order::new(orders.rev().find(is_free)?)?));
+            }
+        }
+        None
     }
 
     /// Takes a block within a word, if it is still free and its pageblock serves every request. The caller

@@ -17,9 +17,10 @@ use crate::ranges::reporting::Batch;
 use crate::zone::at::At;
 
 impl<C: Config> Yard<'_, C> {
-    /// Reports free blocks within a range of frames to [`Reclaim::report_free`] that are smaller than
-    /// [`Reclaim::report_order`] and a pageblock, down to `least`: those for which `is_wanted` returns
-    /// true. [`report_free_pages`](Yard::report_free_pages) reports the larger ones.
+    /// Reports free blocks in the pageblocks of a range of frames to [`Reclaim::report_free`] that are
+    /// smaller than [`Reclaim::report_order`] and a pageblock, down to `least`: those for which `is_wanted`
+    /// returns true, and at most `most` pages. [`report_free_pages`](Yard::report_free_pages) reports the
+    /// larger ones.
     ///
     /// For embedders that return memory to the system although its pageblocks are partly in use. They
     /// are not told twice of a block only if `is_wanted` remembers: it should return whether any page
@@ -30,9 +31,9 @@ impl<C: Config> Yard<'_, C> {
     /// none in pageblocks of a CMA area or of the highatomic reserve. At any time at most 32 blocks are
     /// not available to requests, and at most a quarter of the free pages above the LOW mark.
     ///
-    /// Returns the number of pages that the hook accepted. Stops when the hook refuses, and in a zone
-    /// that has no page to spare. `is_wanted` is called without any lock of the allocator, and must not
-    /// allocate. Frames outside the zones are skipped.
+    /// Returns the number of pages that the hook accepted. Stops when the hook refuses, at a block that
+    /// would exceed `most`, and in a zone that has no such block to spare. `is_wanted` is called without any
+    /// lock of the allocator, and must not allocate. Frames outside the zones are skipped.
     ///
     /// ```
     /// # use pageyard::*;
@@ -48,7 +49,7 @@ impl<C: Config> Yard<'_, C> {
     /// let page = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
     /// yard.drain_all(None);
     /// // The rest of its pageblock.
-    /// let done = yard.report_free_pieces(page..Pfn(page.0 + 1), Order::ZERO, |_, _| true);
+    /// let done = yard.report_free_pieces(page..Pfn(page.0 + 1), Order::ZERO, u64::MAX, |_, _| true);
     /// assert_eq!(done, 511);
     /// # Ok::<(), InitError>(())
     /// ```
@@ -56,6 +57,7 @@ impl<C: Config> Yard<'_, C> {
         &self,
         frames: Range<Pfn>,
         least: Order,
+        most: u64,
         mut is_wanted: impl FnMut(Pfn, Order) -> bool,
     ) -> u64 {
         let Some(whole) = self.hooks.report_order() else { return 0 };
@@ -77,7 +79,7 @@ impl<C: Config> Yard<'_, C> {
             };
             while idx <= last {
                 let end = block_end(idx).min(zone_last + 1);
-                match at.report_pieces(idx..end, &orders, &mut is_wanted, &mut done) {
+                match at.report_pieces(idx..end, &orders, most, &mut is_wanted, &mut done) {
                     Told::All => idx = end,
                     Told::NothingToSpare => break,
                     Told::Refused => return done,
@@ -101,20 +103,22 @@ impl<C: Config> At<'_, '_, C> {
         &self,
         frames: Range<u32>,
         orders: &Range<u8>,
+        most: u64,
         is_wanted: &mut impl FnMut(Pfn, Order) -> bool,
         done: &mut u64,
     ) -> Told {
         let mut idx = frames.start;
         while idx < frames.end {
             let above = self.zone.supply_exact().free;
-            let mut room = above.saturating_sub(self.zone.watermarks.effective(LOW)) / 4;
+            let spare = above.saturating_sub(self.zone.watermarks.effective(LOW)) / 4;
+            let mut room = spare.min(most.saturating_sub(*done));
             let mut batch = Batch::new();
-            while idx < frames.end && !batch.is_full() {
-                let Some(order) = self.piece_at(idx, orders) else {
-                    // The zone may start anywhere.
-                    idx = (idx + 1).next_multiple_of(1 << orders.start);
-                    continue;
+            while !batch.is_full() {
+                let Some((next, order)) = self.next_piece(idx..frames.end, orders) else {
+                    idx = frames.end;
+                    break;
                 };
+                idx = next;
                 let pages = u64::from(order.pages());
                 if is_wanted(self.zone.pfn(idx), order) {
                     if pages > room {
@@ -137,19 +141,23 @@ impl<C: Config> At<'_, '_, C> {
         Told::All
     }
 
-    /// Returns the order of the free block that begins at a frame, if it is one of `orders`. May be
-    /// stale.
-    fn piece_at(&self, idx: u32, orders: &Range<u8>) -> Option<Order> {
-        let order = match self.zone.region() {
-            Some(region) => region.piece_at(idx, orders)?,
-            None => {
-                let state = self.zone.map.get(idx.into())?.state();
-                let order = state.order();
-                let is_head = orders.contains(&order) && state.is(Kind::Free, order);
-                is_head.then_some(order)?
+    /// Returns the first free block of one of these orders that begins in a part of a pageblock, and its
+    /// order. May be stale.
+    fn next_piece(&self, frames: Range<u32>, orders: &Range<u8>) -> Option<(u32, Order)> {
+        if let Some(region) = self.zone.region() {
+            return region.next_piece(frames, orders);
+        }
+        let mut idx = frames.start;
+        while idx < frames.end {
+            let state = self.zone.map.get(idx.into())?.state();
+            let order = state.order();
+            if orders.contains(&order) && state.is(Kind::Free, order) {
+                return Some((idx, Order::new(order)?));
             }
-        };
-        Order::new(order)
+            // The zone may start anywhere.
+            idx = (idx + 1).next_multiple_of(1 << orders.start);
+        }
+        None
     }
 
     /// Takes those blocks that are still free, and drops the others from the batch.

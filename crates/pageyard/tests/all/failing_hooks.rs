@@ -330,7 +330,7 @@ fn moves(r: &Run) {
     r.give_all();
     r.y.drain_all(None);
     while r.y.report_free_pages(ZoneKind::Normal, Order::ZERO, 512) > 0 {}
-    r.y.report_free_pieces(Pfn(0)..Pfn(u64::MAX), Order::ZERO, |_, _| true);
+    r.y.report_free_pieces(Pfn(0)..Pfn(u64::MAX), Order::ZERO, u64::MAX, |_, _| true);
 }
 
 /// A section goes offline with blocks in use, and comes back.

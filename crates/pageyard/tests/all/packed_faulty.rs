@@ -223,7 +223,7 @@ fn s11_3_frames_are_poisoned_while_others_work() {
                     3 => {
                         let first = FIRST + (pick as u64 >> 20) % PAGES;
                         let frames = Pfn(first)..Pfn(first + 2048);
-                        _ = y.report_free_pieces(frames, Order::ZERO, |_, _| true);
+                        _ = y.report_free_pieces(frames, Order::ZERO, u64::MAX, |_, _| true);
                     }
                     _ => {}
                 });

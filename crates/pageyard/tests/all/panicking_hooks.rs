@@ -373,7 +373,7 @@ impl Run<'_> {
             self.sort_out(&[(pfn, o(4))], false);
         }
         _ = tried(|| y.report_free_pages(NORMAL, Order::MAX, 4096));
-        _ = tried(|| y.report_free_pieces(frames(0..S), Order::ZERO, |_, _| true));
+        _ = tried(|| y.report_free_pieces(frames(0..S), Order::ZERO, u64::MAX, |_, _| true));
     }
 
     /// Requests when no memory is left.

@@ -115,7 +115,7 @@ fn pieces(y: &Y<'_>, held: &BTreeSet<Pfn>) -> BTreeSet<Pfn> {
 fn every_free_piece_is_reported_once_and_stays_free() {
     sparse(|y, held| {
         let before = (free(y), y.free_blocks(N).unwrap());
-        let done = y.report_free_pieces(all(), Order::ZERO, |_, _| true);
+        let done = y.report_free_pieces(all(), Order::ZERO, u64::MAX, |_, _| true);
         let mut reported = BTreeSet::new();
         for (first, order) in told(y) {
             assert!(order < Order::HUGE && first.0.is_multiple_of(order.pages().into()));
@@ -135,7 +135,7 @@ fn every_free_piece_is_reported_once_and_stays_free() {
 fn only_what_is_wanted_and_large_enough_is_reported() {
     sparse(|y, held| {
         let all_of = |least| {
-            y.report_free_pieces(all(), o(least), |_, _| true);
+            y.report_free_pieces(all(), o(least), u64::MAX, |_, _| true);
             let mut blocks = told(y);
             blocks.sort_unstable();
             blocks
@@ -147,7 +147,7 @@ fn only_what_is_wanted_and_large_enough_is_reported() {
         // The pageblocks that a range touches, and no other.
         let first = *held.first().unwrap();
         let block = first.0 / 512 * 512;
-        y.report_free_pieces(first..Pfn(first.0 + 1), Order::ZERO, |_, _| true);
+        y.report_free_pieces(first..Pfn(first.0 + 1), Order::ZERO, u64::MAX, |_, _| true);
         let inside = |&(pfn, _): &(Pfn, Order)| pfn.0 / 512 * 512 == block;
         let mut seen = told(y);
         seen.sort_unstable();
@@ -155,16 +155,22 @@ fn only_what_is_wanted_and_large_enough_is_reported() {
         // Every second block.
         let wanted: Vec<_> = single.iter().copied().step_by(2).collect();
         let is_wanted = |pfn, order| wanted.binary_search(&(pfn, order)).is_ok();
-        y.report_free_pieces(all(), Order::ZERO, is_wanted);
+        y.report_free_pieces(all(), Order::ZERO, u64::MAX, is_wanted);
         let mut seen = told(y);
         seen.sort_unstable();
         assert_eq!(seen, wanted);
         for none in [Pfn(5)..Pfn(5), Pfn(9)..Pfn(3), Pfn(u64::MAX)..Pfn(u64::MAX)] {
-            assert_eq!(y.report_free_pieces(none, Order::ZERO, |_, _| true), 0);
+            assert_eq!(y.report_free_pieces(none, Order::ZERO, u64::MAX, |_, _| true), 0);
         }
-        assert_eq!(y.report_free_pieces(all(), Order::HUGE, |_, _| true), 0);
-        assert_eq!(y.report_free_pieces(all(), Order::ZERO, |_, _| false), 0);
+        assert_eq!(y.report_free_pieces(all(), Order::HUGE, u64::MAX, |_, _| true), 0);
+        assert_eq!(y.report_free_pieces(all(), Order::ZERO, u64::MAX, |_, _| false), 0);
         assert_eq!(told(y), []);
+        // Never more than asked for.
+        for most in [0, 1, 7, 64, 1000] {
+            let done = y.report_free_pieces(all(), Order::ZERO, most, |_, _| true);
+            assert!(done <= most && done + 64 > most, "{done} of {most}");
+            told(y);
+        }
     });
 }
 
@@ -173,11 +179,11 @@ fn a_report_that_is_refused_or_panics_changes_nothing_and_is_the_last_one() {
     sparse(|y, _| {
         let before = (free(y), y.free_blocks(N).unwrap());
         y.hooks().refuses.store(true, Relaxed);
-        assert_eq!(y.report_free_pieces(all(), Order::ZERO, |_, _| true), 0);
+        assert_eq!(y.report_free_pieces(all(), Order::ZERO, u64::MAX, |_, _| true), 0);
         assert_eq!(y.hooks().calls.lock().unwrap().len(), 1);
         y.hooks().refuses.store(false, Relaxed);
         y.hooks().panics.store(true, Relaxed);
-        let report = || y.report_free_pieces(all(), Order::ZERO, |_, _| true);
+        let report = || y.report_free_pieces(all(), Order::ZERO, u64::MAX, |_, _| true);
         let panic = catch_unwind(AssertUnwindSafe(report)).unwrap_err();
         assert_eq!(panic.downcast_ref(), Some(&"as planned"));
         y.hooks().panics.store(false, Relaxed);
@@ -193,7 +199,7 @@ fn during(y: &Y<'_>, meanwhile: impl FnOnce(&[(Pfn, Order)])) {
     thread::scope(|s| {
         // Dropped if `meanwhile` panics, which ends the report.
         let answer = answer;
-        let report = s.spawn(|| y.report_free_pieces(all(), Order::ZERO, |_, _| true));
+        let report = s.spawn(|| y.report_free_pieces(all(), Order::ZERO, u64::MAX, |_, _| true));
         let blocks = blocks.recv().unwrap();
         meanwhile(&blocks);
         answer.send(()).unwrap();
@@ -234,7 +240,7 @@ fn at_most_a_quarter_of_what_can_be_spared_is_out_at_once() {
             got.push(y.alloc(Order::ZERO, Gfp::KERNEL).unwrap());
         }
         y.drain_all(None);
-        y.report_free_pieces(all(), Order::ZERO, |_, _| true);
+        y.report_free_pieces(all(), Order::ZERO, u64::MAX, |_, _| true);
         let calls = std::mem::take(&mut *y.hooks().calls.lock().unwrap());
         let pages = |call: &Blocks| call.iter().map(|(_, o)| u64::from(o.pages())).sum::<u64>();
         let most = (free(y) - low) / 4;
@@ -243,7 +249,7 @@ fn at_most_a_quarter_of_what_can_be_spared_is_out_at_once() {
             got.push(y.alloc(Order::ZERO, Gfp::KERNEL).unwrap());
             y.drain_all(None);
         }
-        assert_eq!(y.report_free_pieces(all(), Order::ZERO, |_, _| true), 0);
+        assert_eq!(y.report_free_pieces(all(), Order::ZERO, u64::MAX, |_, _| true), 0);
         got.into_iter().for_each(|pfn| y.free(pfn, Order::ZERO).unwrap());
     });
 }
@@ -275,7 +281,7 @@ fn ranges_change_while_pieces_are_reported() {
             frames(0..512)
         });
         told(y);
-        y.report_free_pieces(range.clone(), Order::ZERO, |_, _| true);
+        y.report_free_pieces(range.clone(), Order::ZERO, u64::MAX, |_, _| true);
         assert_eq!(told(y), [], "nothing of an isolated pageblock");
         y.unisolate(range, movable).unwrap();
         let mut poisoned = Vec::new();
@@ -292,7 +298,7 @@ fn ranges_change_while_pieces_are_reported() {
         }
         y.validate().unwrap();
         told(y);
-        y.report_free_pieces(all(), Order::ZERO, |_, _| true);
+        y.report_free_pieces(all(), Order::ZERO, u64::MAX, |_, _| true);
         let reported = told(y);
         let has = |pfn: &Pfn| {
             reported.iter().any(|&(p, o)| (p.0..p.0 + u64::from(o.pages())).contains(&pfn.0))
@@ -318,7 +324,7 @@ fn pieces_of_a_zone_with_odd_ends_are_found() {
             for pfn in [Pfn(1040), last] {
                 y.alloc_at(pfn, Order::ZERO, Gfp::KERNEL).unwrap();
             }
-            y.report_free_pieces(all(), o(2), |_, _| true);
+            y.report_free_pieces(all(), o(2), u64::MAX, |_, _| true);
             let blocks = told(y);
             let of = |from: u64, to: u64| {
                 let inside = blocks.iter().filter(|(pfn, _)| (from..to).contains(&pfn.0));
@@ -357,7 +363,7 @@ fn pieces_are_reported_while_others_work() {
                         CPU.set(cpu);
                         let rounds = if cfg!(miri) { 3 } else { 300 };
                         for _ in 0..rounds {
-                            y.report_free_pieces(all(), o(cpu as u8 - 2), |_, _| true);
+                            y.report_free_pieces(all(), o(cpu as u8 - 2), u64::MAX, |_, _| true);
                             y.report_free_pages(N, Order::HUGE, 4096);
                         }
                         stop.store(true, Relaxed);

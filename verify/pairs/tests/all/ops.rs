@@ -541,7 +541,7 @@ fn upkeep<P: StaticPolicy>() -> Vec<Op<P>> {
         }),
         op("report-pages", |h| _ = h.y.report_free_pages(h.zone(), o(5), 3000)),
         op("report-pieces", |h| {
-            _ = h.y.report_free_pieces(Pfn(0)..Pfn(u64::MAX), o(1), |_, _| true);
+            _ = h.y.report_free_pieces(Pfn(0)..Pfn(u64::MAX), o(1), u64::MAX, |_, _| true);
         }),
         op("lowest-free", |h| _ = h.y.take_lowest_free(h.zone())),
         op("init-section", |h| _ = h.y.init_section(NodeId(0))),
