@@ -94,11 +94,6 @@ impl KnownZero {
         false
     }
 
-    /// Returns whether a page of these was allocated since the system provided it.
-    pub(crate) fn is_touched(&self, pfn: Pfn, pages: u64) -> bool {
-        self.words(pfn, pages).any(|(_, word, mask)| word.load(Relaxed) & mask != 0)
-    }
-
     /// Returns how many pages of these were allocated since the system provided them.
     pub(crate) fn touched_of(&self, pfn: Pfn, pages: u64) -> u64 {
         let of = |(_, word, mask): (u64, &AtomicU64, u64)| (word.load(Relaxed) & mask).count_ones();
@@ -145,7 +140,7 @@ mod tests {
         known_zero.mark_zero(at(60), 70);
         assert_eq!(known_zero.touched_pages(), 2 + 170);
         assert_eq!((known_zero.touched_of(at(1), 200), known_zero.touched_of(at(0), 130)), (72, 2));
-        let is_used = |start, pages| known_zero.is_touched(at(start), pages);
+        let is_used = |start, pages| known_zero.touched_of(at(start), pages) > 0;
         assert!(!is_used(2, 128) && is_used(2, 129) && is_used(1, 129) && is_used(299, 725));
         assert!(!is_used(300, 724));
         assert!(known_zero.take_known_zero(&region, at(60), 70));

@@ -117,7 +117,8 @@ impl Pieces {
             }
             let start = first + self.at * block;
             self.at = (self.at + 1) % blocks;
-            let is_touched = |pfn, order| core.hooks().is_touched(pfn, order);
+            let touched = |pfn, order: Order| core.hooks().touched(pfn, order.pages().into());
+            let is_touched = |pfn, order| touched(pfn, order).is_some_and(|pages| pages > 0);
             let frames = Pfn(start)..Pfn(start + block);
             let done = core.report_free_pieces(frames, least, left, is_touched);
             if raw.service().refused.load(Relaxed) {

@@ -141,7 +141,7 @@ impl<E> HostPlatform<E> {
 
     /// Returns how many pages of these have been touched: allocated since the system provided them. `None`
     /// unless pieces are returned: then the system may back pages that were not.
-    fn touched(&self, pfn: Pfn, pages: u64) -> Option<u64> {
+    pub(crate) fn touched(&self, pfn: Pfn, pages: u64) -> Option<u64> {
         let known_zero = self.known_zero.as_ref()?;
         let counts = self.service.returns_pieces.load(Relaxed);
         counts.then(|| known_zero.touched_of(pfn, pages))
@@ -154,12 +154,6 @@ impl<E> HostPlatform<E> {
         self.known_zero
             .as_ref()
             .is_some_and(|known_zero| known_zero.take_known_zero(&self.region, pfn, pages))
-    }
-
-    /// Returns whether a page of a block has been touched, in a yard that records it.
-    pub(crate) fn is_touched(&self, pfn: Pfn, order: Order) -> bool {
-        let pages = order.pages().into();
-        self.known_zero.as_ref().is_some_and(|known_zero| known_zero.is_touched(pfn, pages))
     }
 
     /// Returns how many pages have been touched, if pieces of pageblocks are returned: then it is what the
