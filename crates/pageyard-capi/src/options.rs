@@ -123,8 +123,9 @@ fn block_of(bytes: u64) -> Result<Order, pageyard_status> {
     let largest = PAGE_SIZE << PAGEBLOCK_ORDER;
     let order = (0..=PAGEBLOCK_ORDER).find(|order| bytes == PAGE_SIZE << order);
     order.and_then(Order::new).ok_or_else(|| {
-        let expected = format!("a power of two from {PAGE_SIZE} to {largest}, or 0");
-        wrong(format!("give_back_least: {bytes} bytes; expected {expected}"))
+        wrong(format_args!(
+            "give_back_least: {bytes} bytes; expected a power of two from {PAGE_SIZE} to {largest}, or 0"
+        ))
     })
 }
 

@@ -379,32 +379,34 @@ static void unmarked(uint64_t engine) {
     OK(pageyard_destroy(yard));
 }
 
-static pageyard_status create(uint32_t flags, uint32_t huge, uint64_t after, uint64_t floor) {
+static pageyard_options defaults(uint32_t huge) {
     pageyard_options options;
-    pageyard *yard;
-    pageyard_status status;
     OK(pageyard_options_init(&options, sizeof options, (uint64_t)PAGES * 4096));
-    options.flags = flags;
     options.huge_pages = huge;
-    options.give_back_after_ns = after;
-    options.give_back_floor = floor;
-    status = pageyard_create(&options, &yard);
+    return options;
+}
+
+/* The status of a creation; what was created is destroyed. */
+static pageyard_status created(const pageyard_options *options) {
+    pageyard *yard;
+    pageyard_status status = pageyard_create(options, &yard);
     if (status == PAGEYARD_OK)
         OK(pageyard_destroy(yard));
     return status;
 }
 
+static pageyard_status create(uint32_t flags, uint32_t huge, uint64_t after, uint64_t floor) {
+    pageyard_options options = defaults(huge);
+    options.flags = flags;
+    options.give_back_after_ns = after;
+    options.give_back_floor = floor;
+    return created(&options);
+}
+
 static pageyard_status with_least(uint32_t huge, uint64_t least) {
-    pageyard_options options;
-    pageyard *yard;
-    pageyard_status status;
-    OK(pageyard_options_init(&options, sizeof options, (uint64_t)PAGES * 4096));
-    options.huge_pages = huge;
+    pageyard_options options = defaults(huge);
     options.give_back_least = least;
-    status = pageyard_create(&options, &yard);
-    if (status == PAGEYARD_OK)
-        OK(pageyard_destroy(yard));
-    return status;
+    return created(&options);
 }
 
 /* Options that contradict each other are named, others work. */
