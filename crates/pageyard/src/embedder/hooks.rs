@@ -65,7 +65,8 @@ impl<T: Platform + Reclaim + Observer + Defences> Hooks for T {}
 /// ```
 pub trait Reclaim {
     /// Free blocks of this order and above are reported to [`report_free`](Reclaim::report_free)
-    /// (§9.9). `None` compiles reporting out.
+    /// (§9.9); smaller ones by [`report_free_pieces`](crate::Yard::report_free_pieces) alone. `None`
+    /// compiles reporting out.
     const REPORT_ORDER: Option<Order> = None;
 
     /// Whether [`relocate`](Reclaim::relocate) can move blocks. If not, no request compacts, as in a
@@ -207,7 +208,9 @@ pub trait Reclaim {
     /// returns. Returns whether the report was accepted; if not, the blocks are reported again
     /// later.
     ///
-    /// Called by [`Yard::report_free_blocks`](crate::Yard::report_free_blocks).
+    /// Called by [`Yard::report_free_blocks`](crate::Yard::report_free_blocks),
+    /// [`report_free_pages`](crate::Yard::report_free_pages), and, with smaller blocks,
+    /// [`report_free_pieces`](crate::Yard::report_free_pieces).
     fn report_free(&self, blocks: &[(Pfn, Order)]) -> bool {
         let _ = blocks;
         false

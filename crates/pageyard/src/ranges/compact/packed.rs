@@ -242,10 +242,10 @@ impl<C: Config> Packing<'_, '_, C> {
         Emptied::Some { made: made || matches!(part, Part::All) && pages > 0 }
     }
 
-    /// Returns how many pageblocks may be isolated together, so that the zone stays above HIGH and the largest
-    /// boost, which another request may cause meanwhile: free pages of isolated pageblocks serve nobody, and
-    /// each page that moves out of one takes another place. A request has one pageblock (of order 10 a pair) in
-    /// any case.
+    /// Returns how many pageblocks compaction may isolate together. No request gets the free pages of an
+    /// isolated pageblock, and each page that moves out of it takes a free page elsewhere. So the zone must stay
+    /// above HIGH plus the largest boost: another request may boost the watermarks meanwhile. A request may
+    /// isolate one pageblock (of order 10 a pair) in any case.
     pub(super) fn most_together(&self) -> usize {
         let zone = self.at.zone;
         let high = zone.watermarks.base(HIGH).saturating_add(zone.boost_cap().unwrap_or(0));
